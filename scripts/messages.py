@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from services.scheduler.explain.undecided import NAMES
+from services.scheduler.filter.constraints import predicates, registry
+from services.scheduler.filter.constraints.constraint import RefusalReason
+from services.scheduler.filter.topology import fit
 from shared.domain.refusal import Reason
 from shared.telemetry import declare, names
 
@@ -88,7 +91,21 @@ def _kubernetes() -> list[str]:
 def _reasons() -> list[str]:
     lines = [_REASONS]
     within = [f"- {name}: {meaning}" for name, meaning in sorted(NAMES.items())]
-    return [*lines, *sorted(f"- {reason.value}" for reason in Reason), "", _WITHIN, *within, ""]
+    reasons = {reason.phrase: reason.remedy for reason in _carried_reasons()}
+    rows = [f"| {phrase} | {remedy or _BY_AMOUNT} |" for phrase, remedy in sorted(reasons.items())]
+    table = [
+        "| message | remedy |",
+        "|---|---|",
+        *(row.replace("%s", "X").replace("%r", "RESOURCE") for row in rows),
+        "",
+    ]
+    stored = sorted(f"- {reason.value}" for reason in Reason)
+    return [*lines, *table, _STORED, *stored, "", _WITHIN, *within, ""]
+
+
+def _carried_reasons() -> list[RefusalReason]:
+    """Return the reasons that carry their phrase and remedy."""
+    return [*registry.reasons(), *fit.REASONS, *predicates.REASONS]
 
 
 def _warnings() -> list[str]:
@@ -182,6 +199,11 @@ _REASONS = """\
 The reasons that FailedScheduling counts, in its words. `topolog replay explain POD` shows a
 remedy for each node.
 """
+_STORED = """\
+Scheduling outcomes store a name for each reason. These are Topolog's own; a constraint may have a
+name of its own.
+"""
+_BY_AMOUNT = "`topolog replay explain POD` says how much must be freed, or which nodes have it."
 _WITHIN = """\
 If a report leaves the kubelet's state open, a rejection that does not hold in every possible
 state is undecided. It ends with these names ([feasibility](feasibility.md)):

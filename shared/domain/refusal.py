@@ -10,7 +10,7 @@ import msgspec
 
 
 class Reason(StrEnum):
-    """Every reason, in the order in which they are tested."""
+    """The stored names of Topolog's own reasons, in the order in which they are tested."""
 
     INVALID_POD = "invalid pod"
     UNSUPPORTED = "unsupported constraint"
@@ -72,11 +72,13 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     `asked` and `best` are in the unit of `resource`. `best` is the most that is guaranteed free in
     any admissible zone (`best_zone`) or on the node as a whole (None). `subject` names the label,
     taint or field concerned. `policy`, `scope` and `policy_source` are the rule that was applied
-    and its source. `remedy` says what would make the pod fit.
+    and its source. `phrase` is the text that events count nodes by, in kube-scheduler's words if it
+    has some (empty: explanations write it from the amounts). `remedy` says what would make the pod
+    fit. A constraint may give a `reason` of its own, which is no member of `Reason`.
     """
 
     node: str
-    reason: Reason
+    reason: str
     subject: str = ""
     resource: str = ""
     container: str = ""
@@ -88,3 +90,4 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str = ""
     policy_source: str = ""
     remedy: str = ""
+    phrase: str = ""

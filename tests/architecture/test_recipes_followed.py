@@ -207,18 +207,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, NotHandled
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, NotHandled, RefusalReason
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
-from shared.domain.refusal import Reason, Refusal
+from shared.domain.refusal import Refusal
+
+OTHER_TRIBE = RefusalReason(
+    name="other tribe",
+    phrase="node(s) had pods of tribe %s",
+    remedy="wait until the pods of the other tribe end",
+)
 
 
 class Tribe:
-    """One tribe per pod."""
+    """Pods of two tribes share no node."""
 
     name = "tribe"
     handles = frozenset(("spec.tribe",))
+    reasons = (OTHER_TRIBE,)
 
     def read(self, spec: Json, pod: Pod) -> Any:
         """Return the tribe."""
@@ -232,7 +239,7 @@ class Tribe:
 
         def check(node_info: NodeInfo) -> Refusal | None:
             other = taken.get(node_info.name, kept)
-            return None if other == kept else Refusal(node_info.name, Reason.POD_ANTI_AFFINITY, f"tribe {other}")
+            return None if other == kept else OTHER_TRIBE.refusal(node_info.name, other)
 
         return check if kept else None
 '''
@@ -240,7 +247,13 @@ CONSTRAINT_TEST = """async def test_tribes_live_apart() -> None:
     story = await world("n1", "n2")
     red = await placed(story, seen("a", tribe="red"))
     assert await placed(story, seen("b", tribe="blue")) == ({"n1", "n2"} - {red}).pop()
-    assert "tribe" in await placed(story, seen("c", tribe="green"))
+    green = seen("c", tribe="green")
+    message = await placed(story, green)
+    assert "1 node(s) had pods of tribe red, " in message or message.endswith("tribe red")
+    refusal = story.cores[0].cluster.columns.verdict(green.pod, red)
+    assert refusal.remedy == "wait until the pods of the other tribe end"
+    documented = [reason.phrase for reason in registry.reasons()]
+    assert "node(s) had pods of tribe %s" in documented
     assert await placed(story, seen("d", tribe=["red"])) == "unsupported constraint: spec.tribe"
 
 

@@ -74,10 +74,14 @@ def test_many_holders_are_counted_and_unknown_ones_shown_by_uid() -> None:
     assert lines(made)[1] == "  zone 0: cpu 0 of 8 surely free; held by a, b, c, d, e and 3 more"
 
 
-def test_a_refusal_of_another_release_is_shown_as_it_stands() -> None:
-    assert near_miss(
-        {"node": "n1", "reason": "a reason of the future", "asked": 0, "holders": []}, {}
-    ) == ["near miss: node n1, reason a reason of the future, asked 0"]
+def test_a_reason_that_only_another_release_knows_is_shown() -> None:
+    refusal = {"node": "n1", "reason": "a reason of the future", "asked": 0, "holders": []}
+    assert near_miss(refusal, {}) == ["near miss n1: a reason of the future"]
+
+
+def test_a_refusal_in_the_form_of_another_release_is_shown_as_it_is() -> None:
+    refusal: dict[str, object] = {"node": "n1", "reason": "short", "asked": "much"}
+    assert near_miss(refusal, {}) == ["near miss: node n1, reason short, asked much"]
 
 
 def test_a_story_tells_counts_first_then_near_misses() -> None:

@@ -100,7 +100,7 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_holds_nobody_up(road: R
 
     message = wait_until(told, 60, "no event", road.output)[0]
     assert message.startswith("0/2 nodes: 2 ")
-    assert "too little cpu" in message
+    assert "Insufficient cpu" in message
     runs(road, "after-a-giant")
     explained = topolog("replay", "explain", "giant", "--data-dir", str(road.folder)).stdout
     assert "near miss" in explained
@@ -123,7 +123,7 @@ def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_aga
         condition = wait_until(
             lambda: _unschedulable(road, "waits"), 60, "no condition", road.output
         )
-        assert "2 topology report expired" in condition
+        assert "2 node(s) had an expired topology report" in condition
         assert phase(road, "waits") == "Pending"
     finally:
         for pid in exporters:

@@ -37,7 +37,7 @@ def test_a_resource_that_no_node_has_is_named() -> None:
     world = World()
     world.node("n", ROOM)
     assert refused(world, asking(amounts(1, 1) | {"example.com/unknown": 1})).message == (
-        "0/1 nodes: 1 too little example.com/unknown"
+        "0/1 nodes: 1 Insufficient example.com/unknown"
     )
     assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(1)))), Placed)
 
@@ -58,7 +58,7 @@ def test_negative_and_absurd_quantities_are_invalid(amount: int, word: str) -> N
 def test_a_node_without_zones_takes_no_aligned_pod_but_others() -> None:
     world = World()
     world.node("n")
-    assert refused(world, asking(amounts(1, 1))).message == "0/1 nodes: 1 node without zones"
+    assert refused(world, asking(amounts(1, 1))).message == "0/1 nodes: 1 node(s) had no NUMA zones"
     assert isinstance(world.cluster.place(Pod(uid="q", namespace="ns", name="q")), Placed)
 
 
@@ -70,7 +70,7 @@ def test_sixty_four_zones_are_judged_and_more_are_malformed(policy: str) -> None
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(65)), policy=policy)
     assert (
         refused(world, asking(amounts(2, 2))).message
-        == "0/1 nodes: 1 topology report malformed: 65 zones, more than 64"
+        == "0/1 nodes: 1 node(s) had a malformed topology report: 65 zones, more than 64"
     )
 
 
@@ -94,7 +94,7 @@ def test_sparse_zone_ids_are_kept_as_they_are() -> None:
 def test_zones_that_promise_more_than_the_node_are_held_to_the_node() -> None:
     world = World()
     world.node("n", zone(0, amounts(32, 32)), allocatable=amounts(4, 32, pods=10))
-    assert refused(world, asking(amounts(8, 8))).message == "0/1 nodes: 1 too little cpu"
+    assert refused(world, asking(amounts(8, 8))).message == "0/1 nodes: 1 Insufficient cpu"
 
 
 def test_zones_that_promise_less_than_the_node_are_held_to_the_zones() -> None:
@@ -119,7 +119,7 @@ def test_a_doubled_zone_is_a_malformed_report() -> None:
     world = World()
     world.node("n", ROOM, ROOM)
     assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes: 1 topology report malformed: zone 0 is reported twice"
+        "0/1 nodes: 1 node(s) had a malformed topology report: zone 0 is reported twice"
     )
 
 
@@ -155,7 +155,7 @@ def test_an_unknown_policy_label_counts_only_where_the_label_decides() -> None:
     second = World(CycleConfig(policy_precedence="label-first"))
     second.node("n", ROOM, labels={POLICY_LABEL: "Sometimes"})
     assert refused(second, asking(amounts(1, 1))).message == (
-        f"0/1 nodes: 1 unknown topology policy: label {POLICY_LABEL}=Sometimes"
+        f"0/1 nodes: 1 node(s) had an unknown topology policy: label {POLICY_LABEL}=Sometimes"
     )
 
 
@@ -163,7 +163,7 @@ def test_an_unknown_policy_in_the_report_is_refused() -> None:
     world = World()
     world.node("n", ROOM, policy="sometimes")
     assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes: 1 unknown topology policy: report names policy 'sometimes'"
+        "0/1 nodes: 1 node(s) had an unknown topology policy: report names policy 'sometimes'"
     )
 
 
@@ -229,7 +229,7 @@ def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
     wish = '{"numaTopologyPolicy": "SingleNUMANode"}'
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="restricted")
     assert refused(world, asking(amounts(1, 1), wish)).message == (
-        "0/1 nodes: 1 topology policy does not match: pod wants single-numa-node, node has restricted"
+        "0/1 nodes: 1 node(s) had a different topology policy: pod wants single-numa-node, node has restricted"
     )
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="none")
     assert isinstance(world.cluster.place(asking(amounts(4, 1), wish)), Placed)

@@ -72,9 +72,9 @@ def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
     assert isinstance(refused, Unplaceable)
     assert (
         refused.message
-        == "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 too little memory"
+        == "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 Insufficient memory"
     )
-    assert refused.counts == {"no single zone with 8 cpu free": 2, "too little memory": 1}
+    assert refused.counts == {"no single zone with 8 cpu free": 2, "Insufficient memory": 1}
     assert refused.detail[0]["node"] == "n1"
     assert refused.detail[0]["remedy"] == "free 2 more cpu in zone 1"
 
@@ -192,7 +192,7 @@ def test_a_best_effort_pod_needs_no_report_and_no_zone() -> None:
     assert isinstance(world.cluster.place(Pod(uid="p", namespace="ns", name="p")), Placed)
     refused = world.cluster.place(guaranteed("q", container("c", amounts(1))))
     assert isinstance(refused, Unplaceable)
-    assert refused.message == "0/1 nodes: 1 no topology report"
+    assert refused.message == "0/1 nodes: 1 node(s) had no topology report"
 
 
 def test_a_burstable_pod_with_a_device_is_aligned_by_the_device_alone() -> None:

@@ -13,7 +13,6 @@ from services.scheduler.explain.alignment_refusal import (
     alignment_refusal,
     larger_than_zones,
 )
-from services.scheduler.explain.remedies import remedy
 from services.scheduler.explain.undecided import behind
 from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
@@ -37,7 +36,9 @@ EVICTION_MAY_HELP = {
     Reason.NOT_ON_EVERY_BRANCH,
     Reason.BRANCH_LIMIT,
 }
-_ORDER = {reason: place for place, reason in enumerate(Reason)}
+_ORDER: dict[str, float] = {reason: place for place, reason in enumerate(Reason)}
+# A reason of a constraint's own comes after all constraints, before the node's resources.
+_OWN_REASON = _ORDER[Reason.NODE_RESOURCE] - 0.5
 
 
 def hopeless(pod_class: PodClass, pod: Pod) -> Unplaceable:
@@ -123,7 +124,7 @@ def _refusals(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> list[Re
         each = bars.refusal(node_info) or remembered(cluster, node_info, pod_class, steps)
         if each is not None:
             found[node_info.name] = each
-            undecided += [node_info] if each.reason is Reason.BRANCH_LIMIT else []
+            undecided += [node_info] if each.reason == Reason.BRANCH_LIMIT else []
     harder = _by_last_resort(cluster, pod_class, undecided)
     return [each for each in (found | harder).values() if each is not None]
 
@@ -199,7 +200,7 @@ def refusal(
         never = larger_than_zones(node_info, plan) if passes else None
         return _ruled(never, plan) if never is not None else short
     if barred is not None:
-        return _ruled(Refusal(node_info.name, barred[0], barred[1]), plan)
+        return _ruled(barred[0].refusal(node_info.name, barred[1]), plan)
     if plan.mode == "free":
         return None
     found = alignment_refusal(node_info, pod_class, plan, config, steps)
@@ -213,27 +214,22 @@ def _ruled(found: Refusal, plan: Plan) -> Refusal:
     )
 
 
-def _distance(refusal: Refusal) -> tuple[int, float, str]:
+def _distance(refusal: Refusal) -> tuple[float, float, str]:
     """Later tests and smaller shortfalls are nearer."""
     short = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
-    return -_ORDER[refusal.reason], short, refusal.node
+    return -_ORDER.get(refusal.reason, _OWN_REASON), short, refusal.node
 
 
 def _detailed(
     cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> Refusal:
-    helps = remedy(
-        refusal,
-        node_info.observed.allocatable
-        if node_info is not None and node_info.observed is not None
-        else {},
-    )
+    helps = refusal.remedy
     if node_info is not None:
         plan = plan_for(pod_class, node_info.profile, cluster.config)
         helps += within(behind(refusal, node_info, plan))
         zonal = (
             bool(refusal.resource)
-            and refusal.reason is not Reason.NODE_RESOURCE
+            and refusal.reason != Reason.NODE_RESOURCE
             and plan.mode != "free"
         )
         helps += _preemption(node_info, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""

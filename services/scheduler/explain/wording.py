@@ -19,50 +19,32 @@ _BOUNDS = re.compile(rf" \({WITHIN}[^)]*\)|; {WITHIN}[^)]*(?=\))")
 MOST_TEXTS = 8
 MOST_NAMES = 3
 """Of what is known within bounds only, for one text."""
-_NAMING = {
-    Reason.TAINT,
-    Reason.NODE_SELECTOR,
-    Reason.REPORT_MALFORMED,
-    Reason.POLICY_UNKNOWN,
-    Reason.POLICY_MISMATCH,
-    Reason.SET_ASIDE,
-    Reason.UNSUPPORTED,
-    Reason.NOMINATED,
-    Reason.FEATURE,
-    Reason.GIVEN_BY_DRIVER,
-    Reason.HOST_PORT,
-    Reason.POD_AFFINITY,
-    Reason.POD_ANTI_AFFINITY,
-    Reason.TOPOLOGY_SPREAD,
-    Reason.VOLUME_UNBOUND,
-    Reason.VOLUME_NOT_OURS,
-    Reason.VOLUME_IN_USE,
-    Reason.VOLUME_ELSEWHERE,
-    Reason.VOLUME_LIMIT,
+_ZONAL: dict[str, str] = {
+    Reason.NO_SINGLE_ZONE: "no single zone with",
+    Reason.NO_ZONE_SET: "no zone set with",
 }
-_ZONAL = {Reason.NO_SINGLE_ZONE: "no single zone with", Reason.NO_ZONE_SET: "no zone set with"}
 
 
 def headline(refusal: Refusal) -> str:
-    """The reason with its amounts but without its node: equal for nodes that refuse alike."""
+    """Return the text that events count nodes by: equal for nodes that refuse alike."""
+    if refusal.phrase:
+        return refusal.phrase
     return _headline(refusal.reason, refusal.resource, refusal.asked, refusal.subject)
 
 
 @lru_cache(maxsize=1024)
-def _headline(reason: Reason, resource: str, amount: int, subject: str) -> str:
+def _headline(reason: str, resource: str, amount: int, subject: str) -> str:
     asked = f"{format_amount(resource, amount)} {resource}"
     together = f" {subject}" if subject else ""
     if reason in _ZONAL and resource:
         return f"{_ZONAL[reason]} {asked} free{together}"
-    if reason is Reason.NODE_RESOURCE:
-        return f"too little {resource}"
-    if reason is Reason.TOO_LITTLE_FREE:
+    if reason == Reason.TOO_LITTLE_FREE:
         return f"less than {asked} free for exclusive use"
-    if reason is Reason.NEVER_ALIGNED:
+    if reason == Reason.NEVER_ALIGNED:
         return f"no zone set with {asked}{together}" if subject else f"no zone as large as {asked}"
-    if reason is Reason.SMT_ALIGNMENT:
+    if reason == Reason.SMT_ALIGNMENT:
         return f"{asked} are not a whole number of physical cores"
-    return f"{reason}: {subject}" if reason in _NAMING else str(reason)
+    return str(reason)
 
 
 def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:

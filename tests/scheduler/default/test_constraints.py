@@ -9,14 +9,19 @@ import msgspec
 import pytest
 
 from services.scheduler.filter.constraints import registry
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, NotHandled
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    NotHandled,
+    RefusalReason,
+)
 from services.scheduler.filter.constraints.given_by_drivers import BY_CLASS
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.constraints import PREFERRED, REQUIRED
 from shared.domain.pod import Pod
-from shared.domain.refusal import Reason, Refusal
+from shared.domain.refusal import Refusal
 from shared.events import streams
 from shared.events.cluster_events import PodObserved, Taint
 from shared.events.scheduling_events import PodReserved
@@ -94,7 +99,9 @@ async def test_a_host_port_is_taken_once_a_node() -> None:
     story = await world("n1", "n2")
     got = {await placed(story, seen(f"p{number}", **port(8080))) for number in range(2)}
     assert got == {"n1", "n2"}
-    assert "2 host port taken: TCP 8080" in await placed(story, seen("late", **port(8080)))
+    assert "2 node(s) didn't have free ports for the requested pod ports" in await placed(
+        story, seen("late", **port(8080))
+    )
     assert await placed(story, seen("other", **port(8081))) in got
     assert await placed(story, seen("udp", **port(8080, protocol="UDP"))) in got
     await story.ends(seen("p0").pod)
@@ -126,8 +133,9 @@ async def test_a_feature_that_a_pod_needs_is_declared_by_its_node(
     )
     assert await placed(story, seen("p", **spec)) == "n2"
     story = await world("n1")
-    assert f"1 feature not declared by the node: {feature}" in await placed(
-        story, seen("p", **spec)
+    assert (
+        f"1 node declared features check failed - unsatisfied requirements: {feature}"
+        in await placed(story, seen("p", **spec))
     )
     await story.node("n1", labels={HOST: "n1"}, declared_features=(feature,))
     assert await story.decide() == {"uid-p": "n1"}, "a kubelet that was upgraded"
@@ -146,12 +154,12 @@ async def test_what_a_driver_gives_is_kube_schedulers_unless_a_device_plugin_off
 ) -> None:
     story = await world("n1", "n2", n2={"allocatable": {**ROOMY, resource: 0}})
     await story.tell("deviceclass/gpu.a.com", DeviceClassObserved("gpu.a.com", "a.com/gpu"))
-    assert f"2 given by a DRA driver: {resource} (DeviceClass {by})" in await placed(
+    assert f"2 node(s) only had a DRA driver for {resource} (DeviceClass {by})" in await placed(
         story, seen("p", **asking(resource))
     )
     await story.node("n2", labels={HOST: "n2"}, allocatable={**ROOMY, resource: 1})
     assert await story.decide() == {"uid-p": "n2"}
-    assert "too little other.com/gpu" in await placed(story, seen("q", **asking("other.com/gpu")))
+    assert "Insufficient other.com/gpu" in await placed(story, seen("q", **asking("other.com/gpu")))
 
 
 @pytest.mark.parametrize(
@@ -167,14 +175,16 @@ async def test_other_pods_need_no_feature(spec: dict[str, Any]) -> None:
 async def test_host_ports_of_other_addresses_do_not_clash(own: str, taken: bool) -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", **port(53, hostIP="10.0.0.1")))
-    assert ("host port taken" in await placed(story, seen("a", **port(53, hostIP=own)))) is taken
+    assert (
+        "didn't have free ports" in await placed(story, seen("a", **port(53, hostIP=own)))
+    ) is taken
 
 
 async def test_with_the_hosts_network_every_port_is_a_host_port() -> None:
     story = await world("n1")
     net: dict[str, Any] = {"hostNetwork": True, "container": {"ports": [{"containerPort": 9100}]}}
     assert await placed(story, seen("a", **net)) == "n1"
-    assert "host port taken" in await placed(story, seen("b", **net))
+    assert "didn't have free ports" in await placed(story, seen("b", **net))
 
 
 def apart(key: str, app: str = "web", kind: str = "podAntiAffinity", **more: Any) -> dict[str, Any]:
@@ -188,7 +198,10 @@ async def test_anti_affinity_keeps_pods_of_one_batch_apart() -> None:
         event = seen(f"p{number}", labels={"app": "web"}, **apart(HOST))
         await story.tell(streams.pod(event.pod.uid), event)
     assert sorted((await story.decide()).values()) == ["n1", "n2", "n3"]
-    assert "3 required anti-affinity" in (await story.verdicts(seen("p3").pod))[-1]
+    assert (
+        "3 node(s) didn't match pod anti-affinity rules"
+        in (await story.verdicts(seen("p3").pod))[-1]
+    )
 
 
 async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_any() -> None:
@@ -198,7 +211,9 @@ async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_
     assert await placed(story, seen("a", labels={"app": "web"})) == "n3"
     assert await placed(story, seen("b", labels={"app": "db"})) in ("n1", "n2", "n3")
     await story.node_goes("n3")
-    assert "a running pod's rule" in await placed(story, seen("c", labels={"app": "web"}))
+    assert "existing pods anti-affinity rules" in await placed(
+        story, seen("c", labels={"app": "web"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +224,9 @@ async def test_a_rule_that_is_lifted_opens_its_whole_domain(how: str) -> None:
     story = await world("n1", "n2", n1={"unschedulable": True})
     ruling = seen("x", "n1", **apart(ZONE))
     await story.tell("pod/uid-x", ruling)
-    assert "a running pod's rule" in await placed(story, seen("a", labels={"app": "web"}))
+    assert "existing pods anti-affinity rules" in await placed(
+        story, seen("a", labels={"app": "web"})
+    )
     match how:
         case "its pod ends":
             await story.ends(ruling.pod)
@@ -228,7 +245,7 @@ async def test_a_running_pods_rule_selects_by_labels_whose_values_are_not_kept()
     await story.tell("pod/uid-x", seen("x", "n1", affinity={"podAntiAffinity": {REQUIRED: [rule]}}))
     made = seen("a", labels={"team.example": "red"})
     assert "red" not in made.pod.labels.values()
-    assert "a running pod's rule" in await placed(story, made)
+    assert "existing pods anti-affinity rules" in await placed(story, made)
     assert await placed(story, seen("b", labels={"team.example": "blue"})) == "n1"
 
 
@@ -256,9 +273,9 @@ async def test_a_running_pods_rule_looks_into_namespaces_by_their_labels(
 ) -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", **apart(HOST, **AMONG)))
-    assert "a running pod's rule" in await placed(story, seen("a", labels={"app": "web"})), (
-        "its labels are not known yet"
-    )
+    assert "existing pods anti-affinity rules" in await placed(
+        story, seen("a", labels={"app": "web"})
+    ), "its labels are not known yet"
     await namespace(story, "ns", **labels)
     assert await story.decide() == ({} if barred else {"uid-a": "n1"})
     await namespace(story, "ns", team="blue")
@@ -322,7 +339,7 @@ async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade
 async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anywhere() -> None:
     story = await world()
     beside = apart(ZONE, kind="podAffinity")
-    assert "3 no pod of its required affinity there" in await placed(
+    assert "3 node(s) didn't match pod affinity rules" in await placed(
         story, seen("early", labels={"app": "db"}, **beside)
     )
     first = await placed(story, seen("first", labels={"app": "web"}, **beside))
@@ -350,7 +367,7 @@ async def test_only_who_matches_all_terms_of_an_affinity_satisfies_one() -> None
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
     await story.tell("pod/uid-y", seen("y", "n2", labels={"tier": "front"}))
     both = rules(term(ZONE, app="web"), term(ZONE, tier="front"))
-    assert "3 no pod of its required affinity there" in await placed(
+    assert "3 node(s) didn't match pod affinity rules" in await placed(
         story, seen("a", labels={"app": "web"}, **both)
     )
     first = await placed(story, seen("b", labels={"app": "web", "tier": "front"}, **both))
@@ -365,7 +382,7 @@ async def test_terms_that_look_into_different_namespaces_have_nobody_in_common()
         {**term(HOST, app="web"), "namespaces": ["ns"]},
         {**term(HOST, app="web"), "namespaces": ["b"]},
     )
-    assert "no pod of its required affinity there" in await placed(
+    assert "node(s) didn't match pod affinity rules" in await placed(
         story, seen("a", labels={"app": "web"}, **apart_from_each_other)
     )
     everywhere = rules({**term(HOST, app="web"), "namespaceSelector": {}}, term(HOST, app="web"))
@@ -424,9 +441,9 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
     story = await world(n3={"taints": (Taint("gone", "", "NoSchedule"),)})
     web = {"app": "web"}
     await story.tell("pod/uid-x", seen("x", "n1", labels=web))
-    assert "2 topology spread" in await placed(story, seen("a", labels=web, **spread(ZONE))), (
-        "b is emptier, and tainted"
-    )
+    assert "2 node(s) didn't match pod topology spread constraints" in await placed(
+        story, seen("a", labels=web, **spread(ZONE))
+    ), "b is emptier, and tainted"
     assert await placed(story, seen("b", labels=web, **spread(ZONE, nodeTaintsPolicy="Honor"))) in (
         "n1",
         "n2",
@@ -443,7 +460,9 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
         "b does not count"
     )
     anywhere = spread(ZONE, nodeAffinityPolicy="Ignore")
-    assert "2 topology spread" in await placed(story, seen("e", labels=web, **anywhere, **in_a))
+    assert "2 node(s) didn't match pod topology spread constraints" in await placed(
+        story, seen("e", labels=web, **anywhere, **in_a)
+    )
 
 
 async def test_spread_by_an_empty_selector_counts_nobody() -> None:
@@ -451,7 +470,7 @@ async def test_spread_by_an_empty_selector_counts_nobody() -> None:
     story = await world("n1", "n2", n2={"unschedulable": True})
     for number in range(3):
         await story.tell(f"pod/uid-x{number}", seen(f"x{number}", "n1"))
-    assert "1 topology spread too uneven" in await placed(
+    assert "1 node(s) didn't match pod topology spread constraints" in await placed(
         story, seen("a", labels={"app": "web"}, **spread(HOST, labelSelector=ANY))
     )
     assert await placed(story, seen("b", **spread(HOST, labelSelector={}))) == "n1"
@@ -505,13 +524,19 @@ async def test_a_form_that_is_not_handled_keeps_its_clear_verdict(
     assert await placed(story, seen("a", **spec)) == f"unsupported constraint: {named}"
 
 
+OTHER_TENANT = RefusalReason(
+    name="other tenant",
+    phrase="node(s) had pods of tenant %s",
+    remedy="wait until the pods of the other tenant end",
+)
+
+
 class Tenant:
-    """A constraint as the recipe in CONTRIBUTING has it: pods of one `spec.hostname` are never
-    alone with another's.
-    """
+    """A constraint as in the recipe of CONTRIBUTING: pods of two tenants share no node."""
 
     name = "tenant"
     handles = frozenset(("spec.tenant",))
+    reasons = (OTHER_TENANT,)
 
     def read(self, spec: dict[str, Any], pod: Pod) -> Any:
         if isinstance(spec.get("tenant"), list):
@@ -525,11 +550,7 @@ class Tenant:
 
         def check(node_info: NodeInfo) -> Refusal | None:
             other = taken.get(node_info.name, kept)
-            return (
-                None
-                if other == kept
-                else Refusal(node_info.name, Reason.POD_ANTI_AFFINITY, f"tenant {other}")
-            )
+            return None if other == kept else OTHER_TENANT.refusal(node_info.name, other)
 
         return check if kept else None
 
@@ -542,7 +563,12 @@ async def test_a_constraint_is_one_file_and_one_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))
     red = await placed(story, seen("a", tenant="red"))
     assert await placed(story, seen("b", tenant="blue")) == ({"n1", "n2"} - {red}).pop()
-    assert "tenant" in await placed(story, seen("c", tenant="green"))
+    green = seen("c", tenant="green")
+    message = await placed(story, green)
+    assert "1 node(s) had pods of tenant red" in message
+    assert "1 node(s) had pods of tenant blue" in message
+    refusal = story.cores[0].cluster.columns.verdict(green.pod, red)
+    assert (refusal.reason, refusal.remedy) == (OTHER_TENANT.name, OTHER_TENANT.remedy)
     assert (
         await placed(story, seen("d", tenant=["red"])) == "unsupported constraint: spec.tenant"
     ), "a form that it has not"
@@ -560,7 +586,7 @@ async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(
     monkeypatch.undo()
     assert (
         await placed(story, newer)
-        == "0/1 nodes: 1 unsupported constraint: tenant, of a newer release"
+        == "0/1 nodes: 1 node(s) had a scheduler that does not support tenant, of a newer release"
     )
 
 

@@ -66,8 +66,9 @@ async def test_our_pods_leave_the_room_that_others_evict_for() -> None:
         "n1 has one CPU more"
     )
     full = seen("late", nodeSelector={"kubernetes.io/hostname": "n1"})
-    assert "1 kept free for a nominated pod of another scheduler: ns/other" in await placed(
-        story, full
+    assert (
+        "1 node(s) were kept free for the nominated pod ns/other of another scheduler"
+        in await placed(story, full)
     )
     assert await shown(story, nominee()) == [], "told once"
 
@@ -100,7 +101,7 @@ async def test_a_nominee_that_is_bound_counts_once() -> None:
     assert isinstance(told, PodObserved)
     assert not story.cores[0].folded.cluster_objects.nominations
     assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
-    assert "too little cpu" in await placed(story, seen("late"))
+    assert "Insufficient cpu" in await placed(story, seen("late"))
 
 
 @pytest.mark.parametrize("heard_late", [False, True])
@@ -120,7 +121,7 @@ async def test_a_nominee_that_its_scheduler_has_topolog_bind_counts_once(heard_l
         await shown(story, nominee(cpu="60"))
     await story.tell("pod/uid-other", PodBound("uid-other", "n1"))
     assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
-    assert "too little cpu" in await placed(story, seen("late"))
+    assert "Insufficient cpu" in await placed(story, seen("late"))
 
 
 async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:

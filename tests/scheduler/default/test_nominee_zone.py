@@ -24,7 +24,7 @@ from tests.ledger.given import History, container, held, pod, zone
 from tests.scheduler.default.story import Story
 from tests.scheduler.default.test_nominated import nominee
 
-KEPT = "1 kept free for a nominated pod of another scheduler: ns/other"
+KEPT = "1 node(s) were kept free for the nominated pod ns/other of another scheduler"
 
 
 def nominated(cpus: int, priority: int = 0) -> NominationObserved:

@@ -116,7 +116,7 @@ async def test_node_level_predicates_still_apply() -> None:
     await two_zones(story)
     await story.arrives(pod("a", cpus=6))
     assert await story.decide() == {}
-    assert await story.verdicts(pod("a")) == ["0/1 nodes: 1 node unschedulable"]
+    assert await story.verdicts(pod("a")) == ["0/1 nodes: 1 node(s) were unschedulable"]
 
 
 async def test_one_rejection_marks_a_node_and_the_events_are_those_of_the_ledger() -> None:

@@ -82,16 +82,15 @@ async def test_a_pod_goes_only_where_all_its_volumes_are_reached() -> None:
     await bound(story, "b", **only(HOST, "n1", "n2"))
     assert await placed(story, using("p", "a")) == "n3"
     assert await placed(story, using("q", "b")) in ("n1", "n2")
-    assert await placed(
-        story, using("r", "a", "b")
-    ) == "0/3 nodes: 2 volume not reached from there: ns/a, " + (
-        "1 volume not reached from there: ns/b"
+    assert (
+        await placed(story, using("r", "a", "b"))
+        == "0/3 nodes: 3 node(s) had volume node affinity conflict"
     )
 
 
 async def test_a_pod_waits_for_its_claim_and_goes_once_it_is_bound_and_its_volume_known() -> None:
     story = await world("n1")
-    text = "0/1 nodes: 1 volume claim not bound: ns/c"
+    text = "0/1 nodes: 1 pod has unbound immediate PersistentVolumeClaims (ns/c)"
     assert await placed(story, using("p", "c")) == text
     await shown(story, "claim", claim("c", "", phase="Pending"))
     assert await story.decide() == {}
@@ -105,7 +104,7 @@ async def test_each_of_many_pods_that_wait_for_claims_of_their_own_is_woken_by_i
     """They share their verdicts, and yet none hides another in the queue."""
     story = await world("n1")
     for number in range(4):
-        assert "not bound" in await placed(story, using(f"p{number}", f"c{number}"))
+        assert "unbound" in await placed(story, using(f"p{number}", f"c{number}"))
     for number in (2, 0, 3, 1):
         await bound(story, f"c{number}")
         assert await story.decide() == {f"uid-p{number}": "n1"}
@@ -117,13 +116,13 @@ async def test_a_claim_that_is_lost_or_being_deleted_takes_no_new_pod() -> None:
     story = await world("n1")
     await bound(story, "a")
     await shown(story, "claim", claim("a", "pv-a", phase="Lost"))
-    assert "not bound: ns/a" in await placed(story, using("p", "a"))
+    assert "unbound immediate PersistentVolumeClaims (ns/a)" in await placed(story, using("p", "a"))
     await bound(story, "b")
     await shown(story, "claim", claim("b", "pv-b", deletionTimestamp="2026-11-22T00:00:00Z"))
     assert "being deleted" in await placed(story, using("q", "b"))
     await bound(story, "c")
     await shown(story, "volume", volume("pv-c"), deleted=True)
-    assert "not bound: ns/c" in await placed(story, using("r", "c"))
+    assert "unbound immediate PersistentVolumeClaims (ns/c)" in await placed(story, using("r", "c"))
 
 
 UNREADABLE: list[Any] = [
@@ -140,7 +139,7 @@ async def test_a_volume_whose_affinity_cannot_be_read_is_not_known(affinity: Any
     story = await world("n1")
     await shown(story, "claim", claim("a", "pv-a"))
     await shown(story, "volume", volume("pv-a", nodeAffinity=affinity))
-    assert "not bound: ns/a" in await placed(story, using("p", "a"))
+    assert "unbound immediate PersistentVolumeClaims (ns/a)" in await placed(story, using("p", "a"))
 
 
 async def test_a_node_attaches_no_more_volumes_of_a_driver_than_its_csinode_says() -> None:
@@ -156,12 +155,12 @@ async def test_a_node_attaches_no_more_volumes_of_a_driver_than_its_csinode_says
     await shown(story, "csinode", takes("n2", 0))
     await bound(story, "more")
     await bound(story, "other", csi={"driver": "e", "volumeHandle": "h"})
-    assert await placed(story, using("q", "more")) == "0/2 nodes: 2 no more volumes attached: d"
+    assert await placed(story, using("q", "more")) == "0/2 nodes: 2 node(s) exceed max volume count"
     assert await placed(story, using("r", "other")) in ("n1", "n2")
     await shown(story, "csinode", takes("n2", 2))
     assert await story.decide() == {"uid-q": "n2"}
     await bound(story, "late")
-    assert "no more volumes" in await placed(story, using("s", "late"))
+    assert "exceed max volume count" in await placed(story, using("s", "late"))
     await story.ends(using("x0").pod)
     assert await story.decide() == {"uid-s": "n1"}
 
@@ -174,11 +173,11 @@ async def test_a_claim_of_a_pod_that_stands_there_counts_once_it_is_bound_later(
         await story.tell(streams.pod(f"uid-{name}"), using(name, name, node="n1"))
     await bound(story, "x")
     await bound(story, "a")
-    assert "node selector" in await placed(
+    assert "didn't match Pod's node affinity/selector" in await placed(
         story, using("p", "a", nodeSelector={"other": "node"})
     ), "judged, and not placed"
     await bound(story, "y")
-    assert "no more volumes attached" in await placed(story, using("q", "a"))
+    assert "exceed max volume count" in await placed(story, using("q", "a"))
 
 
 async def test_a_volume_that_stands_on_the_node_already_counts_once() -> None:
@@ -188,16 +187,16 @@ async def test_a_volume_that_stands_on_the_node_already_counts_once() -> None:
     for name in ("p", "q"):
         assert await placed(story, using(name, "shared")) == "n1"
     await bound(story, "own")
-    assert "no more volumes attached" in await placed(story, using("r", "own"))
+    assert "exceed max volume count" in await placed(story, using("r", "own"))
 
 
 async def test_a_claim_for_one_pod_is_used_by_one_at_a_time() -> None:
     story = await world("n1", "n2")
     await bound(story, "c", mode="ReadWriteOncePod")
     assert await placed(story, using("p", "c")) in ("n1", "n2")
-    assert (
-        await placed(story, using("q", "c"))
-        == "0/2 nodes: 2 volume claim in use by another pod: ns/c"
+    assert await placed(story, using("q", "c")) == (
+        "0/2 nodes: 2 node has pod using PersistentVolumeClaim with the same name and "
+        "ReadWriteOncePod access mode"
     )
     await story.ends(using("p").pod)
     assert list(await story.decide()) == ["uid-q"]
@@ -218,7 +217,8 @@ async def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
         "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
     }
     assert (
-        await placed(story, seen("p", **own)) == "0/1 nodes: 1 volume claim not bound: ns/p-scratch"
+        await placed(story, seen("p", **own))
+        == "0/1 nodes: 1 pod has unbound immediate PersistentVolumeClaims (ns/p-scratch)"
     )
     await shown(story, "volume", volume("pv"))
     owner: Json = {
@@ -244,7 +244,7 @@ async def test_zone_labels_of_a_volume_hold(labels: Json, goes: set[str]) -> Non
     story = await world()
     await bound(story, "c", labels=labels)
     got = await placed(story, using("p", "c"))
-    assert got in goes if goes else "3 volume not reached from there" in got
+    assert got in goes if goes else "3 node(s) had volume node affinity conflict" in got
 
 
 async def test_zone_labels_bar_no_node_without_such_labels() -> None:
@@ -262,7 +262,7 @@ async def test_a_cycle_without_the_constraint_would_place_these_pods(
     """The worlds above have room: what refuses is the volume alone."""
     story = await world("n1")
     made = using("p", "c")
-    assert "not bound" in await placed(story, made)
+    assert "unbound" in await placed(story, made)
     placing = placing_at(story.cores[0].folded, story.cores[0].config.cycle)
     assert filtered(placing, made.pod, ["n1"], Texts()).passing == ["n1"], (
         "the extender leaves volumes to kube-scheduler"

@@ -182,7 +182,7 @@ async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_ca
     )
     assert answer["FailedAndUnresolvableNodes"] == {
         "n1": "no single zone with 4 cpu free (best: 3 in zone 1)",
-        "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "no topology report", "nobody": "node not seen yet",
+        "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "node(s) had no topology report", "nobody": "node not seen yet",
     }  # fmt: skip
 
 
@@ -212,7 +212,7 @@ async def test_pods_of_lower_priority_leave_a_nominee_its_zone() -> None:
         "uid-other", "ns/other", "n1", priority=5, requests={"cpu": 6000}, zonal={"cpu": 6000}
     )
     await world.tell("nomination/uid-other", nominee)
-    kept = {"n1": "kept free for a nominated pod of another scheduler: ns/other"}
+    kept = {"n1": "node(s) were kept free for the nominated pod ns/other of another scheduler"}
     async with world.at_work():
         assert (await world.filter(pod("p"), "n1"))["FailedAndUnresolvableNodes"] == kept
         assert "kept free" in await world.bind(pod("p"), "n1")

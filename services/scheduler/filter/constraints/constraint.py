@@ -1,9 +1,50 @@
-"""What a constraint of Kubernetes is to the cycle: what it keeps of a pod's spec, and which nodes
-it bars while others run there.
+"""Constraints: which nodes a pod may use, by rules of Kubernetes that look beyond the node's object.
 
-Constraints on a node's own object are `predicates`; those here depend on what else runs, or on what
-was learnt of the node. Each is one file that implements `Constraint` and one line in `registry`.
-Must not know zones (but for `nominee_zone`)."""
+Theory, for whoever adds one:
+
+1. A constraint has two moments. `read` looks at the pod's spec when the pod is observed, and keeps
+   what it needs as plain JSON (`Constraints.kept`), which is stored with the pod's event. `check`
+   runs for each decision and returns a function that looks at one node. It sees other pods, volumes
+   and labels through the `ClusterView`, as they are now.
+2. Fields that a constraint reads are no longer unsupported: it names them in `handles`. A form of
+   the field that it does not implement raises `NotHandled`; the pod then waits, and its event names
+   the field.
+3. A constraint carries its own reasons. A `RefusalReason` has the name that is stored, the phrase that the
+   pod's event counts nodes by (kube-scheduler's phrase, if it has one), and the remedy. Nothing else
+   must change for a new reason: explanations use what the refusal carries.
+4. A rule that looks at the node's own object alone is not a constraint but a predicate
+   (`predicates.py`): predicates are kept by node and cost nothing in a decision.
+5. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominee.
+
+Example, a constraint that keeps pods of one tribe on nodes of that tribe::
+
+    WRONG_TRIBE = RefusalReason(
+        name="wrong tribe",
+        phrase="node(s) belonged to another tribe",
+        remedy="use nodes with the label example.com/tribe",
+    )
+
+    class Tribe:
+        name = "tribe"
+        handles = frozenset(("spec.tribe",))
+        reasons = (WRONG_TRIBE,)
+
+        def read(self, spec, pod):
+            return fields.text(spec, "tribe", "spec") or None
+
+        def check(self, pod, kept, view):
+            if not kept:
+                return None
+
+            def check(node_info):
+                if label_of(node_info, "example.com/tribe") == kept:
+                    return None
+                return WRONG_TRIBE.refusal(node_info.name, kept)
+
+            return check
+
+One line in `registry.py` makes it part of every decision.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +57,80 @@ from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
-from shared.domain.refusal import Reason, Refusal
+from shared.domain.refusal import Refusal
 
+# Returns why this node may not take the pod; None if it may.
 Check = Callable[[NodeInfo], Refusal | None]
-"""Why this node may not take the pod; None when it may."""
 
 
 class NotHandled(Exception):
-    """A form of the field that the constraint does not implement: the field stays unsupported, and
-    the pod waits with its name."""
+    """The constraint does not implement this form of the field, which stays unsupported."""
+
+
+class RefusalReason(NamedTuple):
+    """Why a node does not take a pod.
+
+    `name` is stored with scheduling outcomes and must not change. Events count nodes by `phrase`, in
+    which %s stands for the refusal's subject and %r for its resource. `remedy` says what would help.
+    """
+
+    name: str
+    phrase: str
+    remedy: str
+
+    def refusal(
+        self,
+        node: str,
+        subject: str = "",
+        *,
+        resource: str = "",
+        asked: int = 0,
+        best: int = 0,
+        remedy: str = "",
+        shown: str = "",
+    ) -> Refusal:
+        """Return the refusal of one node.
+
+        `subject` names the label, taint, claim or field concerned, `shown` is how the phrase writes
+        it if that differs. A `remedy` of this case goes before the general one.
+        """
+        return Refusal(
+            node,
+            self.name,
+            subject,
+            resource,
+            asked=asked,
+            best=best,
+            phrase=self.phrase.replace("%s", shown or subject).replace("%r", resource),
+            remedy=remedy or self.remedy,
+        )
 
 
 class UnusableResource(NamedTuple):
-    """Why a node takes nobody of those `who` want a resource: who names it, in an amount of 0, too;
-    of these who is Guaranteed; who asks for some."""
+    """Why a node's kubelet gives a resource to no pod, or fails if one requests it.
 
-    reason: Reason
+    `concerned` are pods that name the resource (in an amount of 0, too), those of them that are
+    Guaranteed, or pods that request more than 0.
+    """
+
+    reason: RefusalReason
     subject: str
-    remedy: str
-    who: Literal["names", "names, Guaranteed", "asks"]
+    concerned: Literal["names", "names, Guaranteed", "requests"]
 
-    def concerns(self, pod: Pod, asked: int) -> bool:
-        """Whether it bars a pod that names so much of the resource."""
-        if self.who == "asks":
-            return asked > 0
-        return self.who == "names" or pod.qos == "Guaranteed"
+    def concerns(self, pod: Pod, amount: int) -> bool:
+        """Return whether a pod that names this amount of the resource is concerned."""
+        if self.concerned == "requests":
+            return amount > 0
+        return self.concerned == "names" or pod.qos == "Guaranteed"
 
 
 class ClusterView(NamedTuple):
-    """What a constraint may look at beside the node: all nodes by name, pods that are placed, what
-    was learnt, what surrounds them (volumes, namespaces), and by resource the nodes that are barred
-    for it, and why (`barred_resources`)."""
+    """What a check may look at, other than the node.
+
+    `nodes` by name, `placed_pods`, `exclusions` of nodes for pod classes, `cluster_objects`
+    (volumes, claims, namespaces, nominations, device classes), and `unusable` resources by resource
+    and node (`unusable_resources.py`).
+    """
 
     nodes: Mapping[str, NodeInfo]
     placed_pods: PlacedPods
@@ -55,37 +139,42 @@ class ClusterView(NamedTuple):
     unusable: Mapping[str, Mapping[str, UnusableResource]] = {}
 
     def label(self, node: str, key: str) -> str | None:
-        """A label of a node."""
+        """Return a label of a node."""
         node_info = self.nodes.get(node)
         return label_of(node_info, key) if node_info is not None else None
 
 
 def label_of(node_info: NodeInfo, key: str) -> str | None:
-    """A label of a node, None where it has none or was not seen yet."""
+    """Return a label of a node, None if it has none or was not observed yet."""
     return node_info.observed.labels.get(key) if node_info.observed is not None else None
 
 
 class Constraint(Protocol):
-    """`name` is the key in `Constraints.kept`; `handles` are the names of spec fields (as
-    `shared.domain.constraints` calls them) that are no longer unsupported because this constraint
-    keeps them."""
+    """One rule. See the module's theory for an example."""
 
+    # The key in `Constraints.kept`, stored with the pod's event.
     name: str
+    # Spec fields, as `shared.domain.constraints` calls them, that are supported by this constraint.
     handles: frozenset[str]
 
+    @property
+    def reasons(self) -> tuple[RefusalReason, ...]:
+        """Every reason that `check` may give, for the documentation."""
+
     def read(self, spec: Json, pod: Pod) -> Any:
-        """What is kept of the spec: plain JSON values that two equal specs share, None for nothing.
-        Raises NotHandled, and `fields.RefusedError` for a spec that is wrong."""
+        """Return what to keep of the spec, equal for equal specs; None for nothing.
+
+        Raises NotHandled, and `fields.RefusedError` for a spec that is wrong.
+        """
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        """The check of all nodes for this pod, None where every node passes."""
+        """Return the check of all nodes for this pod, None if every node passes."""
 
 
 class KeepsNothing:
-    """What bars nodes by no field of the pod's spec: half of a `Constraint`."""
+    """Half of a constraint that needs no field of the pod's spec."""
 
     handles: frozenset[str] = frozenset()
 
     def read(self, spec: Json, pod: Pod) -> Any:
-        """Nothing."""
         return None

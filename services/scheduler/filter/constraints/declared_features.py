@@ -1,17 +1,17 @@
 """Features of the kubelet that a pod needs and its node must declare (`status.declaredFeatures`,
 KEP-5328).
 
-Semantics: kube-scheduler's NodeDeclaredFeatures (1.36, on by default); a kubelet without the
-feature rejects the pod. Clusters that know no declared features know no pods that need one: the API
-server refuses or drops the fields. Features that only a change of a pod needs are the API server's
-affair.
+Semantics: kube-scheduler's NodeDeclaredFeatures (1.36, on by default). A kubelet without the
+feature rejects the pod. In clusters without declared features no pod needs one, because the API
+server refuses or drops the fields. Features that only a change of a pod needs are checked by the
+API server.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -21,12 +21,19 @@ from shared.domain.refusal import Reason, Refusal
 RESTARTS_ALL = "RestartAllContainersOnContainerExits"
 USER_NAMESPACE = "UserNamespacesHostNetworkSupport"
 
+NOT_DECLARED = RefusalReason(
+    name=Reason.FEATURE,
+    phrase="node declared features check failed - unsatisfied requirements: %s",
+    remedy="use nodes whose kubelet has the feature (status.declaredFeatures), or change the pod",
+)
+
 
 class DeclaredFeatures:
-    """Kept: the features' names, sorted."""
+    """Keeps the features' names, sorted."""
 
     name = "declaredFeatures"
     handles: frozenset[str] = frozenset()
+    reasons = (NOT_DECLARED,)
 
     def read(self, spec: Json, pod: Pod) -> Any:
         needed = [RESTARTS_ALL] if _restarts_all(spec) else []
@@ -39,20 +46,21 @@ class DeclaredFeatures:
             return None
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            declared = (
-                node_info.observed.declared_features if node_info.observed is not None else ()
-            )
+            observed = node_info.observed
+            declared = observed.declared_features if observed is not None else ()
             lacking = [name for name in kept if name not in declared]
-            return Refusal(node_info.name, Reason.FEATURE, ", ".join(lacking)) if lacking else None
+            if not lacking:
+                return None
+            return NOT_DECLARED.refusal(node_info.name, ", ".join(lacking))
 
         return check
 
 
 def _restarts_all(spec: Json) -> bool:
     """Whether an exit of some container restarts all of them (KEP-5532)."""
-    return any(
-        fields.text(rule, "action", where) == "RestartAllContainers"
-        for group in ("containers", "initContainers")
-        for path, container in fields.objects(spec, group, "spec")
-        for where, rule in fields.objects(container, "restartPolicyRules", path)
-    )
+    for group in ("containers", "initContainers"):
+        for path, container in fields.objects(spec, group, "spec"):
+            for where, rule in fields.objects(container, "restartPolicyRules", path):
+                if fields.text(rule, "action", where) == "RestartAllContainers":
+                    return True
+    return False

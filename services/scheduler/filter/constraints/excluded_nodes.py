@@ -1,40 +1,49 @@
-"""Nodes that are set aside for pods like this one: kubelets that rejected one, policies that denied
-one, races lost in a row.
+"""Excluded nodes: a node is not used for pods of a class after its kubelet rejected one, a policy
+denied one, or races for it were lost in a row.
 
-Not a field of Kubernetes: what was learnt (`exclusion_proposals`) bars nodes as a constraint does.
+Not a field of Kubernetes: exclusions are learnt (`state/exclusions.py`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, KeepsNothing
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    KeepsNothing,
+    RefusalReason,
+)
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
-_REMEDIES = {
-    "rejected": "see why its kubelet rejected it; the node is used again when its report changes, or by `topolog node readmit`",
-    "denied": "change the admission policy or the pod; it is tried again later, or by `topolog node readmit`",
+_BY_CAUSE = {
+    "rejected": "see why its kubelet rejected the pod; the node is used again when its report "
+    "changes, or by `topolog node readmit`",
+    "denied": "change the admission policy or the pod; the node is tried again later, or by "
+    "`topolog node readmit`",
     "contested": "it is tried again in a moment",
 }
+EXCLUDED = RefusalReason(
+    name=Reason.SET_ASIDE,
+    phrase="node(s) were excluded for such pods: %s",
+    remedy=_BY_CAUSE["rejected"],
+)
 
 
-class SetAside(KeepsNothing):
-    name = "setAside"
+class ExcludedNodes(KeepsNothing):
+    name = "excludedNodes"
+    reasons = (EXCLUDED,)
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        held = view.exclusions.of(pod)
+        exclusions = view.exclusions.of(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            aside = held.get(node_info.name)
-            if aside is None:
+            exclusion = exclusions.get(node_info.name)
+            if exclusion is None:
                 return None
-            return Refusal(
-                node_info.name,
-                Reason.SET_ASIDE,
-                f"{aside.cause}: {aside.detail}",
-                remedy=_REMEDIES[aside.cause],
-            )
+            subject = f"{exclusion.cause}: {exclusion.detail}"
+            return EXCLUDED.refusal(node_info.name, subject, remedy=_BY_CAUSE[exclusion.cause])
 
-        return check if held else None
+        return check if exclusions else None

@@ -1,17 +1,14 @@
 """Room that another scheduler keeps: a pending pod with `status.nominatedNodeName` counts on its
-node as if it stood there, for pods of no higher priority. Semantics: kube-scheduler's filtering
-with nominated pods (1.36), which nominates pods that it evicts others for, and those whose binding
-may take a while.
+node as if it ran there, for pods of no higher priority.
 
-Not a field of our pod: what was seen of others' bars nodes. By amounts of the node, as
-kube-scheduler does, and where the node's kubelet aligns by the zone that the nominee needs, of
-which kube-scheduler knows nothing. Nominees of this scheduler hold zones in the ledger.
+Semantics: kube-scheduler's filtering with nominated pods (1.36), which nominates pods that it evicts
+others for, and pods whose binding may take a while. By amounts of the node, as kube-scheduler does,
+and also by the zone that the nominee needs if the node's kubelet aligns: kube-scheduler does not
+know zones. Nominees of this scheduler hold zones in the ledger.
 
-Does a newcomer leave the nominee of another scheduler a zone? Cheap and sufficient, by what is
-surely free once those that are being deleted have ended: the room that they were evicted for.
-
-Where no zone holds the nominee as it is, by its containers' amounts together, nobody can tell which
-zone is meant for it, and none is kept. Must not know who nominates, nor priorities.
+The zone test is cheap and sufficient: it uses what is guaranteed free once pods that are being
+deleted ended, because that room is what they were evicted for. If no zone holds the nominee as it
+is, by its containers' amounts together, its zone is not known, and none is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, KeepsNothing
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    KeepsNothing,
+    RefusalReason,
+)
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
@@ -32,59 +34,70 @@ from shared.ledger.state import ZoneAmounts
 from shared.ledger.view import subtract
 from shared.ledger.what_if import most_without, newcomer
 
+KEPT_FREE = RefusalReason(
+    name=Reason.NOMINATED,
+    phrase="node(s) were kept free for the nominated pod %s of another scheduler",
+    remedy="wait until that pod is bound: its scheduler has chosen the node for it",
+)
+NOTHING: Amounts = {}
+
 
 class Nominated(KeepsNothing):
     name = "nominated"
+    reasons = (KEPT_FREE,)
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         nominees: dict[str, list[NominationObserved]] = {}
-        for each in _ahead_of(pod, view):
-            nominees.setdefault(each.node, []).append(each)
+        for nominee in _ahead_of(pod, view):
+            nominees.setdefault(nominee.node, []).append(nominee)
         if not nominees:
             return None
         request = {**effective_request(pod), PODS: 1}
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            here = nominees.get(node_info.name)
-            if here is None:
+            on_node = nominees.get(node_info.name)
+            if on_node is None:
                 return None
-            return _too_little(node_info, request, here) or _without_a_zone(
-                node_info, pod, here, view
-            )
+            short = _too_little(node_info, request, on_node)
+            return short or _without_a_zone(node_info, pod, on_node, view)
 
         return check
 
 
 def zones_kept(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
-    """The nodes that the pod may not go to, as it might take a nominee's zone, by name: what
-    kube-scheduler cannot judge of the nominees that it has itself."""
-    found: dict[str, Refusal] = {}
-    for each in _ahead_of(pod, view):
-        node_info = view.nodes.get(each.node)
-        refusal = _without_a_zone(node_info, pod, [each], view) if node_info is not None else None
-        if refusal is not None:
-            found.setdefault(each.node, refusal)
-    return found
+    """Return the nodes, by name, where the pod might take a nominee's zone: kube-scheduler cannot
+    judge that of its own nominees.
+    """
+    refusals: dict[str, Refusal] = {}
+    for nominee in _ahead_of(pod, view):
+        node_info = view.nodes.get(nominee.node)
+        if node_info is not None and nominee.node not in refusals:
+            refused = _without_a_zone(node_info, pod, [nominee], view)
+            if refused is not None:
+                refusals[nominee.node] = refused
+    return refusals
 
 
 def _ahead_of(pod: Pod, view: ClusterView) -> Iterator[NominationObserved]:
     """Nominees of one priority and one node wait neither for each other nor for themselves."""
     nominations = view.cluster_objects.nominations
     own = nominations.get(pod.uid)
-    for each in nominations.values():
-        if each.priority > pod.priority or (
-            each.priority == pod.priority and (own is None or own.node != each.node)
-        ):
-            yield each
+    for nominee in nominations.values():
+        same_node = own is not None and own.node == nominee.node
+        if nominee.priority > pod.priority or (nominee.priority == pod.priority and not same_node):
+            yield nominee
 
 
 def _too_little(
     node_info: NodeInfo, request: Amounts, nominees: list[NominationObserved]
 ) -> Refusal | None:
     for name, asked in request.items():
-        kept = sum(1 if name == PODS else each.requests.get(name, 0) for each in nominees)
+        if name == PODS:
+            kept = len(nominees)
+        else:
+            kept = sum(nominee.requests.get(name, 0) for nominee in nominees)
         if kept and 0 < asked > node_info.free(name) - kept:
-            return Refusal(node_info.name, Reason.NOMINATED, nominees[-1].key)
+            return KEPT_FREE.refusal(node_info.name, nominees[-1].key)
     return None
 
 
@@ -92,43 +105,43 @@ def _without_a_zone(
     node_info: NodeInfo, pod: Pod, nominees: list[NominationObserved], view: ClusterView
 ) -> Refusal | None:
     leaves = view.placed_pods.leaves
-    for each in nominees:
-        if each.zonal and not leaves_a_zone(node_info, pod, each.zonal, leaves):
-            return Refusal(node_info.name, Reason.NOMINATED, each.key)
+    for nominee in nominees:
+        if nominee.zonal and not leaves_a_zone(node_info, pod, nominee.zonal, leaves):
+            return KEPT_FREE.refusal(node_info.name, nominee.key)
     return None
-
-
-NONE_TAKEN: Amounts = {}
 
 
 def leaves_a_zone(
     node_info: NodeInfo, pod: Pod, nominee: Amounts, leaves: Callable[[str], bool]
 ) -> bool:
-    """`nominee` is what it takes of one zone where all of that is tracked; `leaves` says of a uid
-    whether it is being deleted.
+    """Return whether the pod leaves the nominee a zone.
+
+    `nominee` is what it takes of one zone if all of that is tracked; `leaves` says whether a pod is
+    being deleted.
     """
-    if node_info.report is None or node_info.rule.policy not in (SINGLE_NUMA_NODE, RESTRICTED):
+    report, policy = node_info.report, node_info.rule.policy
+    if report is None or policy not in (SINGLE_NUMA_NODE, RESTRICTED):
         return True
-    wanted = {name: amount for name, amount in nominee.items() if name in node_info.report.tracked}
-    charge = newcomer(pod, kind_of(pod), node_info.report, node_info.free_max).charge
+    wanted = {name: amount for name, amount in nominee.items() if name in report.tracked}
+    charge = newcomer(pod, kind_of(pod), report, node_info.free_max).charge
     if not wanted or not charge.zones:
         return True
-    room = _once_they_ended(node_info, leaves)
-    fitting = [zone for zone, held in room.items() if _holds(held, wanted, NONE_TAKEN)]
-    one_each = (
-        node_info.rule.policy == SINGLE_NUMA_NODE
-    )  # under restricted a container may take several zones
-    if not fitting or (one_each and len(fitting) > len(charge.demand)):
+    free = _once_leaving_pods_ended(node_info, leaves)
+    fitting = [zone for zone, amounts in free.items() if _holds(amounts, wanted, NOTHING)]
+    # Under restricted a container may take several zones.
+    one_zone_each = policy == SINGLE_NUMA_NODE
+    if not fitting or (one_zone_each and len(fitting) > len(charge.demand)):
         return True
-    return any(_holds(room[zone], wanted, charge.zones.get(zone, NONE_TAKEN)) for zone in fitting)
+    return any(_holds(free[zone], wanted, charge.zones.get(zone, NOTHING)) for zone in fitting)
 
 
-def _once_they_ended(node_info: NodeInfo, leaves: Callable[[str], bool]) -> ZoneAmounts:
-    room = most_without(node_info.ledger, [uid for uid in node_info.ledger.charges if leaves(uid)])
-    for own in node_info.assumed.values():
-        subtract(room, own.charge.zones)
-    return room
+def _once_leaving_pods_ended(node_info: NodeInfo, leaves: Callable[[str], bool]) -> ZoneAmounts:
+    leaving = [uid for uid in node_info.ledger.charges if leaves(uid)]
+    free = most_without(node_info.ledger, leaving)
+    for assumed in node_info.assumed.values():
+        subtract(free, assumed.charge.zones)
+    return free
 
 
-def _holds(zone: Amounts, wanted: Amounts, beside: Amounts) -> bool:
-    return all(zone.get(name, 0) >= amount + beside.get(name, 0) for name, amount in wanted.items())
+def _holds(zone: Amounts, wanted: Amounts, taken: Amounts) -> bool:
+    return all(zone.get(name, 0) >= amount + taken.get(name, 0) for name, amount in wanted.items())

@@ -1,15 +1,16 @@
-"""Required pod affinity and anti-affinity, both ways: what a pod asks of its neighbours, and what
-they ask of it.
+"""Required pod affinity and anti-affinity, both ways: what a pod requires of other pods, and what
+they require of it.
 
-Semantics: kube-scheduler's InterPodAffinity (1.36). A node without the topology label satisfies no
-affinity and breaks no anti-affinity. Only who matches all terms of an affinity satisfies one of
-them. The first pod of a group that wants to be beside itself may go anywhere, where nobody of the
-group is on a node with such a label. Pods being deleted still count. A pod that selects namespaces
-by labels waits until those of its own are known: then others' are too.
+Semantics: kube-scheduler's InterPodAffinity (1.36).
 
-Which nodes the rules of running pods may have opened: where one with anti-affinity ends, every
-node of its topology domain may be open again, also to pods that have no rule themselves; its own
-node is looked at anyway. Must not know who waits.
+1. A node without the topology label satisfies no affinity and breaks no anti-affinity.
+2. Only pods that match all terms of an affinity satisfy one of them. The first pod of a group that
+   must be with itself may use any node with the labels, as long as no pod of the group is on one.
+3. Pods that are being deleted still count.
+4. A pod that selects namespaces by labels waits until the labels of its own namespace are known:
+   those of others are known then, too.
+5. If a pod with anti-affinity ends, every node of its topology domain may be open again, also to
+   pods without rules (`OpenedDomains`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, label_of
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    RefusalReason,
+    label_of,
+)
 from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.selectors import (
     Selection,
@@ -37,6 +43,30 @@ from shared.domain.refusal import Reason, Refusal
 from shared.events.cluster_events import NodeObserved
 
 ANTI_AFFINITY = "podAntiAffinity"
+# A domain of one node.
+HOSTNAME = "kubernetes.io/hostname"
+
+NO_AFFINITY = RefusalReason(
+    name=Reason.POD_AFFINITY,
+    phrase="node(s) didn't match pod affinity rules",
+    remedy="start a pod of its affinity's selection there first, or change the affinity",
+)
+_WAIT = "use nodes of another topology value, or wait until the other pod ends"
+OWN_ANTI_AFFINITY = RefusalReason(
+    name=Reason.POD_ANTI_AFFINITY,
+    phrase="node(s) didn't match pod anti-affinity rules",
+    remedy=_WAIT,
+)
+OTHERS_ANTI_AFFINITY = RefusalReason(
+    name=Reason.POD_ANTI_AFFINITY,
+    phrase="node(s) didn't satisfy existing pods anti-affinity rules",
+    remedy=_WAIT,
+)
+LABELS_UNKNOWN = RefusalReason(
+    name=Reason.POD_AFFINITY,
+    phrase="node(s) were not checked: the labels of namespace %s are not known yet",
+    remedy="wait until the scheduler has observed the namespace",
+)
 
 
 class Term(NamedTuple):
@@ -47,7 +77,7 @@ class Term(NamedTuple):
 
 
 class _Terms:
-    """What both kinds read. Kept: [{key, selector}, ...]. `among` in a selector is its selector of
+    """What both kinds read. Keeps [{key, selector}, ...]; `among` in a selector is its selector of
     namespaces.
     """
 
@@ -57,49 +87,44 @@ class _Terms:
 
     def read(self, spec: Json, pod: Pod) -> Any:
         path = f"spec.affinity.{self.name}"
-        affinity = fields.mapping(
-            fields.mapping(spec, "affinity", "spec"), self.name, "spec.affinity"
-        )
-        return [
-            _term(doc, where, pod) for where, doc in fields.objects(affinity, REQUIRED, path)
-        ] or None
+        affinity = fields.mapping(spec, "affinity", "spec")
+        rules = fields.mapping(affinity, self.name, "spec.affinity")
+        terms = fields.objects(rules, REQUIRED, path)
+        return [_term(doc, where, pod) for where, doc in terms] or None
 
     def terms(self, kept: Any, view: ClusterView) -> list[Term]:
-        known = view.cluster_objects.namespaces
-        return [Term(selection(each["selector"], known), each["key"]) for each in kept or ()]
+        namespaces = view.cluster_objects.namespaces
+        return [Term(selection(term["selector"], namespaces), term["key"]) for term in kept or ()]
 
 
 def _term(doc: Json, path: str, pod: Pod) -> Json:
     key = fields.text(doc, "topologyKey", path)
     if not key:
-        raise fields.refuse(
-            f"{path}.topologyKey",
-            key,
-            "write a label of nodes, kubernetes.io/hostname for one node each",
-        )
-    named, among = sorted(fields.text_list(doc, "namespaces", path)), list[Any]()
+        remedy = "write a label of nodes, kubernetes.io/hostname for one node each"
+        raise fields.refuse(f"{path}.topologyKey", key, remedy)
+    namespaces, among = sorted(fields.text_list(doc, "namespaces", path)), list[Any]()
     if doc.get("namespaceSelector") is not None:
         among = requirements(doc, "namespaceSelector", path)
-        named = named if among else []
+        namespaces = namespaces if among else []
     else:
-        named = named or [pod.namespace]
-    selector = with_label_keys(read_selector(doc, path, named), doc, path, pod.labels)
+        namespaces = namespaces or [pod.namespace]
+    selector = with_label_keys(read_selector(doc, path, namespaces), doc, path, pod.labels)
     return {"key": key, "selector": {**selector, "among": among} if among else selector}
 
 
-def _unknown(pod: Pod, kept: Any, reason: Reason, view: ClusterView) -> Check | None:
-    """No node as long as namespaces are selected by labels that are not known."""
-    if pod.namespace in view.cluster_objects.namespaces or not any(
-        "among" in each["selector"] for each in kept or ()
-    ):
+def _unknown(pod: Pod, kept: Any, view: ClusterView) -> Check | None:
+    """No node passes while namespaces are selected by labels that are not known."""
+    if pod.namespace in view.cluster_objects.namespaces:
         return None
-    return lambda node_info: Refusal(
-        node_info.name, reason, f"the labels of namespace {pod.namespace} are not known yet"
-    )
+    if not any("among" in term["selector"] for term in kept or ()):
+        return None
+    return lambda node_info: LABELS_UNKNOWN.refusal(node_info.name, pod.namespace)
 
 
 class PodAffinity(_Terms):
-    """Beside others."""
+    """With other pods."""
+
+    reasons = (NO_AFFINITY, LABELS_UNKNOWN)
 
     def __init__(self) -> None:
         super().__init__("podAffinity")
@@ -107,26 +132,28 @@ class PodAffinity(_Terms):
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
-        terms, unknown = self.terms(kept, view), _unknown(pod, kept, Reason.POD_AFFINITY, view)
+        terms, unknown = self.terms(kept, view), _unknown(pod, kept, view)
         if unknown is not None or not terms:
             return unknown
         group = reduce(Selection.within, (term.selection for term in terms))
         counts = view.placed_pods.counted(group)
         domains = [_domains(term.key, counts, view) for term in terms]
-        alone = not any(domains) and group.matches(pod)
+        is_first = not any(domains) and group.matches(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            for term, held in zip(terms, domains, strict=True):
+            for term, values in zip(terms, domains, strict=True):
                 value = label_of(node_info, term.key)
-                if value is None or not (alone or value in held):
-                    return Refusal(node_info.name, Reason.POD_AFFINITY, term.key)
+                if value is None or not (is_first or value in values):
+                    return NO_AFFINITY.refusal(node_info.name, term.key)
             return None
 
         return check
 
 
 class PodAntiAffinity(_Terms):
-    """Apart from others, whoever of the two says so."""
+    """Apart from other pods, by the rules of either."""
+
+    reasons = (OWN_ANTI_AFFINITY, OTHERS_ANTI_AFFINITY, LABELS_UNKNOWN)
 
     def __init__(self) -> None:
         super().__init__(ANTI_AFFINITY)
@@ -134,72 +161,75 @@ class PodAntiAffinity(_Terms):
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept and not view.placed_pods.keeping(self.name):
             return None
-        unknown = _unknown(pod, kept, Reason.POD_ANTI_AFFINITY, view)
+        unknown = _unknown(pod, kept, view)
         if unknown is not None:
             return unknown
-        counted, terms = view.placed_pods.counted, self.terms(kept, view)
-        own = [(term.key, _domains(term.key, counted(term.selection), view)) for term in terms]
-        others: dict[str, set[str]] = {}
-        for held, nodes in view.placed_pods.keeping(self.name):
-            for each in held:
-                if selection_in(
-                    pod.namespace, each["selector"], view.cluster_objects.namespaces
-                ).matches(pod):
-                    others.setdefault(each["key"], set()).update(_domains(each["key"], nodes, view))
-        barred = [(key, held, "its own rule") for key, held in own if held]
-        barred += [
-            (key, held, "a running pod's rule") for key, held in sorted(others.items()) if held
-        ]
-        if not barred:
+        taken: list[tuple[str, set[str], RefusalReason]] = []
+        for term in self.terms(kept, view):
+            values = _domains(term.key, view.placed_pods.counted(term.selection), view)
+            if values:
+                taken.append((term.key, values, OWN_ANTI_AFFINITY))
+        for key, values in sorted(self._forbidden_by_others(pod, view).items()):
+            if values:
+                taken.append((key, values, OTHERS_ANTI_AFFINITY))
+        if not taken:
             return None
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            for key, held, whose in barred:
-                if label_of(node_info, key) in held:
-                    return Refusal(node_info.name, Reason.POD_ANTI_AFFINITY, f"{key}, {whose}")
+            for key, values, reason in taken:
+                if label_of(node_info, key) in values:
+                    return reason.refusal(node_info.name, key)
             return None
 
         return check
 
+    def _forbidden_by_others(self, pod: Pod, view: ClusterView) -> dict[str, set[str]]:
+        """Topology label -> its values on nodes of running pods whose rules select this pod."""
+        namespaces = view.cluster_objects.namespaces
+        forbidden: dict[str, set[str]] = {}
+        for terms, nodes in view.placed_pods.keeping(self.name):
+            for term in terms:
+                if selection_in(pod.namespace, term["selector"], namespaces).matches(pod):
+                    values = forbidden.setdefault(term["key"], set())
+                    values.update(_domains(term["key"], nodes, view))
+        return forbidden
+
 
 def _domains(key: str, counts: Mapping[str, int], view: ClusterView) -> set[str]:
-    """The label's values on the nodes that are counted."""
+    """The label's values on the counted nodes."""
     return {value for node in counts if (value := view.label(node, key)) is not None}
 
 
-_HOST = "kubernetes.io/hostname"
-"""A domain of one node."""
-
-
 class OpenedDomains:
-    """Since the last look: topology labels with their values."""
+    """Topology labels with the values that may be open again since the last look."""
 
     def __init__(self) -> None:
         self._domains: set[tuple[str, str]] = set()
 
     def note_pod_gone(self, kept: Mapping[str, Any], node: NodeObserved | None) -> None:
-        """A pod for which constraints keep this is on that node no more, or otherwise."""
+        """A pod for which constraints keep this is not on that node any more."""
         labels = node.labels if node is not None else {}
-        self._domains |= {
-            (rule["key"], labels[rule["key"]])
-            for rule in kept.get(ANTI_AFFINITY, ())
-            if rule["key"] in labels
-        }
+        for term in kept.get(ANTI_AFFINITY, ()):
+            if term["key"] in labels:
+                self._domains.add((term["key"], labels[term["key"]]))
 
     def note_labels_gone(self, placed_pods: PlacedPods, node: NodeObserved | None) -> None:
-        """The node is as this no more: its pods' rules hold elsewhere now, or nowhere."""
+        """The node does not have these labels any more: its pods' rules hold elsewhere now."""
         for kept, nodes in placed_pods.keeping(ANTI_AFFINITY):
             if node is not None and node.name in nodes:
                 self.note_pod_gone({ANTI_AFFINITY: kept}, node)
 
     def take(self, nodes: Mapping[str, NodeInfo]) -> list[str]:
-        """The nodes of these domains, once."""
-        domains, self._domains = {domain for domain in self._domains if domain[0] != _HOST}, set()
-        if not domains:
-            return []
-        seen = ((name, node_info.observed) for name, node_info in nodes.items())
-        return [
-            name
-            for name, at in seen
-            if at is not None and any(at.labels.get(key) == value for key, value in domains)
-        ]
+        """Return the nodes of these domains, once. Nodes that changed are looked at anyway, so that
+        domains of one node do not count.
+        """
+        domains = {domain for domain in self._domains if domain[0] != HOSTNAME}
+        self._domains = set()
+        opened = []
+        for name, node_info in nodes.items() if domains else ():
+            observed = node_info.observed
+            if observed is not None and any(
+                observed.labels.get(key) == value for key, value in domains
+            ):
+                opened.append(name)
+        return opened

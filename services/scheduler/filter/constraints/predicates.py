@@ -1,10 +1,9 @@
-"""Node-level predicates of a second scheduler: name, selector, affinity, taints, readiness,
-resources.
+"""Predicates: rules that look at one node's own object alone. Node name, selector, affinity, taints,
+readiness, and resources of the whole node.
 
-Semantics: kube-scheduler (component-helpers nodeaffinity, corev1 helpers tolerations). Must not
-know zones.
-
-Constraints on nodes in columns: for each distinct set of constraints which nodes it allows.
+Semantics: kube-scheduler (component-helpers nodeaffinity, corev1 helpers tolerations), with its
+phrases. The answer for a set of constraints is kept by node until the node's object changes
+(`ConstraintColumns`). Must not know zones.
 """
 
 from __future__ import annotations
@@ -14,100 +13,155 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from services.scheduler.snapshot.node_arrays import Slots
+from services.scheduler.filter.constraints.constraint import RefusalReason
+from services.scheduler.snapshot.node_arrays import Bools, Selection
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.atoi import atoi
 from shared.domain.pod import Constraints, NodeSelectorTerm, Toleration
+from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import PODS, Amounts
 from shared.events.cluster_events import NodeObserved, Taint
 
+NOT_OBSERVED = RefusalReason(
+    name=Reason.UNKNOWN_NODE,
+    phrase="node(s) were not observed yet",
+    remedy="wait until the node's object has been seen",
+)
+WRONG_NAME = RefusalReason(
+    name=Reason.NODE_NAME,
+    phrase="node(s) didn't match the requested node name",
+    remedy="remove the pod's nodeName or its affinity to metadata.name",
+)
+WRONG_LABEL = RefusalReason(
+    name=Reason.NODE_SELECTOR,
+    phrase="node(s) didn't match Pod's node affinity/selector",
+    remedy="label the node so, or change the pod's nodeSelector",
+)
+WRONG_AFFINITY = RefusalReason(
+    name=Reason.NODE_AFFINITY,
+    phrase="node(s) didn't match Pod's node affinity/selector",
+    remedy="label the node as one of the pod's required terms says, or change the terms",
+)
+CORDONED = RefusalReason(
+    name=Reason.UNSCHEDULABLE,
+    phrase="node(s) were unschedulable",
+    remedy="`kubectl uncordon` the node",
+)
+NOT_READY = RefusalReason(
+    name=Reason.NOT_READY,
+    phrase="node(s) were not ready",
+    remedy="wait until the node's kubelet is ready",
+)
+UNTOLERATED = RefusalReason(
+    name=Reason.TAINT,
+    phrase="node(s) had untolerated taint {%s}",
+    remedy="remove the taint, or let the pod tolerate it",
+)
+INSUFFICIENT = RefusalReason(name=Reason.NODE_RESOURCE, phrase="Insufficient %r", remedy="")
+TOO_MANY_PODS = RefusalReason(
+    name=Reason.TOO_MANY_PODS,
+    phrase="Too many pods",
+    remedy="wait until a pod of the node ends, or raise the kubelet's maxPods",
+)
+REASONS = (
+    NOT_OBSERVED, WRONG_NAME, WRONG_LABEL, WRONG_AFFINITY, CORDONED, NOT_READY, UNTOLERATED,
+    INSUFFICIENT, TOO_MANY_PODS,
+)  # fmt: skip
+
 _UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+# The taints that the node's controller sets some time after the condition; kube-scheduler looks at
+# the taints alone.
 _NOT_READY_TAINTS = tuple(
     Taint(f"node.kubernetes.io/{key}", "", "NoSchedule") for key in ("not-ready", "unreachable")
 )
-"""What the node's controller makes of the condition, some time later; kube-scheduler looks at these alone."""
+# A number as tolerations and taints that are compared must be written, without leading zeros
+# (KEP-5471).
 _CANONICAL = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
-"""A number as tolerations and taints that are compared must be written, without leading zeros (KEP-5471)."""
+
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 def constraint_refusal(
     constraints: Constraints, node: NodeObserved | None, name: str
 ) -> Refusal | None:
-    """Why the pod may not go to this node whatever is free there; None when it may."""
+    """Return why the pod may not use this node, whatever is free there; None if it may."""
     if node is None:
-        return Refusal(name, Reason.UNKNOWN_NODE)
+        return NOT_OBSERVED.refusal(name)
     if constraints.node_name and constraints.node_name != node.name:
-        return Refusal(name, Reason.NODE_NAME, constraints.node_name)
+        return WRONG_NAME.refusal(name, constraints.node_name)
     for key, value in sorted(constraints.node_selector.items()):
         if node.labels.get(key) != value:
-            return Refusal(name, Reason.NODE_SELECTOR, f"{key}={value}")
+            return WRONG_LABEL.refusal(name, f"{key}={value}")
     terms = constraints.required_affinity
     if terms and not any(matches(term, node) for term in terms):
-        return Refusal(name, Reason.NODE_AFFINITY)
+        return WRONG_AFFINITY.refusal(name)
     return _availability(constraints, node)
 
 
-def selects(constraints: Constraints, node: NodeObserved) -> bool:
-    """Do the pod's node selector and required node affinity allow the node?"""
-    terms = constraints.required_affinity
-    chosen = all(node.labels.get(key) == value for key, value in constraints.node_selector.items())
-    return chosen and (not terms or any(matches(term, node) for term in terms))
-
-
 def _availability(constraints: Constraints, node: NodeObserved) -> Refusal | None:
-    if node.unschedulable and not tolerated(_UNSCHEDULABLE_TAINT, constraints.tolerations):
-        return Refusal(node.name, Reason.UNSCHEDULABLE)
-    if not node.ready and not any(
-        tolerated(taint, constraints.tolerations) for taint in _NOT_READY_TAINTS
-    ):
-        return Refusal(node.name, Reason.NOT_READY)
+    tolerations = constraints.tolerations
+    if node.unschedulable and not tolerated(_UNSCHEDULABLE_TAINT, tolerations):
+        return CORDONED.refusal(node.name)
+    if not node.ready and not any(tolerated(taint, tolerations) for taint in _NOT_READY_TAINTS):
+        return NOT_READY.refusal(node.name)
     taint = untolerated(constraints, node)
     if taint is None:
         return None
-    return Refusal(
-        node.name, Reason.TAINT, f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":")
-    )
+    subject = f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":")
+    return UNTOLERATED.refusal(node.name, subject, shown=f"{taint.key}: {taint.value}")
+
+
+def selects(constraints: Constraints, node: NodeObserved) -> bool:
+    """Return whether the pod's node selector and required node affinity allow the node."""
+    terms = constraints.required_affinity
+    for key, value in constraints.node_selector.items():
+        if node.labels.get(key) != value:
+            return False
+    return not terms or any(matches(term, node) for term in terms)
 
 
 def untolerated(constraints: Constraints, node: NodeObserved) -> Taint | None:
-    """The first taint that keeps the pod away."""
-    barring = (taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute"))
-    return next((taint for taint in barring if not tolerated(taint, constraints.tolerations)), None)
+    """Return the first taint that keeps the pod away."""
+    for taint in node.taints:
+        keeps_away = taint.effect in ("NoSchedule", "NoExecute")
+        if keeps_away and not tolerated(taint, constraints.tolerations):
+            return taint
+    return None
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     """core/v1 semantics: an empty key with Exists tolerates everything, an empty effect any effect."""
-    return any(
-        t.effect in ("", taint.effect)
-        and (t.key == taint.key or (not t.key and t.operator == "Exists"))
-        and _tolerates_value(t, taint.value)
-        for t in tolerations
-    )
+    for toleration in tolerations:
+        every_key = not toleration.key and toleration.operator == "Exists"
+        if toleration.effect not in ("", taint.effect):
+            continue
+        same_key = toleration.key == taint.key or every_key
+        if same_key and _tolerates_value(toleration, taint.value):
+            return True
+    return False
 
 
 def _tolerates_value(toleration: Toleration, value: str) -> bool:
     """Gt and Lt compare the taint's value with the toleration's (KEP-5471); an API server that does
-    not have them takes none.
+    not have them accepts none.
     """
     operator, bound = toleration.operator, toleration.value
     if operator in ("Gt", "Lt"):
-        return all(map(_CANONICAL.fullmatch, (value, bound))) and _compares(
-            operator, value, (bound,)
-        )
+        are_numbers = _CANONICAL.fullmatch(value) and _CANONICAL.fullmatch(bound)
+        return bool(are_numbers) and _compares(operator, value, (bound,))
     return operator == "Exists" or (operator in ("", "Equal") and value == bound)
 
 
 def matches(term: NodeSelectorTerm, node: NodeObserved) -> bool:
-    """Every expression and field of the term; an empty term matches nothing."""
+    """Return whether all expressions and fields of the term match; an empty term matches nothing."""
     if not term.expressions and not term.fields:
         return False
+    if not all(_holds(requirement, node.labels) for requirement in term.expressions):
+        return False
     fields = {"metadata.name": node.name}
-    return all(_holds(req, node.labels) for req in term.expressions) and all(
-        _holds(req, fields) for req in term.fields
-    )
+    return all(_holds(requirement, fields) for requirement in term.fields)
 
 
 def _holds(requirement: tuple[str, str, tuple[str, ...]], labels: Mapping[str, str]) -> bool:
@@ -125,26 +179,42 @@ def _holds(requirement: tuple[str, str, tuple[str, ...]], labels: Mapping[str, s
 
 
 def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
-    left, right = atoi(value or ""), atoi(values[0] if len(values) == 1 else "")
-    if left is None or right is None:
+    number, bound = atoi(value or ""), atoi(values[0] if len(values) == 1 else "")
+    if number is None or bound is None:
         return False
-    return left > right if operator == "Gt" else operator == "Lt" and left < right
+    return number > bound if operator == "Gt" else operator == "Lt" and number < bound
+
+
+# -- resources of the whole node
 
 
 def resource_refusal(request: Amounts, node_info: NodeInfo) -> Refusal | None:
-    """The first resource, by name, of which the node as a whole has too little left."""
+    """Return the refusal for the first resource, by name, of which the whole node has too little."""
     for name in sorted(request):
-        left, asked = node_info.free(name), request[name]
-        if left >= asked:
+        free, asked = node_info.free(name), request[name]
+        if free >= asked:
             continue
         if name == PODS:
-            return Refusal(node_info.name, Reason.TOO_MANY_PODS, resource=PODS, asked=1, best=left)
-        return Refusal(node_info.name, Reason.NODE_RESOURCE, resource=name, asked=asked, best=left)
+            return TOO_MANY_PODS.refusal(node_info.name, resource=PODS, asked=1, best=free)
+        remedy = _remedy(name, free, asked, node_info)
+        return INSUFFICIENT.refusal(
+            node_info.name, resource=name, asked=asked, best=free, remedy=remedy
+        )
     return None
 
 
+def _remedy(name: str, free: int, asked: int, node_info: NodeInfo) -> str:
+    observed = node_info.observed
+    whole = observed.allocatable.get(name, 0) if observed is not None else 0
+    if whole <= 0:
+        return f"use nodes that offer {name}"
+    if whole < asked:
+        return f"ask for at most {format_amount(name, whole)} {name}, or use larger nodes"
+    return f"free {format_amount(name, asked - free)} more {name} on the node"
+
+
 def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
-    """The same as a plain yes or no."""
+    """Return whether the whole node has enough: `resource_refusal` as a plain yes or no."""
     requested, allocatable = node_info.requested, node_info.allocatable
     for name, asked in request.items():
         if allocatable.get(name, 0) - requested.get(name, 0) < asked and (
@@ -154,11 +224,11 @@ def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
     return True
 
 
-_ENCODER = msgspec.msgpack.Encoder()
+# -- many nodes
 
 
 class _Allowed:
-    """One set of constraints: which slots it allows, and those that are yet to be asked."""
+    """One set of constraints: which slots it allows, and the slots that are not answered yet."""
 
     def __init__(self) -> None:
         self.slots = np.zeros(0, dtype=np.bool_)
@@ -166,7 +236,9 @@ class _Allowed:
 
 
 class ConstraintColumns:
-    """Bounded: the longest unused set of constraints is forgotten first."""
+    """For each distinct set of constraints the nodes that it allows. Bounded: the longest unused
+    set is forgotten first.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -178,9 +250,12 @@ class ConstraintColumns:
             column.unknown.add(slot)
 
     def allowed(
-        self, constraints: Constraints, nodes: Sequence[NodeInfo | None], chosen: slice | Slots
-    ) -> npt.NDArray[np.bool_]:
-        """True for each of the chosen slots whose node these constraints allow."""
+        self,
+        constraints: Constraints,
+        nodes: Sequence[NodeInfo | None],
+        selection: Selection,
+    ) -> Bools:
+        """Return for each selected slot whether these constraints allow its node."""
         key = _ENCODER.encode(constraints)
         column = self._columns.pop(key, None) or _Allowed()
         self._columns[key] = column
@@ -194,12 +269,11 @@ class ConstraintColumns:
             for slot in column.unknown:
                 column.slots[slot] = _allows(constraints, nodes[slot])
             column.unknown.clear()
-        found: npt.NDArray[np.bool_] = column.slots[chosen]
-        return found
+        allowed: Bools = column.slots[selection]
+        return allowed
 
 
 def _allows(constraints: Constraints, node_info: NodeInfo | None) -> bool:
-    return (
-        node_info is not None
-        and constraint_refusal(constraints, node_info.observed, node_info.name) is None
-    )
+    if node_info is None:
+        return False
+    return constraint_refusal(constraints, node_info.observed, node_info.name) is None

@@ -1,6 +1,4 @@
-"""Every constraint that looks beyond the node's own object. A new one is a file beside this one and
-a line in `_ALL`.
-"""
+"""Every constraint. A new one is a file next to this one and a line in `_ALL`."""
 
 from __future__ import annotations
 
@@ -9,16 +7,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
     Constraint,
     NotHandled,
+    RefusalReason,
 )
 from services.scheduler.filter.constraints.declared_features import DeclaredFeatures
-from services.scheduler.filter.constraints.excluded_nodes import SetAside
+from services.scheduler.filter.constraints.excluded_nodes import ExcludedNodes
 from services.scheduler.filter.constraints.given_by_drivers import GivenByDrivers
 from services.scheduler.filter.constraints.host_ports import HostPorts
 from services.scheduler.filter.constraints.nominated import Nominated
@@ -26,13 +24,14 @@ from services.scheduler.filter.constraints.pod_affinity import PodAffinity, PodA
 from services.scheduler.filter.constraints.topology_spread import TopologySpread
 from services.scheduler.filter.constraints.unusable_resources import UnusableResources
 from services.scheduler.filter.constraints.volumes import Volumes
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
 _ALL: tuple[Constraint, ...] = (
-    SetAside(),
+    ExcludedNodes(),
     Nominated(),
     DeclaredFeatures(),
     GivenByDrivers(),
@@ -44,20 +43,32 @@ _ALL: tuple[Constraint, ...] = (
     UnusableResources(),
 )
 
+NEWER_RELEASE = RefusalReason(
+    name=Reason.UNSUPPORTED,
+    phrase="node(s) had a scheduler that does not support %s",
+    remedy="replace this scheduler by the release of the one that observes the cluster",
+)
+
+
+def reasons() -> list[RefusalReason]:
+    """Return every reason that a constraint may give, in the order of the checks."""
+    return [NEWER_RELEASE, *(reason for constraint in _ALL for reason in constraint.reasons)]
+
 
 def constrained(pod: Pod, spec: Json) -> Pod:
-    """The pod with what the constraints keep of its spec; what they handle is unsupported no more.
-    Raises `fields.RefusedError`."""
+    """Return the pod with what the constraints keep of its spec; what they handle is no longer
+    unsupported. Raises `fields.RefusedError`.
+    """
     kept: dict[str, Any] = {}
     handled: set[str] = set()
     for constraint in _ALL:
         try:
-            found = constraint.read(spec, pod)
+            value = constraint.read(spec, pod)
         except NotHandled:
             continue
         handled |= constraint.handles
-        if found is not None:
-            kept[constraint.name] = found
+        if value is not None:
+            kept[constraint.name] = value
     unsupported = tuple(name for name in pod.constraints.unsupported if name not in handled)
     if not kept and unsupported == pod.constraints.unsupported:
         return pod
@@ -68,9 +79,7 @@ def constrained(pod: Pod, spec: Json) -> Pod:
 
 
 class PodChecks:
-    """Which nodes these constraints bar for one pod, as things stand; computed node by node, or for
-    all at once.
-    """
+    """The checks of all constraints that concern one pod now; false if there are none."""
 
     def __init__(self, checks: Sequence[Check]) -> None:
         self._checks = checks
@@ -79,43 +88,41 @@ class PodChecks:
         return bool(self._checks)
 
     def refusal(self, node_info: NodeInfo) -> Refusal | None:
-        """The first constraint that bars the node."""
-        return next(
-            (found for check in self._checks if (found := check(node_info)) is not None), None
-        )
+        """Return the refusal of the first constraint that refuses the node."""
+        for check in self._checks:
+            refusal = check(node_info)
+            if refusal is not None:
+                return refusal
+        return None
 
-    def passing(self, slots: Sequence[NodeInfo | None]) -> npt.NDArray[np.bool_]:
-        """True for each slot whose node is not barred."""
-        return np.array(
-            [node_info is not None and self.refusal(node_info) is None for node_info in slots],
-            dtype=np.bool_,
-        )
+    def passing(self, slots: Sequence[NodeInfo | None]) -> Bools:
+        """Return whether each slot's node passes."""
+        passing = np.zeros(len(slots), dtype=np.bool_)
+        for slot, node_info in enumerate(slots):
+            passing[slot] = node_info is not None and self.refusal(node_info) is None
+        return passing
 
 
 def checks_for(pod: Pod, view: ClusterView) -> PodChecks:
-    """All constraints that have something to say about this pod now. Runs for every decision: a
-    plain loop.
-    """
+    """Return the checks of all constraints. Runs for every decision: a plain loop."""
     kept = pod.constraints.kept
-    found = [strange] if kept and (strange := _strange(kept)) is not None else []
-    for each in _ALL:
-        check = each.check(pod, kept.get(each.name), view)
+    checks = []
+    unknown = _unknown(kept) if kept else None
+    if unknown is not None:
+        checks.append(unknown)
+    for constraint in _ALL:
+        check = constraint.check(pod, kept.get(constraint.name), view)
         if check is not None:
-            found.append(check)
-    return PodChecks(found)
+            checks.append(check)
+    return PodChecks(checks)
 
 
-def _strange(kept: Mapping[str, Any]) -> Check | None:
-    """An observer of a newer release keeps what this one does not know: the pod is for a scheduler
-    of that release.
+def _unknown(kept: Mapping[str, Any]) -> Check | None:
+    """An observer of a newer release may keep what this release does not know: the pod is for a
+    scheduler of that release.
     """
-    strange = sorted(kept.keys() - {each.name for each in _ALL})
-    if not strange:
+    names = sorted(kept.keys() - {constraint.name for constraint in _ALL})
+    if not names:
         return None
-    remedy = "replace this scheduler by the release of the one that observes the cluster"
-    return lambda node_info: Refusal(
-        node_info.name,
-        Reason.UNSUPPORTED,
-        f"{', '.join(strange)}, of a newer release",
-        remedy=remedy,
-    )
+    subject = f"{', '.join(names)}, of a newer release"
+    return lambda node_info: NEWER_RELEASE.refusal(node_info.name, subject)

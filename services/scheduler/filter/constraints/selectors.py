@@ -1,6 +1,4 @@
-"""Label selectors and pod affinity terms of a spec, read strictly. Plain values: they are kept in
-facts.
-"""
+"""Label selectors: read strictly from a spec, kept as plain JSON, and matched against pods."""
 
 from __future__ import annotations
 
@@ -15,11 +13,19 @@ from shared.domain.kept import is_value
 from shared.domain.pod import Pod
 from shared.events.surroundings_events import NamespaceObserved
 
+# (key, operator, values)
+Requirement = tuple[str, str, tuple[str, ...]]
 Namespaces = Mapping[str, NamespaceObserved]
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
-
-Requirement = tuple[str, str, tuple[str, ...]]
+# Labels by which the pods of one set differ.
+_OWN_LABELS = frozenset(
+    (
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+    )
+)
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -38,32 +44,13 @@ class Selection(msgspec.Struct, frozen=True):
         return all(holds(requirement, pod.labels) for requirement in self.labels)
 
     def within(self, other: Selection) -> Selection:
-        """The pods of both."""
-        common = set(self.namespaces or other.namespaces).intersection(
-            other.namespaces or self.namespaces
-        )
-        apart = bool(self.namespaces and other.namespaces) and not common
+        """Return the selection of the pods that both select."""
+        own, others = set(self.namespaces), set(other.namespaces)
+        common = own & others if own and others else own | others
+        is_disjoint = bool(own and others) and not common
         labels = tuple(sorted({*self.labels, *other.labels}))
-        return Selection(tuple(sorted(common)), labels, apart or self.nothing or other.nothing)
-
-
-_OWN = frozenset(
-    (
-        "statefulset.kubernetes.io/pod-name",
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-    )
-)
-"""Labels by which the pods of one set differ."""
-
-
-def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Equal for pods that the rules of others can hardly tell apart: their namespace, and labels
-    but those of each its own.
-    """
-    return pod.namespace, tuple(
-        sorted((key, value) for key, value in pod.labels.items() if key not in _OWN)
-    )
+        nothing = is_disjoint or self.nothing or other.nothing
+        return Selection(tuple(sorted(common)), labels, nothing)
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -71,15 +58,26 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     key, operator, values = requirement
     value = labels.get(key)
     if operator == "In":
-        return value is not None and any(is_value(value, each) for each in values)
+        return value is not None and any(is_value(value, allowed) for allowed in values)
     if operator == "NotIn":
-        return value is None or not any(is_value(value, each) for each in values)
+        return value is None or not any(is_value(value, denied) for denied in values)
     return (value is not None) == (operator == "Exists")
 
 
+def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return an equal value for pods that the rules of others can hardly tell apart: the namespace
+    and the labels, without labels of each pod's own.
+    """
+    labels = [(key, value) for key, value in pod.labels.items() if key not in _OWN_LABELS]
+    return pod.namespace, tuple(sorted(labels))
+
+
+# -- reading
+
+
 def read_selector(doc: Json, path: str, namespaces: list[str]) -> Json:
-    """A metav1.LabelSelector within namespaces ([]: all), as it is kept; an absent selector selects
-    nothing.
+    """Return a metav1.LabelSelector within namespaces ([]: all) as it is kept; an absent selector
+    selects nothing.
     """
     if doc.get("labelSelector") is None:
         return {"namespaces": namespaces, "nothing": True}
@@ -87,24 +85,25 @@ def read_selector(doc: Json, path: str, namespaces: list[str]) -> Json:
 
 
 def requirements(doc: Json, field: str, path: str) -> list[Any]:
-    """The requirements of the metav1.LabelSelector in that field, as they are kept: [key, operator,
-    values] each.
+    """Return the requirements of the metav1.LabelSelector in that field as they are kept: [key,
+    operator, values] each.
     """
     selector, where = fields.mapping(doc, field, path), f"{path}.{field}"
     labels = fields.texts(selector, "matchLabels", where)
-    wanted: list[Any] = [[key, "In", [value]] for key, value in sorted(labels.items())]
-    for at, each in fields.objects(selector, "matchExpressions", where):
-        operator = fields.text(each, "operator", at)
+    kept: list[Any] = [[key, "In", [value]] for key, value in sorted(labels.items())]
+    for path_of_expression, expression in fields.objects(selector, "matchExpressions", where):
+        operator = fields.text(expression, "operator", path_of_expression)
         if operator not in OPERATORS:
-            raise fields.refuse(f"{at}.operator", operator, f"write one of {', '.join(OPERATORS)}")
-        wanted.append(
-            [fields.text(each, "key", at), operator, list(fields.text_list(each, "values", at))]
-        )
-    return wanted
+            problem = f"{path_of_expression}.operator"
+            raise fields.refuse(problem, operator, f"write one of {', '.join(OPERATORS)}")
+        key = fields.text(expression, "key", path_of_expression)
+        values = fields.text_list(expression, "values", path_of_expression)
+        kept.append([key, operator, list(values)])
+    return kept
 
 
 def with_label_keys(kept: Json, doc: Json, path: str, labels: dict[str, str]) -> Json:
-    """matchLabelKeys and mismatchLabelKeys (KEP-3633): the pod's own values join the selector."""
+    """Add matchLabelKeys and mismatchLabelKeys (KEP-3633): the pod's own values join the selector."""
     added: list[Any] = []
     for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         keys = fields.text_list(doc, field, path)
@@ -112,42 +111,41 @@ def with_label_keys(kept: Json, doc: Json, path: str, labels: dict[str, str]) ->
     return {**kept, "labels": [*kept["labels"], *added]} if added and "labels" in kept else kept
 
 
-def selection(kept: Json, known: Namespaces) -> Selection:
-    """The kept form as a value that counts are kept by; a selector of namespaces becomes those
-    whose labels it holds.
+# -- from the kept form
+
+
+def selection(kept: Json, namespaces: Namespaces) -> Selection:
+    """Return the kept form as a value that counts are kept by. A selector of namespaces becomes the
+    namespaces whose labels it matches.
     """
     if "among" not in kept:
         return _selection(kept, kept["namespaces"])
-    among = _plain(kept["among"])
-    found = {
-        name
-        for name, each in known.items()
-        if all(holds(requirement, each.labels) for requirement in among)
-    }
-    return _selection(
-        kept, found.union(kept["namespaces"]), none=not found and not kept["namespaces"]
-    )
+    selector = _requirements(kept["among"])
+    selected = set(kept["namespaces"])
+    for name, namespace in namespaces.items():
+        if all(holds(requirement, namespace.labels) for requirement in selector):
+            selected.add(name)
+    return _selection(kept, selected, nothing=not selected)
 
 
-def selection_in(namespace: str, kept: Json, known: Namespaces) -> Selection:
-    """The same as far as it concerns one namespace. One whose labels are not known yet counts as
-    selected: this is asked for what running pods forbid."""
+def selection_in(namespace: str, kept: Json, namespaces: Namespaces) -> Selection:
+    """Return the same for one namespace only. A namespace of unknown labels counts as selected,
+    because this is asked for what running pods forbid.
+    """
     if "among" not in kept:
         return _selection(kept, kept["namespaces"])
-    each, named = known.get(namespace), namespace in kept["namespaces"]
-    chosen = (
-        named
-        or each is None
-        or all(holds(requirement, each.labels) for requirement in _plain(kept["among"]))
-    )
-    return _selection(kept, (namespace,), none=not chosen)
+    observed = namespaces.get(namespace)
+    is_selected = namespace in kept["namespaces"] or observed is None
+    if observed is not None and not is_selected:
+        selector = _requirements(kept["among"])
+        is_selected = all(holds(requirement, observed.labels) for requirement in selector)
+    return _selection(kept, (namespace,), nothing=not is_selected)
 
 
-def _selection(kept: Json, namespaces: Iterable[str], none: bool = False) -> Selection:
-    return Selection(
-        tuple(sorted(namespaces)), _plain(kept.get("labels", ())), none or bool(kept.get("nothing"))
-    )
+def _selection(kept: Json, namespaces: Iterable[str], nothing: bool = False) -> Selection:
+    labels = _requirements(kept.get("labels", ()))
+    return Selection(tuple(sorted(namespaces)), labels, nothing or bool(kept.get("nothing")))
 
 
-def _plain(wanted: Iterable[Any]) -> tuple[Requirement, ...]:
-    return tuple((key, operator, tuple(values)) for key, operator, values in wanted)
+def _requirements(kept: Iterable[Any]) -> tuple[Requirement, ...]:
+    return tuple((key, operator, tuple(values)) for key, operator, values in kept)

@@ -1,16 +1,22 @@
 """Topology spread with DoNotSchedule: no domain may be ahead of the emptiest by more than maxSkew.
 
 Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the
-topology label and that count: by default those that the pod's selector and affinity allow, whatever
-their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy: Ignore`). Pods being deleted do not
-count, and of an empty selector, which matches every pod, none does but the newcomer."""
+topology labels and that count: by default those that the pod's selector and affinity allow, whatever
+their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy: Ignore`). Pods that are being deleted
+do not count. An empty selector matches every pod, but only the newcomer counts for it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any, NamedTuple
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, label_of
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    RefusalReason,
+    label_of,
+)
 from services.scheduler.filter.constraints.predicates import selects, untolerated
 from services.scheduler.filter.constraints.selectors import (
     read_selector,
@@ -23,58 +29,63 @@ from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 
+_PHRASE = "node(s) didn't match pod topology spread constraints"
+TOO_UNEVEN = RefusalReason(
+    name=Reason.TOPOLOGY_SPREAD,
+    phrase=_PHRASE,
+    remedy="make room in the emptier domains, or raise maxSkew",
+)
+NO_LABEL = RefusalReason(
+    name=Reason.TOPOLOGY_SPREAD,
+    phrase=f"{_PHRASE} (missing required label)",
+    remedy="use nodes with the label, or change the constraint's topologyKey",
+)
+
 
 class _Spread(NamedTuple):
     """One constraint of the pod: the label, how many pods of the selection each of its values has,
-    and what is the least.
+    the least of them, whether the pod itself counts, and the most skew.
     """
 
     key: str
     counts: Counter[str]
     least: int
     own: int
-    most: int
+    most_skew: int
 
 
 class TopologySpread:
-    """Kept: [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` where the policies
-    are not the default ones.
+    """Keeps [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` if the policies are
+    not the default ones.
     """
 
     name = "topologySpread"
     handles = frozenset(("spec.topologySpreadConstraints",))
+    reasons = (TOO_UNEVEN, NO_LABEL)
 
     def read(self, spec: Json, pod: Pod) -> Any:
-        objects = fields.objects(spec, "topologySpreadConstraints", "spec")
+        constraints = fields.objects(spec, "topologySpreadConstraints", "spec")
         return [
             _kept(doc, path, pod)
-            for path, doc in objects
+            for path, doc in constraints
             if doc.get("whenUnsatisfiable") != "ScheduleAnyway"
         ] or None
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
-        keys = [each["key"] for each in kept]
-        nodes = [node_info for node_info in view.nodes.values() if _labelled(node_info, keys)]
-        spreads = [
-            _spread(
-                each,
-                pod,
-                [node_info for node_info in nodes if _counts(node_info, pod, each)],
-                view,
-            )
-            for each in kept
-        ]
+        keys = [constraint["key"] for constraint in kept]
+        labelled = [node_info for node_info in view.nodes.values() if _has_labels(node_info, keys)]
+        spreads = [_spread(constraint, pod, labelled, view) for constraint in kept]
 
         def check(node_info: NodeInfo) -> Refusal | None:
             for spread in spreads:
                 value = label_of(node_info, spread.key)
-                if (
-                    value is None
-                    or spread.counts.get(value, 0) + spread.own - spread.least > spread.most
-                ):
-                    return Refusal(node_info.name, Reason.TOPOLOGY_SPREAD, spread.key)
+                if value is None:
+                    return NO_LABEL.refusal(node_info.name, spread.key)
+                skew = spread.counts.get(value, 0) + spread.own - spread.least
+                if skew > spread.most_skew:
+                    return TOO_UNEVEN.refusal(node_info.name, spread.key)
             return None
 
         return check
@@ -95,30 +106,31 @@ def _kept(doc: Json, path: str, pod: Pod) -> Json:
 
 
 def _policy(doc: Json, field: str, path: str) -> str:
-    named = fields.text(doc, field, path)
-    if named not in ("", "Honor", "Ignore"):
-        raise fields.refuse(f"{path}.{field}", named, "write Honor or Ignore")
-    return named
+    policy = fields.text(doc, field, path)
+    if policy not in ("", "Honor", "Ignore"):
+        raise fields.refuse(f"{path}.{field}", policy, "write Honor or Ignore")
+    return policy
 
 
-def _labelled(node_info: NodeInfo, keys: list[str]) -> bool:
-    """Has the node every topology label that the pod spreads by?"""
+def _has_labels(node_info: NodeInfo, keys: list[str]) -> bool:
+    """Whether the node has every topology label that the pod spreads by."""
     return node_info.observed is not None and all(key in node_info.observed.labels for key in keys)
 
 
 def _counts(node_info: NodeInfo, pod: Pod, kept: Any) -> bool:
-    """Is the node one whose pods and whose domain count?"""
+    """Whether the node's pods and its domain count."""
     node = node_info.observed
     if node is None or not (kept.get("anywhere") or selects(pod.constraints, node)):
         return False
     return not kept.get("untainted") or untolerated(pod.constraints, node) is None
 
 
-def _spread(kept: Any, pod: Pod, nodes: list[NodeInfo], view: ClusterView) -> _Spread:
-    wanted = selection(kept["selector"], {})
-    by_node = view.placed_pods.counted(wanted, leaving=False) if wanted.labels else {}
+def _spread(kept: Any, pod: Pod, labelled: list[NodeInfo], view: ClusterView) -> _Spread:
+    selected = selection(kept["selector"], {})
+    by_node = view.placed_pods.counted(selected, leaving=False) if selected.labels else {}
     counts: Counter[str] = Counter()
-    for node_info in nodes:
-        counts[label_of(node_info, kept["key"]) or ""] += by_node.get(node_info.name, 0)
+    for node_info in labelled:
+        if _counts(node_info, pod, kept):
+            counts[label_of(node_info, kept["key"]) or ""] += by_node.get(node_info.name, 0)
     least = min(counts.values(), default=0) if len(counts) >= kept["domains"] else 0
-    return _Spread(kept["key"], counts, least, int(wanted.matches(pod)), kept["skew"])
+    return _Spread(kept["key"], counts, least, int(selected.matches(pod)), kept["skew"])

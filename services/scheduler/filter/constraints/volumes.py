@@ -1,9 +1,9 @@
-"""Volumes of claims: a pod goes where all of them can be reached, and where the node attaches one
-more of each driver.
+"""Volumes of claims: a pod uses nodes that reach all of them, and that attach one more of each
+driver.
 
 Semantics: kube-scheduler's VolumeBinding, VolumeZone, NodeVolumeLimits and VolumeRestrictions
 (1.36), as far as nothing has to be provisioned: a claim that is not bound keeps its pod waiting,
-since binding it to a place is another scheduler's work.
+because binding it is another scheduler's work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
 from services.scheduler.filter.constraints.placed_pods import Texts
 from services.scheduler.filter.constraints.predicates import matches
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -24,14 +24,43 @@ from shared.events.cluster_events import NodeObserved
 from shared.events.surroundings_events import VolumeObserved
 
 _TOPOLOGY = "topology.kubernetes.io/"
-_TOPOLOGY_BEFORE = "failure-domain.beta.kubernetes.io/"
+_BETA_TOPOLOGY = "failure-domain.beta.kubernetes.io/"
+
+UNBOUND = RefusalReason(
+    name=Reason.VOLUME_UNBOUND,
+    phrase="pod has unbound immediate PersistentVolumeClaims (%s)",
+    remedy="wait until the claim is bound; a claim that is bound with its first pod "
+    "(WaitForFirstConsumer) needs kube-scheduler, with Topolog as its extender (docs/extender.md)",
+)
+NOT_OURS = RefusalReason(
+    name=Reason.VOLUME_NOT_OURS,
+    phrase="persistentvolumeclaim %s is being deleted, or was created for another pod",
+    remedy="use another claim",
+)
+IN_USE = RefusalReason(
+    name=Reason.VOLUME_IN_USE,
+    phrase="node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access "
+    "mode",
+    remedy="wait until the pod that uses the claim ends: its access mode is ReadWriteOncePod",
+)
+NOT_REACHED = RefusalReason(
+    name=Reason.VOLUME_ELSEWHERE,
+    phrase="node(s) had volume node affinity conflict",
+    remedy="use nodes that the volume's node affinity and zone labels allow, or another volume",
+)
+TOO_MANY = RefusalReason(
+    name=Reason.VOLUME_LIMIT,
+    phrase="node(s) exceed max volume count",
+    remedy="wait until a pod with such a volume ends there, or use more nodes",
+)
 
 
 class Volumes:
-    """Kept: ["namespace/claim", ...]."""
+    """Keeps ["namespace/claim", ...]."""
 
     name = VOLUMES
     handles = frozenset(("spec.volumes.persistentVolumeClaim", "spec.volumes.ephemeral"))
+    reasons = (UNBOUND, NOT_OURS, IN_USE, NOT_REACHED, TOO_MANY)
 
     def read(self, spec: Json, pod: Pod) -> Any:
         claims = set()
@@ -46,90 +75,86 @@ class Volumes:
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         if not kept:
             return None
-        hopeless = _unusable(pod, kept, view)
-        if hopeless is not None:
-            reason, claim = hopeless
-            return lambda node_info: Refusal(node_info.name, reason, claim)
-        volumes = [
-            (claim, volume)
-            for claim in kept
-            if (volume := view.cluster_objects.volume_of(claim)) is not None
-        ]
+        unusable = _unusable(pod, kept, view)
+        if unusable is not None:
+            reason, unusable_claim = unusable
+            return lambda node_info: reason.refusal(node_info.name, unusable_claim)
+        volumes: list[tuple[str, VolumeObserved]] = []
+        for claim in kept:
+            volume = view.cluster_objects.volume_of(claim)
+            if volume is not None:
+                volumes.append((claim, volume))
 
         def check(node_info: NodeInfo) -> Refusal | None:
             for claim, volume in volumes:
                 if node_info.observed is not None and not reaches(volume, node_info.observed):
-                    return Refusal(node_info.name, Reason.VOLUME_ELSEWHERE, claim)
-            full = _full(node_info.name, [volume for _, volume in volumes], view)
-            return Refusal(node_info.name, Reason.VOLUME_LIMIT, full) if full else None
+                    return NOT_REACHED.refusal(node_info.name, claim)
+            full = _full_driver(node_info.name, [volume for _, volume in volumes], view)
+            return TOO_MANY.refusal(node_info.name, full) if full else None
 
         return check
 
 
-def _unusable(pod: Pod, claims: Sequence[str], view: ClusterView) -> tuple[Reason, str] | None:
-    """The first claim that lets the pod go nowhere, and why."""
-    held = view.placed_pods.texts(VOLUMES).held
-    own = int(view.placed_pods.stands(pod.uid))
+def _unusable(
+    pod: Pod, claims: Sequence[str], view: ClusterView
+) -> tuple[RefusalReason, str] | None:
+    """The first claim with which the pod can use no node, and why."""
+    users = view.placed_pods.texts(VOLUMES).counts
+    own = int(view.placed_pods.has(pod.uid))
     for claim in claims:
-        known = view.cluster_objects.claims.get(claim)
-        if known is None or view.cluster_objects.volume_of(claim) is None:
-            return Reason.VOLUME_UNBOUND, claim
-        if known.leaving or known.owner not in ("", pod.uid):
-            return Reason.VOLUME_NOT_OURS, claim
-        if known.alone and held.get(claim, 0) > own:
-            return Reason.VOLUME_IN_USE, claim
+        observed = view.cluster_objects.claims.get(claim)
+        if observed is None or view.cluster_objects.volume_of(claim) is None:
+            return UNBOUND, claim
+        if observed.leaving or observed.owner not in ("", pod.uid):
+            return NOT_OURS, claim
+        if observed.alone and users.get(claim, 0) > own:
+            return IN_USE, claim
     return None
 
 
 def reaches(volume: VolumeObserved, node: NodeObserved) -> bool:
-    """Can the volume be reached from the node? Zone labels of a volume bar only nodes that have
-    such labels themselves.
+    """Return whether the node reaches the volume. Zone labels of a volume exclude only nodes that
+    have such labels themselves.
     """
     if volume.terms and not any(matches(term, node) for term in volume.terms):
         return False
-    if not volume.zones or not any(
-        key.startswith((_TOPOLOGY, _TOPOLOGY_BEFORE)) for key in node.labels
-    ):
+    has_zone_labels = any(key.startswith((_TOPOLOGY, _BETA_TOPOLOGY)) for key in node.labels)
+    if not volume.zones or not has_zone_labels:
         return True
     return all(_zone(node, key) in values for key, values in volume.zones)
 
 
 def _zone(node: NodeObserved, key: str) -> str | None:
-    """The node's value of a zone label, by its present name where it has the former no more."""
-    return node.labels.get(key, node.labels.get(key.replace(_TOPOLOGY_BEFORE, _TOPOLOGY)))
+    """The node's value of a zone label, by its present name if the node lacks the beta one."""
+    return node.labels.get(key, node.labels.get(key.replace(_BETA_TOPOLOGY, _TOPOLOGY)))
 
 
-def _full(node: str, volumes: Sequence[VolumeObserved], view: ClusterView) -> str:
+def _full_driver(node: str, volumes: Sequence[VolumeObserved], view: ClusterView) -> str:
     """The driver of which the node attaches no more, "" for none. Volumes that several pods share
     count once.
     """
-    limited = view.cluster_objects.limits.get(node)
-    if limited is None:
+    limits = view.cluster_objects.limits.get(node)
+    if limits is None:
         return ""
     texts = view.placed_pods.texts(VOLUMES)
     claims = texts.on(node)
-    for driver in sorted({volume.driver for volume in volumes} & limited.limits.keys()):
-        wanted, most = (
-            {volume.handle for volume in volumes if volume.driver == driver},
-            limited.limits[driver],
-        )
-        if (
-            len(claims) + len(wanted) > most
-            and len(_attached(node, texts, view).get(driver, set()) | wanted) > most
-        ):
+    for driver in sorted({volume.driver for volume in volumes} & limits.limits.keys()):
+        wanted = {volume.handle for volume in volumes if volume.driver == driver}
+        most = limits.limits[driver]
+        if len(claims) + len(wanted) <= most:
+            continue
+        attached = _attached(node, texts, view).get(driver, set())
+        if len(attached | wanted) > most:
             return driver
     return ""
 
 
 def _attached(node: str, texts: Texts, view: ClusterView) -> dict[str, set[str]]:
-    """Driver -> handles on the node; worked out once for as long as its pods and the claims stand
-    as they do.
-    """
-    known = texts.derived.get(node)
-    if known is None or known[0] != view.cluster_objects.bindings:
-        known = texts.derived[node] = (
-            view.cluster_objects.bindings,
-            view.cluster_objects.attached(texts.on(node)),
-        )
-    found: dict[str, set[str]] = known[1]
-    return found
+    """Driver -> handles on the node, kept until its pods or the claims change."""
+    bindings = view.cluster_objects.bindings
+    kept = texts.derived.get(node)
+    if kept is None or kept[0] != bindings:
+        attached = view.cluster_objects.attached(texts.on(node))
+        kept = texts.derived[node] = bindings, attached
+    attached_by_driver: dict[str, set[str]] = kept[1]
+    return attached_by_driver

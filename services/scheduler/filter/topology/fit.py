@@ -16,6 +16,7 @@ from copy import copy
 from itertools import islice
 from typing import NamedTuple
 
+from services.scheduler.filter.constraints.constraint import RefusalReason
 from services.scheduler.filter.topology import bounds
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, pending_parts_on
@@ -45,7 +46,37 @@ MOST_STEPS = 256
 # Pods that one obstacle names.
 NAMED = 3
 
-_STATES = {"missing": Reason.NO_REPORT, "expired": Reason.REPORT_EXPIRED}
+NO_REPORT = RefusalReason(
+    name=Reason.NO_REPORT,
+    phrase="node(s) had no topology report",
+    remedy="run the exporter on the node, or set on_missing_report: pass",
+)
+EXPIRED = RefusalReason(
+    name=Reason.REPORT_EXPIRED,
+    phrase="node(s) had an expired topology report",
+    remedy="see why the node's exporter does not report",
+)
+MALFORMED = RefusalReason(
+    name=Reason.REPORT_MALFORMED,
+    phrase="node(s) had a malformed topology report: %s",
+    remedy="correct what publishes the node's topology",
+)
+POLICY_UNKNOWN = RefusalReason(
+    name=Reason.POLICY_UNKNOWN,
+    phrase="node(s) had an unknown topology policy: %s",
+    remedy="set it to none, best-effort, restricted or single-numa-node",
+)
+POLICY_MISMATCH = RefusalReason(
+    name=Reason.POLICY_MISMATCH,
+    phrase="node(s) had a different topology policy: %s",
+    remedy="change the pod's annotation, or use nodes of that policy",
+)
+NO_ZONES = RefusalReason(
+    name=Reason.NO_ZONES,
+    phrase="node(s) had no NUMA zones",
+    remedy="see why the exporter finds no NUMA nodes there",
+)
+REASONS = NO_REPORT, EXPIRED, MALFORMED, POLICY_UNKNOWN, POLICY_MISMATCH, NO_ZONES
 
 
 # -- the profile
@@ -60,18 +91,20 @@ def plan_for(pod_class: PodClass, profile: Profile, config: CycleConfig) -> Plan
 
 def blocked(
     pod_class: PodClass, profile: Profile, plan: Plan, config: CycleConfig
-) -> tuple[Reason, str] | None:
+) -> tuple[RefusalReason, str] | None:
     """Return why no node of the profile takes the class, and the reason's subject; None if the
     amounts decide.
     """
     state = profile.state
     if state and pod_class.zonal and config.on_missing_report == "refuse":
-        return _STATES.get(state, Reason.REPORT_MALFORMED), "" if state in _STATES else state
+        if state == "missing":
+            return NO_REPORT, ""
+        return (EXPIRED, "") if state == "expired" else (MALFORMED, state)
     if plan.rule.problem and (pod_class.own_policy or plan.mode != "free"):
-        reason = Reason.POLICY_UNKNOWN if profile.rule.problem else Reason.POLICY_MISMATCH
+        reason = POLICY_UNKNOWN if profile.rule.problem else POLICY_MISMATCH
         return reason, plan.rule.problem
     if plan.mode != "free" and not profile.layout:
-        return Reason.NO_ZONES, ""
+        return NO_ZONES, ""
     return None
 
 
