@@ -250,7 +250,7 @@ CONSTRAINT_TEST = """async def test_tribes_live_apart() -> None:
     green = seen("c", tribe="green")
     message = await placed(story, green)
     assert "1 node(s) had pods of tribe red, " in message or message.endswith("tribe red")
-    refusal = story.cores[0].cluster.columns.verdict(green.pod, red)
+    refusal = story.cores[0].columns.verdict(green.pod, red)
     assert refusal.remedy == "wait until the pods of the other tribe end"
     documented = [reason.phrase for reason in registry.reasons()]
     assert "node(s) had pods of tribe %s" in documented

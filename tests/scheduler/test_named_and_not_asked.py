@@ -47,7 +47,7 @@ def pod(name: str, *containers: Container, **fields: Any) -> Pod:
     return Pod(name, "ns", name, "Guaranteed", containers, **fields)
 
 
-def judged(state: KubeletState, new: Pod, *coming: Pod) -> Reason | None:
+def judged(state: KubeletState, new: Pod, *coming: Pod) -> str | None:
     seen = Scene(drop_stale(state), coming, new)
     cluster, expected = world_of(seen, CycleConfig()).cluster, truth(seen)
     refusal = cluster.verdict(new, NODE)

@@ -567,7 +567,10 @@ async def test_a_constraint_is_one_file_and_one_line(monkeypatch: pytest.MonkeyP
     message = await placed(story, green)
     assert "1 node(s) had pods of tenant red" in message
     assert "1 node(s) had pods of tenant blue" in message
-    refusal = story.cores[0].cluster.columns.verdict(green.pod, red)
+    columns = story.cores[0].columns
+    assert columns is not None
+    refusal = columns.verdict(green.pod, red)
+    assert refusal is not None
     assert (refusal.reason, refusal.remedy) == (OTHER_TENANT.name, OTHER_TENANT.remedy)
     assert (
         await placed(story, seen("d", tenant=["red"])) == "unsupported constraint: spec.tenant"
