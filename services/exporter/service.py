@@ -153,7 +153,7 @@ class Exporter:
             self._log.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
         elif status.notices:
             for notice in status.notices:
-                self._log.warning(names.NODE_READABLE, node=status.node, problem=notice)
+                self._log.warning(names.REPORT_INCOMPLETE, node=status.node, problem=notice)
         else:
             self._log.info(names.NODE_READABLE, node=status.node, failures=status.failures)
 

@@ -599,3 +599,8 @@ WATCH_POLLS = event(
     "Raise fs.inotify.max_user_instances on the node.",
 )
 NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")
+REPORT_INCOMPLETE = event(
+    "report.incomplete",
+    "A node's report was cut to its size limit, or the kubelet's policy is unknown.",
+    "Mount or allow the sources that the line names, or spread the pods that it names.",
+)

@@ -229,7 +229,12 @@ def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
         )
         for workload in workloads()
     }
-    assert mounted.pop("exporter") == ["/sys", "/var/lib/kubelet", "/var/lib/kubelet/pod-resources"]
+    assert mounted.pop("exporter") == [
+        "/proc",
+        "/sys",
+        "/var/lib/kubelet",
+        "/var/lib/kubelet/pod-resources",
+    ]
     assert not any(mounted.values())
     (exporter,) = [workload for workload in workloads() if name_of(workload) == "exporter"]
     (container,) = containers(exporter)
@@ -707,7 +712,9 @@ def chosen() -> set[str]:
     }
 
 
-@pytest.mark.parametrize("kubelet", ["kubelet-k3s", "kubelet-rke2", "kubelet-openshift"])
+@pytest.mark.parametrize(
+    "kubelet", ["kubelet-k3s", "kubelet-rke2", "kubelet-openshift", "kubelet-eks"]
+)
 def test_the_other_components_build_on_top_of_production_under_one_image(
     kubelet: str, tmp_path: Path
 ) -> None:
@@ -740,7 +747,11 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
     (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
-    assert any(part.startswith("--kubelet-config=/kubelet/config") for part in container["command"])
+    options = {
+        "kubelet-openshift": "--kubelet-config=/kubelet/config",
+        "kubelet-eks": "--host-root=/host",
+    }
+    assert options.get(kubelet, "--kubelet-config-dir=/kubelet/config") in container["command"]
     assert [gate["conditionType"] for gate in pod_of(exporter)["readinessGates"]] == [
         "PodresourcesFetched",
         "NodeTopologyUpdated",
