@@ -208,8 +208,11 @@ class SchedulerCore:
         scheduler_state.pass_over(self.folded, envelope, moves=moves)
 
     def set_aside(self, stream: str) -> None:
-        """Quarantine a stream: its node takes no pod, its pod is not decided."""
+        """Quarantine a stream: its node takes no pod, its pod is not decided. If it carries safety
+        events, nothing is decided."""
         self._quarantined.add(stream)
+        if streams.carries_safety(stream):
+            self.folded.listings.block(stream)
         kind, _, name = stream.partition("/")
         if kind == "pod":
             self.queue.remove(name)

@@ -1,5 +1,5 @@
-"""An operator's word that a fact counts as never told: the way on when one cannot be read or
-folded.
+"""`topolog log skip`: an operator skips an event that cannot be read or folded, and every fold then
+begins again without it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,38 @@ ROLE = "operator"
 async def skip(
     log: EventLog, position: int, by: str, reason: str, now_us: int, force: bool = False
 ) -> tuple[Envelope, int]:
-    """Append `FactSkipped`; returns the skipped row and where the word stands. Only `force` skips a
-    fact that can be read.
-
-    Raises UpkeepRefused.
+    """Append `FactSkipped`; return the skipped row and the position of the new event. `force` also
+    skips an event that can be read, except on stream `log`: without its own events the log would
+    forget a restore. Raises UpkeepRefused.
     """
     envelope = await _row(log, position)
-    if not force and _readable(envelope):
+    readable = _readable(envelope)
+    if readable and envelope.stream == streams.LOG:
         raise UpkeepRefused(
-            f"fact {position} ({envelope.type} on {envelope.stream}) can be read",
-            f"look at it: topolog replay log --from {position} --limit 1; if no fold can take it, skip it with --force",
+            f"event {position} ({envelope.type}) is about the log itself and can be read; "
+            "such events are never skipped",
+            "topolog replay verify",
         )
-    word = FactSkipped(position, envelope.stream, by, reason)
+    if readable and not force:
+        raise UpkeepRefused(
+            f"event {position} ({envelope.type} on {envelope.stream}) can be read",
+            f"inspect it: topolog replay log --from {position} --limit 1; if no fold accepts it, "
+            "skip it with --force",
+        )
+    event = FactSkipped(position, envelope.stream, by, reason)
     commit = Commit(
         f"skip/{position}",
         ROLE,
         0,
         now_us,
-        (Draft(streams.LOG, word),),
+        (Draft(streams.LOG, event),),
         correlation=envelope.correlation,
     )
     (outcome,) = await log.append([commit])
     if not isinstance(outcome, Appended):
         raise UpkeepRefused(
-            f"fact {position} is skipped already", f"see: topolog replay log --stream {streams.LOG}"
+            f"event {position} is skipped already",
+            f"see: topolog replay log --stream {streams.LOG}",
         )
     return envelope, outcome.last
 
@@ -51,11 +59,6 @@ async def _row(log: EventLog, position: int) -> Envelope:
     if not page:
         raise UpkeepRefused(
             f"the log has no position {position}; it ends at {head}", "topolog replay verify"
-        )
-    if page[0].stream == streams.LOG:
-        raise UpkeepRefused(
-            f"fact {position} is about the log itself, which is never skipped",
-            "topolog replay verify",
         )
     return page[0]
 

@@ -7,6 +7,7 @@ The type and schema of a row say how its payload is read, so that a replay parse
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -56,16 +57,25 @@ def decode(envelope: Envelope) -> Event:
     """Return the event in its newest form. Raises UndecodableEvent."""
     schemas = _READERS.get(envelope.type)
     if schemas is None:
-        raise UndecodableEvent(envelope, "unknown type")
+        raise UndecodableEvent(envelope, f"unknown type, {_writer(envelope)}")
     read = schemas.get(envelope.schema)
     if read is None:
         raise UndecodableEvent(
-            envelope, f"schema is newer than {CATALOG[envelope.type].schema}, or none"
+            envelope,
+            f"this release reads schema 1 to {CATALOG[envelope.type].schema}, {_writer(envelope)}",
         )
     try:
         return read(envelope.payload)
     except _UNREADABLE as error:
         raise UndecodableEvent(envelope, str(error)) from error
+
+
+def _writer(envelope: Envelope) -> str:
+    written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(envelope.time_us / 1e6))
+    return (
+        f"written at {written} by role {envelope.role}, epoch {envelope.epoch}, of a release with "
+        f"schema {envelope.schema} of {envelope.type}"
+    )
 
 
 def decode_all(page: Sequence[Envelope]) -> list[Event] | None:

@@ -3,10 +3,14 @@
 1. An event that this code cannot read, or that its fold cannot apply, quarantines its stream: it and
    all later events of the stream are skipped, and the rest goes on.
 
-2. Events that cannot be read on streams of an unknown kind are skipped and do not count: they are of
+2. Streams that carry safety events (`streams.carries_safety`) are never skipped. A service that
+   cannot read one of their events decides nothing until an operator skips the event, or a release
+   that reads it takes over. Later events of such a stream are folded.
+
+3. Events that cannot be read on streams of an unknown kind are skipped and do not count: they are of
    a newer release (`shared.events.streams`).
 
-3. An operator's `FactSkipped` removes one event, and the stream goes on without it. Skips are read
+4. An operator's `FactSkipped` removes one event, and the stream goes on without it. Skips are read
    before the fold begins, so the state at a position is the same for every reader of the same skips.
 """
 
@@ -36,15 +40,18 @@ class QuarantinedStreams(msgspec.Struct):
     def event_of(self, envelope: Envelope) -> Event | None:
         """Return the event to fold, None to skip it. Quarantines the stream if the event cannot be
         read."""
-        if (self.skipped and envelope.position in self.skipped) or (
-            self.streams and envelope.stream in self.streams
-        ):
+        if self.skipped and envelope.position in self.skipped:
+            return None
+        # Later events of a safety stream are folded: among them are the operator's skip, and
+        # restrictions like a new timeline.
+        quarantined = self.streams and envelope.stream in self.streams
+        if quarantined and not streams.carries_safety(envelope.stream):
             return None
         try:
             return decode(envelope)
         except UndecodableEvent as error:
             if streams.is_known(envelope.stream):
-                self.streams[envelope.stream] = str(error)
+                self.streams.setdefault(envelope.stream, str(error))
             return None
 
     def events_of(self, page: Sequence[Envelope]) -> list[Event] | None:
@@ -57,6 +64,8 @@ class QuarantinedStreams(msgspec.Struct):
 
     def quarantine(self, envelope: Envelope, error: Exception) -> None:
         """Quarantine the stream of an event that the fold could not apply."""
+        if envelope.stream in self.streams:
+            return
         self.streams[envelope.stream] = (
             f"event {envelope.position} ({envelope.type} on {envelope.stream}) cannot be folded: "
             f"{error!r}; inspect it with: topolog replay log --from {envelope.position} --limit 1"

@@ -31,6 +31,19 @@ KINDS = frozenset(
 )
 
 
+# Kinds of streams whose events restrict the whole cluster: what is listed after a restore, and the
+# room of pods that other schedulers have nominated.
+SAFETY_KINDS = frozenset({"listing", "nomination"})
+
+
+def carries_safety(stream: str) -> bool:
+    """Return whether an unreadable event of this stream may forbid any decision. A quarantine of
+    such a stream is not enough, because it belongs to no single node or pod. An event that every
+    release must obey goes on `log`.
+    """
+    return stream == LOG or stream.partition("/")[0] in SAFETY_KINDS
+
+
 def is_known(stream: str) -> bool:
     """Return True if this release must be able to read the stream: all except other kinds of
     `<kind>/<name>`."""

@@ -29,16 +29,22 @@ WANTED = ("nodes", "pods")
 
 
 class Listings(msgspec.Struct):
-    """`of` is kind -> the timeline on which it was listed last."""
+    """`of` is kind -> the timeline on which it was listed last. `unreadable` is the first stream
+    with safety events of which this release cannot read an event; nothing may be decided until the
+    state is folded again without it."""
 
     timeline: int = 0
     of: dict[str, int] = {}
+    unreadable: str = ""
 
     def opened(self, event: LogOpened) -> None:
         self.timeline = event.timeline
 
     def listed(self, event: ClusterListed) -> None:
         self.of[event.kind] = event.timeline
+
+    def block(self, stream: str) -> None:
+        self.unreadable = self.unreadable or stream
 
     def decided(self) -> None:
         """A pod was reserved on this timeline."""
@@ -54,6 +60,11 @@ class Listings(msgspec.Struct):
 
     def problem(self) -> str:
         """Return the problem in a sentence, empty if there is none."""
+        if self.unreadable:
+            return (
+                f"an event on stream {self.unreadable}, which restricts every decision, cannot be "
+                "read by this release; /healthz names the event, what wrote it, and the remedy"
+            )
         kinds = " and ".join(self.lacking())
         if not kinds:
             return ""

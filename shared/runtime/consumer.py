@@ -145,7 +145,7 @@ class Consumer:
         bell = asyncio.create_task(self._listen()) if self._doorbell else None
         try:
             if self._checkpoint:
-                self.seek(await self.insist(lambda: self._log.load_checkpoint(self.name)))
+                self.seek(await self._checkpoint_now())
             while True:
                 await self._one_step()
                 pass_on_cancellation()
@@ -269,11 +269,7 @@ class Consumer:
 
     async def _save(self, position: int) -> None:
         """Move the checkpoint. Raises Overtaken."""
-        expected = (
-            self._cursor.position
-            if position
-            else await self.insist(lambda: self._log.load_checkpoint(self.name))
-        )
+        expected = self._cursor.position if position else await self._checkpoint_now()
         uncertain = False
         while True:
             try:
@@ -283,15 +279,15 @@ class Consumer:
                 await self._clock.sleep(self._options.pause_s)
                 continue
             # After a lost answer the checkpoint may already have its new value.
-            if moved or (
-                uncertain
-                and await self.insist(lambda: self._log.load_checkpoint(self.name)) == position
-            ):
+            if moved or (uncertain and await self._checkpoint_now() == position):
                 return
             raise Overtaken(
                 f"consumer {self.name}: its checkpoint is no longer {expected}; "
                 "another process moved it"
             )
+
+    async def _checkpoint_now(self) -> int:
+        return await self.insist(lambda: self._log.load_checkpoint(self.name))
 
     def _report(self, fresh: Sequence[Envelope]) -> None:
         position = self._cursor.position

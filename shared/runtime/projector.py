@@ -17,6 +17,7 @@ from shared.eventlog.limits import MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import EventLog, Place
 from shared.eventlog.skips import skips
 from shared.eventlog.snapshots import seal, unseal
+from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactSkipped
@@ -225,9 +226,12 @@ class Projector(Generic[S]):
             return
         self._reported.add(component)
         self._fold.set_aside(self.state, stream)
+        effect = ""
+        if streams.carries_safety(stream):
+            effect = "; it may restrict every decision, so this service decides nothing"
         self._health.fail(
             component,
-            f"{problem}; to continue without it: topolog log skip {position} --reason TEXT",
+            f"{problem}{effect}; to continue without it: topolog log skip {position} --reason TEXT",
         )
         self._out.error(names.STREAM_QUARANTINED, stream=stream, position=position, problem=problem)
         set_gauge(names.STREAMS_QUARANTINED, len(self._reported), projection=self.name)

@@ -241,7 +241,7 @@ def test_what_is_registered_with_arguments_is_a_frozen_struct(registered: object
 def test_and_its_arguments_are_plain_immutable_values(registered: object) -> None:
     with pytest.raises(
         TypeError,
-        match=rf"{type(registered).__name__} is registered .*: use plain immutable values",
+        match=rf"{type(registered).__name__} is registered .*; use plain immutable values",
     ):
         fingerprint(scheduler_state, "s", [registered])
 

@@ -151,8 +151,8 @@ TESTED = (
     Mutation(
         "a stream that was set aside is followed on",
         "shared/events/quarantine.py",
-        "            self.streams and envelope.stream in self.streams",
-        "            False",
+        "self.streams and envelope.stream in self.streams",
+        "False",
         "tests/runtime/test_set_aside.py",
     ),
     Mutation(
