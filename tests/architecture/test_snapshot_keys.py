@@ -232,7 +232,7 @@ class Asking(msgspec.Struct, frozen=True):
 def test_what_is_registered_with_arguments_is_a_frozen_struct(registered: object) -> None:
     with pytest.raises(
         TypeError,
-        match=rf"{type(registered).__name__} is registered .*: make it a frozen msgspec\.Struct",
+        match=rf"{type(registered).__name__} is registered .*; make it a frozen msgspec\.Struct",
     ):
         fingerprint(scheduler_state, "s", [registered])
 
