@@ -15,10 +15,11 @@ import grimp
 import pytest
 
 Graph = dict[str, set[str]]
+# (folder, order): rooms on the left may import those on the right, those with a bar between them do
+# not know each other.
 TOLD = re.findall(
     r"^In `([a-z/_]+)`: `([^`]+)`$", Path("ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE
 )
-"""(folder, order): rooms on the left may import those on the right, those with a bar between them do not know each other."""
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,13 @@ MODULES = (
     "time|random|secrets|os|asyncio|threading|multiprocessing|subprocess|socket|signal|shutil|tempfile|pathlib|"
     "logging|ctypes|fcntl|platform|locale|builtins|importlib|numpy.random|np.random"
 )
+# Of a dotted name as it was imported; its end counts, as an allowed module may hand on a forbidden
+# one.
 IMPURE = re.compile(
     rf"(^|\.)(({MODULES})\.\w+|uuid\.(uuid1|uuid4|getnode)|io\.(open|open_code|FileIO)|(datetime|date)\.(now|utcnow|today)|"
     r"sys\.(stdin|stdout|stderr|argv|modules|exit|settrace|setprofile))$"
 )
-"""Of a dotted name as it was imported; its end counts, as an allowed module may hand on a forbidden one."""
+# Methods of a path, whoever made it.
 FILES = {
     "read_text",
     "read_bytes",
@@ -40,9 +42,8 @@ FILES = {
     "unlink",
     "touch",
 }
-"""Methods of a path, whoever made it."""
+# Ask where the machine stands unless they are told a time zone.
 HERE = {"fromtimestamp", "astimezone"}
-"""Ask where the machine stands unless they are told a time zone."""
 
 ANY, SHELLS = "*", {"__main__", "settings"}
 
@@ -89,8 +90,12 @@ def _imported(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {each.asname or each.name.partition(".")[0]: each.name if each.asname else each.name.partition(".")[0]
-                      for each in node.names}  # fmt: skip
+            found |= {
+                each.asname or each.name.partition(".")[0]: each.name
+                if each.asname
+                else each.name.partition(".")[0]
+                for each in node.names
+            }
         elif isinstance(node, ast.ImportFrom):
             found |= {
                 each.asname or each.name: f"{node.module or ''}.{each.name}" for each in node.names

@@ -1,4 +1,6 @@
-"""Every path in the recipes of CONTRIBUTING exists, also after a file moved or a test was renamed."""
+"""Every path in the recipes of CONTRIBUTING exists, also after a file moved or a test was
+renamed.
+"""
 
 from __future__ import annotations
 

@@ -102,9 +102,14 @@ class Copy:
 
     def _python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, *arguments], cwd=self.folder, env={"PYTHONPATH": str(self.folder), "PATH": "/usr/bin:/bin"},
-            capture_output=True, text=True, timeout=170, check=False,
-        )  # fmt: skip
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env={"PYTHONPATH": str(self.folder), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
 
 
 Step = Callable[[Copy], None]

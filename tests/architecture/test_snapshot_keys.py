@@ -263,7 +263,8 @@ ELSEWHERE = {
     "nowhere": "@f\ndef g():\n    return 1\n",
     "in every kind of block": (
         "try:\n    import a\nexcept E:\n    import b\nelse:\n    import c\nfinally:\n    import d\n"
-        "match x:\n    case 1:\n        import e\nwhile y:\n    import f\nelse:\n    import g\nwith z:\n    import h\n"
+        "match x:\n    case 1:\n        import e\nwhile y:\n    import f\nelse:\n    "
+        "import g\nwith z:\n    import h\n"
     ),
 }
 

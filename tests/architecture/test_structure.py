@@ -17,8 +17,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES, FUNCTION_LINES = 600, 60
 NEVER_LOADED = {
-    "alembic", "cryptography", "greenlet", "grpc", "jinja2", "psutil", "pygments", "rich", "sqlalchemy", "typer",
-}  # fmt: skip
+    "alembic",
+    "cryptography",
+    "greenlet",
+    "grpc",
+    "jinja2",
+    "psutil",
+    "pygments",
+    "rich",
+    "sqlalchemy",
+    "typer",
+}
 LOADED_WHERE_NEEDED = {"opentelemetry.sdk", "services.scheduler.extender.server"}
 LOADED_AFTER_THE_FIRST_LOOK = {"scheduler": {"httpx2", "lightkube", "nats", "yaml"}}
 MARKER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")

@@ -24,7 +24,8 @@ def main(argv: list[str]) -> None:
     if not argv or argv[0] not in names():
         asked = f"no bench is called {argv[0]!r}; " if argv else ""
         sys.exit(
-            f"{asked}usage: python -m tests.bench NAME [ARGUMENTS], NAME one of: {', '.join(names())}"
+            f"{asked}usage: python -m tests.bench NAME [ARGUMENTS], NAME one of: "
+            f"{', '.join(names())}"
         )
     importlib.import_module(f"tests.bench.{argv[0]}").main(argv[1:])
 

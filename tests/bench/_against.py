@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAIRS = 5
 TOLERANCE = 0.1
 
+# Nodes -> the line of that size.
 Rows = dict[int, dict[str, Any]]
-"""Nodes -> the line of that size."""
 
 
 def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, bool]) -> None:

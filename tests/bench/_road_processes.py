@@ -19,8 +19,8 @@ SERVICES = {
     "services.simulator": "simulator",
 }
 SERVERS = ("postgres", "nats")
+# By process name: what it took, by unit.
 Rows = dict[str, dict[str, float]]
-"""By process name: what it took, by unit."""
 SIMULATOR, SUPERVISOR = "simulator", "up"
 
 

@@ -93,13 +93,25 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
         found.passed - len(found.unsound) + len(found.refused_needlessly),
     )
     return {
-        "policy": policy, "scope": scope, "scenes": options.scenes, "proven": options.proven, "passed": found.passed,
-        "refused": found.refused, "refused_needlessly": needless, "needless_upper_95": _upper(needless, should),
-        "unsound": len(found.unsound), "unsound_seeds": found.unsound[:5], "undecided": found.undecided,
-        "over_budget": found.over_budget, "needless_seeds": found.refused_needlessly[:5], "bounded": found.bounded,
-        "bounded_share": round(found.bounded / max(1, found.passed + found.refused), 4), "bounded_by": found.bounded_by,
-        "refused_within_bounds": len(found.refused_within_bounds), "cases": found.cases,
-    }  # fmt: skip
+        "policy": policy,
+        "scope": scope,
+        "scenes": options.scenes,
+        "proven": options.proven,
+        "passed": found.passed,
+        "refused": found.refused,
+        "refused_needlessly": needless,
+        "needless_upper_95": _upper(needless, should),
+        "unsound": len(found.unsound),
+        "unsound_seeds": found.unsound[:5],
+        "undecided": found.undecided,
+        "over_budget": found.over_budget,
+        "needless_seeds": found.refused_needlessly[:5],
+        "bounded": found.bounded,
+        "bounded_share": round(found.bounded / max(1, found.passed + found.refused), 4),
+        "bounded_by": found.bounded_by,
+        "refused_within_bounds": len(found.refused_within_bounds),
+        "cases": found.cases,
+    }
 
 
 def _by_zones(options: argparse.Namespace) -> dict[int, range]:

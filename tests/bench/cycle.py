@@ -44,16 +44,20 @@ from tests.bench._against import compare
 
 GIB = 1 << 30
 SIZES: Amounts = {
-    "cpu": 32_000, "memory": 128 * GIB, "hugepages-2Mi": 16 * GIB, "example.com/gpu": 8, "example.com/nic": 16,
-}  # fmt: skip
+    "cpu": 32_000,
+    "memory": 128 * GIB,
+    "hugepages-2Mi": 16 * GIB,
+    "example.com/gpu": 8,
+    "example.com/nic": 16,
+}
 GROWTH = (100, 1000, 5000, 20_000)
+# What `--against` compares, and whether more is better.
 FIGURES = {
     "cold_shape_ms": False,
     "warm_pod_us": False,
     "decided_pods_per_s": True,
     "rss_mb": False,
 }
-"""What `--against` compares, and whether more is better."""
 
 
 def main(argv: list[str]) -> None:
@@ -95,15 +99,24 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
     warm, ways = bench.warm(options.decisions)
     decided, refused = bench.decided(options.decisions)
     return {
-        "nodes": nodes, "zones": options.zones, "shapes": options.shapes, "policy": options.policy, "scope": options.scope,
+        "nodes": nodes,
+        "zones": options.zones,
+        "shapes": options.shapes,
+        "policy": options.policy,
+        "scope": options.scope,
         "strategy": options.strategy,
-        "unsettled": options.unsettled, "unhealthy": options.unhealthy, "cold_shape_ms": round(statistics.median(cold) * 1e3, 3),
-        "cold_shape_ms_worst": round(max(cold) * 1e3, 3), "warm_pod_us": round(statistics.fmean(warm) * 1e6, 1),
+        "unsettled": options.unsettled,
+        "unhealthy": options.unhealthy,
+        "cold_shape_ms": round(statistics.median(cold) * 1e3, 3),
+        "cold_shape_ms_worst": round(max(cold) * 1e3, 3),
+        "warm_pod_us": round(statistics.fmean(warm) * 1e6, 1),
         "warm_p50_us": round(statistics.median(warm) * 1e6, 1),
-        "warm_p99_us": round(statistics.quantiles(warm, n=100)[98] * 1e6, 1), **ways.shares(),
-        "decided_pods_per_s": round(decided), "refused": refused,
+        "warm_p99_us": round(statistics.quantiles(warm, n=100)[98] * 1e6, 1),
+        **ways.shares(),
+        "decided_pods_per_s": round(decided),
+        "refused": refused,
         "rss_mb": round(psutil.Process().memory_info().rss / 1e6, 1),
-    }  # fmt: skip
+    }
 
 
 class Ways:
@@ -199,9 +212,12 @@ class Bench:
         self.serial += 1
         size = 1 + at % self.shapes
         one: Amounts = {
-            "cpu": 1000 * (1 + size % 4), "memory": (1 + size) * GIB, "hugepages-2Mi": (size % 3 + 1) * GIB // 2,
-            "example.com/gpu": 1, "example.com/nic": 1 + size % 2,
-        }  # fmt: skip
+            "cpu": 1000 * (1 + size % 4),
+            "memory": (1 + size) * GIB,
+            "hugepages-2Mi": (size % 3 + 1) * GIB // 2,
+            "example.com/gpu": 1,
+            "example.com/nic": 1 + size % 2,
+        }
         count = 3 if at % 2 else 1
         kinds: list[ContainerKind] = ["app"] * count
         containers = tuple(Container(f"c{i}", kind, one, one) for i, kind in enumerate(kinds))
@@ -225,9 +241,12 @@ class Bench:
             first = pod.containers[0]
             other = {**first.requests, "memory": first.requests["memory"] + 4096 * (at + 1)}
             pod = Pod(
-                uid=pod.uid, namespace="ns", name=pod.name, qos="Guaranteed",
+                uid=pod.uid,
+                namespace="ns",
+                name=pod.name,
+                qos="Guaranteed",
                 containers=(Container("c0", "app", other, other), *pod.containers[1:]),
-            )  # fmt: skip
+            )
             start = time.process_time()
             self.cluster.place(pod)
             taken.append(time.process_time() - start)

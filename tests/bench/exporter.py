@@ -201,8 +201,12 @@ async def _away(socket: Path) -> None:
 
 def _size(process: psutil.Process) -> dict[str, object]:
     memory = process.memory_full_info()
-    return {"rss_mb": round(memory.rss / MIB, 1), "uss_mb": round(memory.uss / MIB, 1), "descriptors": process.num_fds(),
-            "threads": process.num_threads()}  # fmt: skip
+    return {
+        "rss_mb": round(memory.rss / MIB, 1),
+        "uss_mb": round(memory.uss / MIB, 1),
+        "descriptors": process.num_fds(),
+        "threads": process.num_threads(),
+    }
 
 
 async def _events(
@@ -306,9 +310,14 @@ async def largest(options: argparse.Namespace) -> dict[str, object]:
         await reader.close()
         await kubelets.runner.stop()
     return {
-        "zones": 8, "cpus": 256, "device_kinds": KINDS, "pods": 100, "scan_ms": round(statistics.median(times), 2),
-        "report_bytes": len(msgspec.json.encode(made)), "delta_bytes": len(msgspec.json.encode(changes(made, after))),
-    }  # fmt: skip
+        "zones": 8,
+        "cpus": 256,
+        "device_kinds": KINDS,
+        "pods": 100,
+        "scan_ms": round(statistics.median(times), 2),
+        "report_bytes": len(msgspec.json.encode(made)),
+        "delta_bytes": len(msgspec.json.encode(changes(made, after))),
+    }
 
 
 def main(argv: list[str]) -> None:

@@ -175,11 +175,20 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     return {
-        "nodes": options.nodes, "zones": options.zones, **shown("filter", warm), **shown("prioritize", scored),
-        **shown("both", [filtering.plus(scoring) for filtering, scoring in zip(warm, scored, strict=True)]),
-        "filter_cold_ms": round(max(cold).clock * 1e3, 1), "filter_cold_cpu_ms": round(max(cold).cpu * 1e3, 1),
-        "pods_per_s": round(pods_per_s, 1), "clients": options.clients, "bind_refused": refused,
-    }  # fmt: skip
+        "nodes": options.nodes,
+        "zones": options.zones,
+        **shown("filter", warm),
+        **shown("prioritize", scored),
+        **shown(
+            "both",
+            [filtering.plus(scoring) for filtering, scoring in zip(warm, scored, strict=True)],
+        ),
+        "filter_cold_ms": round(max(cold).clock * 1e3, 1),
+        "filter_cold_cpu_ms": round(max(cold).cpu * 1e3, 1),
+        "pods_per_s": round(pods_per_s, 1),
+        "clients": options.clients,
+        "bind_refused": refused,
+    }
 
 
 class Taken(NamedTuple):

@@ -128,7 +128,7 @@ def _claims(count: int) -> dict[str, float]:
 
 
 # -- the server
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _pod(number: int) -> dict[str, Any]:
@@ -154,13 +154,23 @@ def _pod(number: int) -> dict[str, Any]:
     }
     return {
         "metadata": {
-            "name": f"app-{number:07}", "namespace": f"namespace-{number % 100}",
+            "name": f"app-{number:07}",
+            "namespace": f"namespace-{number % 100}",
             "uid": f"{number:08}-2b4d-46bd-9f36-017a4126cd45",
-            "resourceVersion": str(number + 1), "labels": {"app": f"app-{number % 500}", "pod-template-hash": "5b6c"},
+            "resourceVersion": str(number + 1),
+            "labels": {"app": f"app-{number % 500}", "pod-template-hash": "5b6c"},
         },
-        "spec": {"nodeName": f"node-{number % NODES:05}", "containers": [{**container, "volumeMounts": mounts}]},
-        "status": {"phase": "Running", "conditions": conditions, "podIP": "10.0.0.1", "hostIP": "10.0.0.2"},
-    }  # fmt: skip
+        "spec": {
+            "nodeName": f"node-{number % NODES:05}",
+            "containers": [{**container, "volumeMounts": mounts}],
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": conditions,
+            "podIP": "10.0.0.1",
+            "hostIP": "10.0.0.2",
+        },
+    }
 
 
 def _serve(port: int, count: int) -> None:

@@ -33,8 +33,8 @@ from shared.events.codec import decode
 from shared.events.scheduling_events import NodeCharged, PodReserved
 
 GIB = 1 << 30
+# By then, a follower has started and has read what was appended.
 FOLLOWED_S = 60.0
-"""By then, a follower has started and has read what was appended."""
 
 
 def main(argv: list[str]) -> None:

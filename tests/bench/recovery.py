@@ -73,12 +73,24 @@ async def _measure(events: int) -> None:
             cold, warm = [
                 await asyncio.to_thread(_started, servers.database_url, compiled) for _ in range(2)
             ]
-    print(json.dumps({
-        "bench": "recovery", "facts": head, "cold_s": cold["ready_s"], "snapshot_s": warm["ready_s"],
-        "cold_cpu_s": cold["cpu_s"], "snapshot_cpu_s": warm["cpu_s"], "rss_mb": cold["rss_mb"],
-        "fold_per_s": cold["fold_per_s"],
-        "fold_per_cpu_s": cold["fold_per_cpu_s"], "import_cpu_s": warm["import_cpu_s"], "load": round(os.getloadavg()[0], 1),
-    }), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "bench": "recovery",
+                "facts": head,
+                "cold_s": cold["ready_s"],
+                "snapshot_s": warm["ready_s"],
+                "cold_cpu_s": cold["cpu_s"],
+                "snapshot_cpu_s": warm["cpu_s"],
+                "rss_mb": cold["rss_mb"],
+                "fold_per_s": cold["fold_per_s"],
+                "fold_per_cpu_s": cold["fold_per_cpu_s"],
+                "import_cpu_s": warm["import_cpu_s"],
+                "load": round(os.getloadavg()[0], 1),
+            }
+        ),
+        flush=True,
+    )
 
 
 def _started(url: str, compiled: Path) -> dict[str, float]:
@@ -110,7 +122,9 @@ def _lives(events: int) -> Iterator[tuple[str, Event]]:
 
 
 def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
-    """A report of each node that lists those that live still: what it lists no more is forgotten."""
+    """A report of each node that lists those that live still: what it lists no more is
+    forgotten.
+    """
     left = range(max(0, events // 7 - LIVE), events // 7)
     reports = [
         (stream, event.report)

@@ -96,18 +96,30 @@ async def _play(
     await append(log, _pods(options.pods), "pod")
     await _until(database, "SELECT count(*) FROM fact WHERE type = 'PodReserved'", options.pods)
     cpu_s = _cpu_s(processes) - before_s
-    times = "SELECT max(time_us) - min(time_us) AS us, count(*) - count(DISTINCT stream) AS twice FROM fact"
+    times = (
+        "SELECT max(time_us) - min(time_us) AS us, count(*) - count(DISTINCT stream) AS "
+        "twice FROM fact"
+    )
     row = await database.fetchrow(f"{times} WHERE type = 'PodReserved'")
     by_member = await database.fetch(
-        "SELECT role, count(*) AS pods FROM fact WHERE type = 'PodReserved' GROUP BY role ORDER BY 1"
+        "SELECT role, count(*) AS pods FROM fact WHERE type = 'PodReserved' GROUP BY "
+        "role ORDER BY 1"
     )
     return {
-        "bench": "sharing", "schedulers": len(processes), "nodes": options.nodes, "zones": options.zones, "pods": options.pods,
-        "reserved_per_s": round(options.pods / (row["us"] / 1e6)), "conflicts": _outcomes(processes, "Conflict"),
-        "duplicates": _outcomes(processes, "Duplicate"), "reserved_twice": row["twice"],
-        "by_member": [each["pods"] for each in by_member], "cpu_ms_per_pod": round(cpu_s / options.pods * 1e3, 3),
-        "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
-    }  # fmt: skip
+        "bench": "sharing",
+        "schedulers": len(processes),
+        "nodes": options.nodes,
+        "zones": options.zones,
+        "pods": options.pods,
+        "reserved_per_s": round(options.pods / (row["us"] / 1e6)),
+        "conflicts": _outcomes(processes, "Conflict"),
+        "duplicates": _outcomes(processes, "Duplicate"),
+        "reserved_twice": row["twice"],
+        "by_member": [each["pods"] for each in by_member],
+        "cpu_ms_per_pod": round(cpu_s / options.pods * 1e3, 3),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 @contextlib.asynccontextmanager

@@ -115,7 +115,10 @@ class _Connection:
         self, method: str, path: str, body: Any = None, kind: str = "application/json"
     ) -> int:
         data = json.dumps(body).encode() if body is not None else b""
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: "
+            f"{len(data)}\r\n\r\n"
+        )
         self._writer.write(head.encode() + data)
         parser_done = False
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from services.upkeep.exporting import export
 from tests.whatif.histories import as_here, dense
 
+# What the dense workload brings at its load of 0.9.
 PODS_A_NODE_AND_S = 0.07
-"""What the dense workload brings at its load of 0.9."""
 
 
 def main(argv: list[str]) -> None:

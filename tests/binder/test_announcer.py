@@ -229,7 +229,9 @@ async def test_a_standby_tells_what_still_holds_when_it_leads() -> None:
 
 
 async def test_a_leader_that_starts_tells_nothing_that_was_so_before_it_had_read_the_log() -> None:
-    """Thousands of bindings were told once more, and verdicts of pods that were bound a page later."""
+    """Thousands of bindings were told once more, and verdicts of pods that were bound a page
+    later.
+    """
     told, caught_up = Told(), asyncio.Event()
     told.kube.go.set()
     told.announcer.enabled = False

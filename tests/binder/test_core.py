@@ -102,9 +102,18 @@ def test_every_answer_has_one_meaning(given: Reply, then: object) -> None:
     assert judge(WORK, given) == then
 
 
-POLICY = "pods \"p1\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied request: node rh-1 is closed"
-ENDS = 'pods "r32" is forbidden: unable to create new content in namespace race2 because it is being terminated'
-NO_RIGHT = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "n"'
+POLICY = (
+    "pods \"p1\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied "
+    "request: node rh-1 is closed"
+)
+ENDS = (
+    'pods "r32" is forbidden: unable to create new content in namespace race2 '
+    "because it is being terminated"
+)
+NO_RIGHT = (
+    'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API '
+    'group "" in the namespace "n"'
+)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,9 @@ NO_RIGHT = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding
 def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_distinguished_by_their_words(
     status: int, message: str, cause: str
 ) -> None:
-    """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last two."""
+    """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last
+    two.
+    """
     assert judge(WORK, Reply(status, message, True, "uid-a")) == binding.BindRefused(
         "uid-a", "n1", cause, message
     )

@@ -290,7 +290,7 @@ async def test_a_withdrawn_nomination_calls_off_what_was_not_called_yet() -> Non
 
 
 # -- the fold and the judgement
-# ------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def folded(*events: Event) -> dict[str, Eviction]:
@@ -333,10 +333,19 @@ def test_a_later_nomination_takes_over_a_victim() -> None:
 @pytest.mark.parametrize(
     ("status", "attempts", "kind"),
     [
-        (201, 1, PodEvicted), (404, 1, PodEvicted), (409, 1, PodEvicted), (429, 3, EvictRefused), (500, 3, EvictRefused),
-        (403, 1, EvictRefused), (429, 2, str), (503, 1, str), (0, 99, str), (401, 1, str), (401, 3, EvictRefused),
+        (201, 1, PodEvicted),
+        (404, 1, PodEvicted),
+        (409, 1, PodEvicted),
+        (429, 3, EvictRefused),
+        (500, 3, EvictRefused),
+        (403, 1, EvictRefused),
+        (429, 2, str),
+        (503, 1, str),
+        (0, 99, str),
+        (401, 1, str),
+        (401, 3, EvictRefused),
     ],
-)  # fmt: skip
+)
 def test_answers_mean_what_they_mean(status: int, attempts: int, kind: type) -> None:
     assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), status, "m", attempts, 3), kind)
 
@@ -345,7 +354,10 @@ def test_answers_mean_what_they_mean(status: int, attempts: int, kind: type) -> 
 def test_a_right_that_is_missing_may_be_that_of_a_server_which_has_just_started(
     attempts: int, kind: type
 ) -> None:
-    message = 'pods "a" is forbidden: User "u" cannot create resource "pods/eviction" in API group "" in the namespace "n"'
+    message = (
+        'pods "a" is forbidden: User "u" cannot create resource "pods/eviction" in API '
+        'group "" in the namespace "n"'
+    )
     assert isinstance(evicting.judge(Eviction("uid-a", "uid-p"), 403, message, attempts, 3), kind)
 
 

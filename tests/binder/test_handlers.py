@@ -151,7 +151,10 @@ async def test_a_terminating_pod_that_a_finalizer_holds_is_refused_at_once(
     async with cluster.binder():
         assert await cluster.ended_with(uid, "BindRefused") == ["BindIntended", "BindRefused"]
     assert isinstance(refused := (await cluster.events(uid))[-1], binding.BindRefused)
-    said = 'Operation cannot be fulfilled on pods/binding "a": pod a is being deleted, cannot be assigned to a host'
+    said = (
+        'Operation cannot be fulfilled on pods/binding "a": pod a is being deleted, '
+        "cannot be assigned to a host"
+    )
     assert (refused.cause, refused.message) == ("terminating", said)
     assert len(cluster.kube.binds) == 1
     assert (await cluster.stands())["metadata"]["deletionTimestamp"]
@@ -202,7 +205,9 @@ async def test_two_binders_make_one_intent_and_one_outcome(cluster: Cluster) -> 
 
 
 async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> None:
-    """Whoever comes second at version 2 of the pod's stream is told so, and nothing of it stands."""
+    """Whoever comes second at version 2 of the pod's stream is told so, and nothing of it
+    stands.
+    """
     uid = await cluster.reserved()
     first = await cluster.tell(stream_of(uid), ReservationWithdrawn(uid, "n1", "node_ended"), 2)
     second = await cluster.tell(

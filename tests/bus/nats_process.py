@@ -78,6 +78,9 @@ def cluster(folder: Path) -> dict[str, NatsProcess]:
     made = {}
     for name, port in routes.items():
         (folder / name).mkdir()
-        more = f'server_name: {name}\ncluster {{ name: c, listen: "127.0.0.1:{port}", routes: [{urls}] }}\n'
+        more = (
+            f'server_name: {name}\ncluster {{ name: c, listen: "127.0.0.1:{port}", routes: '
+            f"[{urls}] }}\n"
+        )
         made[name] = NatsProcess(folder / name, more)
     return made

@@ -35,7 +35,8 @@ class SmallDisk:
         disk.mkdir()
         config = folder / "nats.conf"
         config.write_text(
-            f'host: "127.0.0.1"\nport: {self.port}\njetstream {{ store_dir: "{disk}/js", max_file_store: 1GB }}\n'
+            f'host: "127.0.0.1"\nport: {self.port}\njetstream {{ store_dir: "{disk}/js", '
+            "max_file_store: 1GB }}\n"
         )
         script = f"mount -t tmpfs -o size=10m tmpfs {disk} && exec {find_nats_server()} -c {config}"
         argv = ["unshare", *([] if os.geteuid() == 0 else ["-U", "-r"]), "-m", "sh", "-c", script]

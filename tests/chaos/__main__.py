@@ -114,7 +114,10 @@ async def _run(
                     print(json.dumps(found), flush=True)
                 else:
                     print(
-                        f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} {found['recovered_s']:6.2f} s",
+                        (
+                            f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} "
+                            f"{found['recovered_s']:6.2f} s"
+                        ),
                         flush=True,
                     )
             broken_at_the_end, beside, pods = await _judged(stage)
@@ -283,7 +286,10 @@ async def _probe(stage: Stage, name: str) -> None:
 async def _bound(database_url: str, until: int) -> dict[str, str]:
     """uid -> node of every binding in the log up to this position."""
     database = await asyncpg.connect(plain_url(database_url))
-    asked = "SELECT payload->>'uid' AS uid, payload->>'node' AS node FROM fact_json WHERE type = 'PodBound' AND position <= $1"
+    asked = (
+        "SELECT payload->>'uid' AS uid, payload->>'node' AS node FROM fact_json WHERE "
+        "type = 'PodBound' AND position <= $1"
+    )
     rows = await database.fetch(f"{asked} ORDER BY position", until)
     await database.close()
     return {row["uid"]: row["node"] for row in rows}

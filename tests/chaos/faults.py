@@ -201,8 +201,8 @@ FAULTS: dict[str, Fault] = {
     "disk full under postgres": full("postgres"),
     "disk full under nats": full("nats"),
 }
+# Faults that need mounts of one's own.
 ON_DISKS = frozenset(name for name in FAULTS if name.startswith("disk"))
-"""Faults that need mounts of one's own."""
 
 
 def _services(stage: Stage) -> list[str]:

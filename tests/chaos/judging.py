@@ -84,7 +84,8 @@ def _uncharged(first: Look, last: Look, log: Folded, charged: set[tuple[str, str
             found.append(f"the API server has {name} on {node}, where the log does not charge it")
         elif uid in remaining and log.ended[uid] <= last.head:
             found.append(
-                f"the API server has {name} on {node}, which ended by the log at position {log.ended[uid]}"
+                f"the API server has {name} on {node}, which ended by the log at position "
+                f"{log.ended[uid]}"
             )
     return found
 
@@ -96,7 +97,8 @@ def _charged_elsewhere(first: Look, last: Look, charged: list[tuple[str, str]]) 
         on = pods[uid]["spec"].get("nodeName", "") if uid in pods else ""
         if on and on != node:
             found.append(
-                f"the log charges {node} for {pods[uid]['metadata']['name']}, which the API server has on {on}"
+                f"the log charges {node} for {pods[uid]['metadata']['name']}, which the API "
+                f"server has on {on}"
             )
     return found
 
@@ -138,7 +140,8 @@ def _elsewhere(pods: list[dict[str, Any]], bound: dict[str, str]) -> list[str]:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         if uid in bound and node != bound[uid]:
             found.append(
-                f"the log has {pod['metadata']['name']} on {bound[uid]}, the API server on {node or 'no node'}"
+                f"the log has {pod['metadata']['name']} on {bound[uid]}, the API server on "
+                f"{node or 'no node'}"
             )
     return found
 

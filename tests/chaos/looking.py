@@ -21,7 +21,9 @@ from tests.road.harness import Road
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The API server's pods, None where it did not answer; the log's head was `head` just before."""
+    """The API server's pods, None where it did not answer; the log's head was `head` just
+    before.
+    """
 
     head: int
     pods: list[dict[str, Any]] | None

@@ -51,8 +51,8 @@ LINES = {
     "not utf-8": HEADER[:-1] + b"\xff\xfe\n",
     "nothing": b"",
 }
+# Which `replay diff` takes for moments, and refuses as such.
 UNSEEN = ("a link to itself", "below a file", "not there", "a long name", "nobody's home")
-"""Which `replay diff` takes for moments, and refuses as such."""
 Run = Callable[..., tuple[int, str]]
 
 

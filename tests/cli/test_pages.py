@@ -71,11 +71,17 @@ def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does()
     """
     told = msgspec.json.decode((ROOT / "docs" / "compare.jsonl").read_bytes().splitlines()[-1])
     played = run_cell(cell("ledger, proof", zones=2, reports="1"), ROOT)
-    again = "make it again: topolog compare --json > docs/compare.jsonl; python scripts/readme_comparison.py"
+    again = (
+        "make it again: topolog compare --json > docs/compare.jsonl; python "
+        "scripts/readme_comparison.py"
+    )
     assert told == {
-        "row": NAMES[played.cell.row], "tasks": played.tasks, "ran": played.admitted,
-        "rejected": played.rejected, "wait_p99_s": played.wait_p99_s,
-    }, again  # fmt: skip
+        "row": NAMES[played.cell.row],
+        "tasks": played.tasks,
+        "ran": played.admitted,
+        "rejected": played.rejected,
+        "wait_p99_s": played.wait_p99_s,
+    }, again
     assert played.rejected == played.rejected_after_end, (
         "README says that no rejection could have been foreseen"
     )

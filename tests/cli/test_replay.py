@@ -236,7 +236,10 @@ def test_a_usage_error_points_to_the_help_of_its_own_verb(
 def test_an_unknown_strategy_label_is_reported_for_the_node_and_its_pods(
     replay: Shown,
 ) -> None:
-    problem = f"label {LABEL}=DistributeEvenly is not implemented; set it to LeastAllocated or MostAllocated, or remove it"
+    problem = (
+        f"label {LABEL}=DistributeEvenly is not implemented; set it to LeastAllocated or "
+        "MostAllocated, or remove it"
+    )
     (stand,) = parsed(replay("at", "5", "--json"))
     assert stand["nodes"][0]["problems"] == [problem]
     (told,) = parsed(replay("explain", "web", "--json"))
@@ -285,9 +288,9 @@ def test_json_of_the_log_is_uncut(replay: Shown) -> None:
 def test_the_zone_of_the_kubelet_is_shown_with_its_report(replay: Shown) -> None:
     told = replay("explain", "web")
     assert (
-        "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: confirmed by report 2"
-        in told
-    )
+        "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: "
+        "confirmed by report 2"
+    ) in told
     assert "confirmed on zone 0 of n1, as predicted" in told
     (story,) = parsed(replay("explain", "web", "--json"))
     assert story["zones"] == {

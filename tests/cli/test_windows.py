@@ -20,8 +20,8 @@ from shared.eventlog.port import Commit, Draft
 from tests.cli.test_replay import HISTORY
 
 POSITIONS = list(range(1, 12))
+# How long before the test each fact was written.
 AGES_S = [1000, 900, 800, 700, 700, 600, 500, 400, 300, 200, 100]
-"""How long before the test each fact was written."""
 
 Run = Callable[..., tuple[int, str, str]]
 

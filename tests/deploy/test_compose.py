@@ -26,10 +26,28 @@ OURS = {
 }
 
 BOTH_VERSIONS_READ = {
-    "image", "build", "pull_policy", "command",
-    "environment", "volumes", "ports", "depends_on", "healthcheck", "profiles", "init", "user",
-    "entrypoint", "read_only", "tmpfs", "cap_drop", "cap_add", "security_opt", "stop_grace_period", "restart", "secrets",
-}  # fmt: skip
+    "image",
+    "build",
+    "pull_policy",
+    "command",
+    "environment",
+    "volumes",
+    "ports",
+    "depends_on",
+    "healthcheck",
+    "profiles",
+    "init",
+    "user",
+    "entrypoint",
+    "read_only",
+    "tmpfs",
+    "cap_drop",
+    "cap_add",
+    "security_opt",
+    "stop_grace_period",
+    "restart",
+    "secrets",
+}
 ROOTS = {"exporter-real", "kubeconfig", "credentials-real"}
 MORE = {"kubeconfig": ["DAC_OVERRIDE", "CHOWN"], "credentials-real": ["DAC_OVERRIDE"]}
 
@@ -45,7 +63,9 @@ def test_only_keys_that_compose_1_and_2_both_read() -> None:
 
 
 def test_the_first_service_builds_the_image_of_all_and_nobody_asks_a_registry_for_it() -> None:
-    """Compose 1 makes images in the order of the file, and of the services that depend on nothing."""
+    """Compose 1 makes images in the order of the file, and of the services that depend on
+    nothing.
+    """
     assert [name for name, service in SERVICES.items() if "build" in service] == [
         next(iter(SERVICES))
     ]
@@ -57,8 +77,16 @@ def test_the_first_service_builds_the_image_of_all_and_nobody_asks_a_registry_fo
 def test_a_plain_up_runs_every_part_and_a_cluster_beside_it() -> None:
     plain = {name for name, service in SERVICES.items() if "profiles" not in service}
     assert plain == {
-        "postgres", "nats", "migrations", "credentials", "exporter", "topology-store", "scheduler", "binder", "simulator",
-    }  # fmt: skip
+        "postgres",
+        "nats",
+        "migrations",
+        "credentials",
+        "exporter",
+        "topology-store",
+        "scheduler",
+        "binder",
+        "simulator",
+    }
     profiles = {
         name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service
     }
@@ -251,7 +279,10 @@ def test_the_head_names_services_and_settings_that_there_are() -> None:
     head, body = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("x-image:", 1)
     commands = " ".join(head.replace("#", " ").split())
     named = re.findall(
-        r"(?:docker compose (?:exec|run --rm|restart|port) |--scale |--profile real up )([a-z][a-z-]+)",
+        (
+            r"(?:docker compose (?:exec|run --rm|restart|port) |--scale |--profile real up "
+            r")([a-z][a-z-]+)"
+        ),
         commands,
     )
     assert (

@@ -246,7 +246,8 @@ def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
     )
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"tmp"}, (
-        "who connects to a socket writes nothing in its folder (Linux asks for the socket's own mode)"
+        "who connects to a socket writes nothing in its folder (Linux asks for the "
+        "socket's own mode)"
     )
 
 
@@ -553,7 +554,7 @@ def test_what_nats_shows_without_a_password_is_open_to_probes_and_policies_let_n
 
 
 # -- built by kustomize
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def kubectl() -> str:
@@ -622,7 +623,9 @@ def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
 
 
 def test_a_trial_leaves_most_of_a_small_machine_to_pods() -> None:
-    """On a node with two CPUs, one of them exclusive, a pod that asks for that one fits beside it."""
+    """On a node with two CPUs, one of them exclusive, a pod that asks for that one fits beside
+    it.
+    """
     started = [found for found in built(K8S / "overlays" / "dev") if found["kind"] in WORKLOADS]
     asked = [
         container["resources"]["requests"]["cpu"]
@@ -815,8 +818,11 @@ def test_the_extenders_sample_asks_what_is_served_and_waits_longer_than_a_bindin
     assert f"TOPOLOG_EXTENDER_SCHEDULERS, value: {profile['schedulerName']}}}" in component
     assert profile["schedulerName"] != "default-scheduler"
     assert {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
-        "filter", "prioritize", "preempt", "bind",
-    }  # fmt: skip
+        "filter",
+        "prioritize",
+        "preempt",
+        "bind",
+    }
     assert float(extender["httpTimeout"].removesuffix("s")) > ExtenderSettings().bind_within_s
     assert extender["enableHTTPS"]
     assert not extender["ignorable"]

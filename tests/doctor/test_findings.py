@@ -257,9 +257,9 @@ async def test_streams_that_this_release_cannot_read_are_named_with_what_to_do()
     findings = list(reading.judge(quarantined))
     assert [finding.severity for finding in findings] == ["problem"] * (reading.SHOWN + 1)
     assert (
-        "stream report/n0 is quarantined by this release: event 1 (NodeReported schema 99 on report/n0)"
-        in findings[0].seen
-    )
+        "stream report/n0 is quarantined by this release: event 1 (NodeReported schema "
+        "99 on report/n0)"
+    ) in findings[0].seen
     assert findings[0].remedy.startswith(
         "run a release that knows it, or inspect it with: topolog replay log --from 1"
     )

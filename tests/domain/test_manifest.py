@@ -127,8 +127,12 @@ def test_pod_level_requests_are_defaulted_from_containers_then_limits() -> None:
 
 
 def test_constraints_that_are_supported() -> None:
-    terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}],
-              "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["bad"]}]}]  # fmt: skip
+    terms = [
+        {
+            "matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["bad"]}],
+        }
+    ]
     node_affinity = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}],
@@ -326,8 +330,16 @@ junk = st.recursive(
 FULL = manifest(
     container("c", BOTH, BOTH, ports=[{"hostPort": 1}]),
     initContainers=[container("i", BOTH, restartPolicy="Always")],
-    affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [
-        {"key": "k", "operator": "In", "values": ["v"]}]}]}}, "podAffinity": {REQUIRED: []}},
+    affinity={
+        "nodeAffinity": {
+            REQUIRED: {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
+                ]
+            }
+        },
+        "podAffinity": {REQUIRED: []},
+    },
     tolerations=[{"key": "k"}],
     nodeSelector={"a": "b"},
     volumes=[{"name": "v", "emptyDir": {}}],
@@ -335,7 +347,7 @@ FULL = manifest(
     resources={"limits": BOTH},
     overhead={"cpu": "1"},
     priority=1,
-)  # fmt: skip
+)
 
 
 def _places(doc: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -12,11 +12,27 @@ from hypothesis import strategies as st
 from shared.domain.quantity import Quantity, QuantityError, amount, format_amount, parse
 
 SUFFIXES = {
-    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
-    "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
-    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
-    "Ei": Fraction(2**60), "e3": Fraction(10**3), "E-2": Fraction(1, 100), "e+6": Fraction(10**6), "e0": Fraction(1),
-}  # fmt: skip
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+    "e3": Fraction(10**3),
+    "E-2": Fraction(1, 100),
+    "e+6": Fraction(10**6),
+    "e0": Fraction(1),
+}
 
 texts = st.builds(
     lambda sign, whole, fraction, suffix: (sign, f"{whole}{fraction}", suffix),

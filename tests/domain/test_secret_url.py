@@ -35,10 +35,26 @@ PASSWORDS = st.builds(lambda before, after: f"{before}{MARK}{after}", HOSTILE, H
 def dsn(url: str) -> tuple[object, ...]:
     """As asyncpg reads it: addresses, and the password."""
     addresses, parameters, *_ = connect_utils._parse_connect_arguments(
-        dsn=url, host=None, port=None, user=None, password=None, passfile="/nonexistent", database=None, command_timeout=None,
-        statement_cache_size=100, max_cached_statement_lifetime=300, max_cacheable_statement_size=1024, ssl=None, direct_tls=None,
-        server_settings=None, target_session_attrs=None, krbsrvname=None, gsslib=None, service=None, servicefile=None,
-    )  # fmt: skip
+        dsn=url,
+        host=None,
+        port=None,
+        user=None,
+        password=None,
+        passfile="/nonexistent",
+        database=None,
+        command_timeout=None,
+        statement_cache_size=100,
+        max_cached_statement_lifetime=300,
+        max_cacheable_statement_size=1024,
+        ssl=None,
+        direct_tls=None,
+        server_settings=None,
+        target_session_attrs=None,
+        krbsrvname=None,
+        gsslib=None,
+        service=None,
+        servicefile=None,
+    )
     return addresses, parameters.password
 
 
@@ -147,10 +163,15 @@ def test_each_mistake_names_its_remedy(url: str, says: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://h/x", "postgres://u@h:5432/x?sslmode=require", "postgresql://u:p%23@a:1,b:2/x", "postgresql://[::1]:5432/x",
-        "postgresql+asyncpg://postgres@/topolog?host=%2Ftmp%2Frun&port=5432", "postgresql:///x", "postgresql://u:p%40@h",
+        "postgresql://h/x",
+        "postgres://u@h:5432/x?sslmode=require",
+        "postgresql://u:p%23@a:1,b:2/x",
+        "postgresql://[::1]:5432/x",
+        "postgresql+asyncpg://postgres@/topolog?host=%2Ftmp%2Frun&port=5432",
+        "postgresql:///x",
+        "postgresql://u:p%40@h",
     ],
-)  # fmt: skip
+)
 def test_what_libpq_takes_is_not_refused(url: str) -> None:
     assert database_trouble(url) == ""
 

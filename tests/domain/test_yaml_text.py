@@ -69,6 +69,9 @@ def test_a_value_that_its_tag_does_not_fit_is_refused(text: str) -> None:
 
 
 def test_repeated_keys_are_found_in_their_own_mapping_alone() -> None:
-    text = "a: {b: 1, c: 2}\nd:\n- {b: 1}\n- {b: 2, a: [a, a], b: 3}\n? [b]\n: b\nb: &x b\nc: *x\na: 1\n"
+    text = (
+        "a: {b: 1, c: 2}\nd:\n- {b: 1}\n- {b: 2, a: [a, a], b: 3}\n? [b]\n: b\nb: &x "
+        "b\nc: *x\na: 1\n"
+    )
     assert [(each.line, each.key) for each in yaml_text.repeated_keys(text)] == [(4, "b"), (9, "a")]
     assert yaml_text.repeated_keys("a: b\nb: a\n") == []

@@ -31,7 +31,10 @@ ADDRESSES = {
     "TOPOLOG_TRACE_FILE": "t",
     "TOPOLOG_TRACE_RATIO": "0",
 }
-WRITE = "import os, pathlib, sys, time; p = pathlib.Path(sys.argv[1]); p.write_text(repr(dict(os.environ))); time.sleep(60)"
+WRITE = (
+    "import os, pathlib, sys, time; p = pathlib.Path(sys.argv[1]); "
+    "p.write_text(repr(dict(os.environ))); time.sleep(60)"
+)
 
 
 def specs(tmp_path: Path, **options: str) -> dict[str, ChildSpec]:
@@ -170,9 +173,13 @@ def test_a_silence_that_the_environment_names_is_left_to_it(
 def test_libpqs_variables_are_for_an_outside_database_alone(tmp_path: Path) -> None:
     assert not inherited(SECRETS, specs(tmp_path)["binder"].passes).get("PGPASSWORD")
     outside = specs(tmp_path, database_url="postgresql://h/x")
-    assert {name for name, spec in outside.items() if "PGPASSWORD" in inherited(SECRETS, spec.passes)} == {
-        "topology-store", "scheduler", "binder",
-    }  # fmt: skip
+    assert {
+        name for name, spec in outside.items() if "PGPASSWORD" in inherited(SECRETS, spec.passes)
+    } == {
+        "topology-store",
+        "scheduler",
+        "binder",
+    }
 
 
 def test_a_kubeconfigs_command_finds_its_variables_and_none_of_topologs(tmp_path: Path) -> None:

@@ -55,7 +55,10 @@ HEADERS: list[dict[str, str] | None] = [
     {"Nats-Msg-Id": "victims-next"},
     {"Nats-Expected-Stream": "ANOTHER"},
     {"Nats-Expected-Last-Sequence": "99"},
-    {"Nats-Expected-Last-Subject-Sequence": "0", "Nats-Expected-Last-Subject-Sequence-Subject": VICTIM},
+    {
+        "Nats-Expected-Last-Subject-Sequence": "0",
+        "Nats-Expected-Last-Subject-Sequence-Subject": VICTIM,
+    },
     {"Nats-Rollup": "all"},
     {"Nats-Rollup": "sub"},
     {"Nats-TTL": "1s"},
@@ -66,7 +69,7 @@ HEADERS: list[dict[str, str] | None] = [
     {"Nats-Incr": "1"},
     {"Nats-Marker-Reason": "Purge"},
     {"Nats-Response-Type": "error"},
-]  # fmt: skip
+]
 
 
 class Attack:
@@ -206,7 +209,9 @@ async def test_the_shared_user_reaches_nothing_but_reports(tmp_path: Path) -> No
 async def test_a_message_id_of_one_node_does_not_suppress_the_report_of_another(
     running: Running,
 ) -> None:
-    """Exporters of this release send no ids; NATS remembers them across the subjects of a stream."""
+    """Exporters of this release send no ids; NATS remembers them across the subjects of a
+    stream.
+    """
     victim = running.exporter(running.api.gives("victim"), "victim")
     async with by_container(running, "key") as stolen:
         await stolen.client.publish(stolen.own, b"own", headers={"Nats-Msg-Id": "exporter:7"})

@@ -249,7 +249,10 @@ async def test_a_cancelled_start_leaves_nothing_running(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["http", "tcp"])
 async def test_a_server_is_ready_when_it_answers(tmp_path: Path, kind: str) -> None:
     port = free_port()
-    code = f"import http.server as h; h.HTTPServer(('127.0.0.1', {port}), h.SimpleHTTPRequestHandler).serve_forever()"
+    code = (
+        f"import http.server as h; h.HTTPServer(('127.0.0.1', {port}), "
+        "h.SimpleHTTPRequestHandler).serve_forever()"
+    )
     ready = (
         HttpReady(f"http://127.0.0.1:{port}/") if kind == "http" else TcpReady("127.0.0.1", port)
     )
@@ -262,7 +265,10 @@ async def test_a_server_is_ready_when_it_answers(tmp_path: Path, kind: str) -> N
 
 async def test_a_server_that_answers_with_an_error_is_not_ready(tmp_path: Path) -> None:
     port = free_port()
-    code = f"import http.server as h; h.HTTPServer(('127.0.0.1', {port}), h.BaseHTTPRequestHandler).serve_forever()"
+    code = (
+        f"import http.server as h; h.HTTPServer(('127.0.0.1', {port}), "
+        "h.BaseHTTPRequestHandler).serve_forever()"
+    )
     ready = HttpReady(f"http://127.0.0.1:{port}/readyz")
     with pytest.raises(ChildFailedError, match="not ready"):
         await Supervisor().start([spec(tmp_path, "a", code=code, ready=ready, ready_timeout_s=1)])

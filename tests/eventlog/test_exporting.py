@@ -91,7 +91,9 @@ async def test_who_may_read_the_file_stays(tmp_path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Which file it is, and when it was changed; whoever only looks at it moves its time of access."""
+    """Which file it is, and when it was changed; whoever only looks at it moves its time of
+    access.
+    """
     seen = path.lstat()
     return seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 

@@ -28,8 +28,9 @@ from shared.events.cluster_events import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
 from tests.fixtures.servers import PostgresServer, database_name
 
+# Of the arguments of `topolog_append`: releases up to migration 0002 give 17, up to 0006 all of
+# these.
 _TYPES = re.findall(r"\w+\[\]", APPEND)
-"""Of the arguments of `topolog_append`: releases up to migration 0002 give 17, up to 0006 all of these."""
 
 
 @pytest.fixture
@@ -189,7 +190,10 @@ async def test_a_change_of_lease_waits_for_the_append_in_flight(
     assert row["outcome"] == [0]
     taking = asyncio.create_task(postgres_log.acquire("role", "new", 30))
     watcher = await connect(log_url)
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+        "wait_event_type = 'Lock'"
+    )
     while not taking.done() and not await watcher.fetchval(waits):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     assert not taking.done(), (

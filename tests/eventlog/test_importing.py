@@ -122,7 +122,8 @@ async def test_a_database_that_another_program_keeps_is_told_as_one(
     """Many programs keep their schema's revision where Alembic does."""
     owner = await connect(database_url)
     await owner.execute(
-        f"CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version VALUES ('{revision}')"
+        "CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version "
+        f"VALUES ('{revision}')"
     )
     with pytest.raises(LogNotMigrated, match="another program"):
         await require_current(owner)

@@ -225,7 +225,8 @@ async def test_only_the_owner_may(log: PostgresEventLog, log_url: str) -> None:
     (partition, *_) = due(await care.status(log_url), Limits(), BEGIN_US)
     owner = await connect(log_url)
     await owner.execute(
-        "DO $$ BEGIN CREATE ROLE somebody LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        "DO $$ BEGIN CREATE ROLE somebody LOGIN PASSWORD 'x'; EXCEPTION WHEN "
+        "duplicate_object THEN NULL; END $$"
     )
     await owner.close()
     somebody = log_url.replace("//postgres@", "//somebody:x@")

@@ -260,7 +260,8 @@ async def test_migrations_by_an_owner_who_may_make_no_login_end_in_words(
     await make_login(log_url, service, "a password")
     owner = await connect(log_url)
     await owner.execute(
-        f"ALTER SCHEMA public OWNER TO {service}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {service}"
+        f"ALTER SCHEMA public OWNER TO {service}; GRANT SELECT ON ALL TABLES IN SCHEMA "
+        f"public TO {service}"
     )
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", as_user(log_url, service))
     monkeypatch.setenv("TOPOLOG_SERVICE_PASSWORD", "letters123")

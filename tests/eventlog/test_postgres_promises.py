@@ -218,7 +218,10 @@ async def test_a_database_that_stays_away_is_told_to_the_caller() -> None:
 async def _cut_connections(url: str) -> None:
     """Postgres ends every other session of this database."""
     connection = await connect(url)
-    query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    query = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+        "current_database() AND pid <> pg_backend_pid()"
+    )
     await connection.fetch(query)
     await connection.close()
 
@@ -252,7 +255,8 @@ async def test_partitions_are_made_ahead_and_reading_crosses_them(
 ) -> None:
     owner = await connect(log_url)
     parts = await owner.fetch(
-        "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'fact'::regclass"
+        "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = "
+        "'fact'::regclass"
     )
     for part in parts:
         await owner.execute(f"DROP TABLE {part['name']}")

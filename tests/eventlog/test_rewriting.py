@@ -72,7 +72,10 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
 async def waits(url: str) -> None:
     """Until some connection to this database waits for a lock."""
     owner = await connect(url)
-    asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    asked = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+        "wait_event_type = 'Lock'"
+    )
     for _ in range(LOOKS):
         if await owner.fetchval(asked):
             break

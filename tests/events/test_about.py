@@ -67,6 +67,8 @@ def test_every_event_about_a_pod_is_a_line_of_its_story(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_a_stream_that_a_event_names_is_of_a_kind_that_this_release_knows(name: str) -> None:
-    """Else what cannot be read there would be passed over, as if only a newer release knew of it."""
+    """Else what cannot be read there would be passed over, as if only a newer release knew of
+    it.
+    """
     named = re.findall(r"[Ss]treams?\s+`([a-z]+(?:/|`))", CATALOG[name].struct.__doc__ or "")
     assert all(streams.is_known(stream.rstrip("`")) for stream in named), named

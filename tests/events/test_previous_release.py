@@ -30,30 +30,42 @@ from tests.simulation.runner import run_seed
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "previous_release.zip"
 NEW = "of a constraint that the release before does not know: it decides as it always did"
+# `Type.schema` that the release before cannot read -> why it may do without. What it must not miss
+# goes into CHANGELOG too.
 UNREADABLE = {
     "VolumeObserved.1": NEW,
     "ClaimObserved.1": NEW,
     "NamespaceObserved.1": NEW,
     "NodeVolumesLimited.1": NEW,
     "NominationObserved.1": NEW,
-    "DeviceClassObserved.1": "of what others give: the release before refuses such pods by the extender, as it always did",
+    "DeviceClassObserved.1": (
+        "of what others give: the release before refuses such pods by the "
+        "extender, as it always did"
+    ),
     "SurroundingEnded.1": NEW,
-    "ClusterListed.1": "of a rule that the release before does not have: after a restore it decides at once, as it always did",
+    "ClusterListed.1": (
+        "of a rule that the release before does not have: after a restore it "
+        "decides at once, as it always did"
+    ),
 }
-"""`Type.schema` that the release before cannot read -> why it may do without. What it must not miss goes into CHANGELOG too."""
+# A history in which this release proves a pod sooner: one that bears the name of another that ended
+# is told by its uid in the checkpoints. The release before charges it wherever it could land until
+# a listing tells them apart.
 PROVEN_SOONER = 20_005
-"""A history in which this release proves a pod sooner: one that bears the name of another that ended is told by its uid in the
-checkpoints. The release before charges it wherever it could land until a listing tells them apart."""
+# Simulated histories: a log set back, dirty nodes, uncertain bindings, nodes that come and go.
 SEEDS = (52_035, PROVEN_SOONER, 20_010)
-"""Simulated histories: a log set back, dirty nodes, uncertain bindings, nodes that come and go."""
 
 
 def before(lines: Iterable[str]) -> dict[str, Any]:
     """What the release before makes of facts."""
     ran = subprocess.run(
         [sys.executable, "-I", str(HERE / "reading.py"), str(ARCHIVE)],
-        input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr[-2000:]
     found: dict[str, Any] = json.loads(ran.stdout)
     return found

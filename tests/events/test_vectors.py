@@ -19,12 +19,12 @@ from shared.events.envelope import Envelope
 from tests.events.make_vectors import FOLDER, path_of
 from tests.events.samples import full, plain
 
+# What upcasting changed on purpose of the values that an old vector names: nobody ever wrote them.
 MEANT_NOW: dict[tuple[str, int], dict[str, Any]] = {
     ("ReservationWithdrawn", 1): {"cause": "node_ended"},
 }
-"""What upcasting changed on purpose of the values that an old vector names: nobody ever wrote them."""
+# Fields of old vectors that no fact has any more.
 GONE = {("ReservationWithdrawn", 1): {"detail"}}
-"""Fields of old vectors that no fact has any more."""
 
 VECTORS = [msgspec.json.decode(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))]
 CASES = [(vector, case) for vector in VECTORS for case in vector["cases"]]

@@ -90,7 +90,7 @@ def grouped(*items: dict[str, Any], tree: Sys | None = None) -> tuple[DynamicGro
 
 
 # -- what podresources lists
-# -----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_claims_are_reported_with_driver_pool_device_and_cdi_names() -> None:
@@ -139,7 +139,7 @@ def test_a_zone_that_the_machine_lacks_elsewhere_costs_no_claim() -> None:
 
 
 # -- what slices say
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_thousand_functions_of_a_card_are_not_too_many() -> None:
 
 
 # -- counted
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def held(*names: str, pod: str = "p") -> Placement:
@@ -321,7 +321,7 @@ def test_absurd_claims_and_devices_are_refused(found: Report) -> None:
 
 
 # -- a recorded moment, and a whole exporter
-# -------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def recording(folder: Path, text: str) -> Path:

@@ -110,7 +110,10 @@ PATHS = {
     ),
     "unit": (
         "etc/systemd/system/kubelet.service.d/20-numa.conf",
-        "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet \\\n --topology-manager-policy=restricted",
+        (
+            "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet \\\n "
+            "--topology-manager-policy=restricted"
+        ),
     ),
     "rke2": (
         "etc/rancher/rke2/config.yaml",
@@ -206,17 +209,35 @@ def recording(folder: Path, **files: str) -> Path:
     [
         ({"config.yaml": HEAD}, "unknown"),
         ({"config.yaml": HEAD, "cmdline": "kubelet\0--v=2"}, "none"),
-        ({"config.yaml": HEAD, "kubeadm-flags.env": 'A="--topology-manager-policy=restricted"'},
-         "restricted"),
+        (
+            {"config.yaml": HEAD, "kubeadm-flags.env": 'A="--topology-manager-policy=restricted"'},
+            "restricted",
+        ),
         ({"config.yaml": "kubelet-arg: [topology-manager-policy=best-effort]"}, "best-effort"),
-        ({"config.json": "{}", "config.json.d/40-nodeadm.conf": HEAD + "topologyManagerPolicy: restricted"},
-         "restricted"),
-        ({"10-kubeadm.conf": "[Service]\nExecStart=kubelet --topology-manager-policy=restricted"},
-         "restricted"),
-        ({"config.yaml": HEAD + "topologyManagerPolicy: none\n"
-          "topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}"}, "none"),
+        (
+            {
+                "config.json": "{}",
+                "config.json.d/40-nodeadm.conf": HEAD + "topologyManagerPolicy: restricted",
+            },
+            "restricted",
+        ),
+        (
+            {
+                "10-kubeadm.conf": (
+                    "[Service]\nExecStart=kubelet --topology-manager-policy=restricted"
+                )
+            },
+            "restricted",
+        ),
+        (
+            {
+                "config.yaml": HEAD + "topologyManagerPolicy: none\n"
+                "topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}"
+            },
+            "none",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_recording_never_has_a_policy_that_was_not_read(
     tmp_path: Path, files: dict[str, str], policy: str
 ) -> None:

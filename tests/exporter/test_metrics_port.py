@@ -40,10 +40,16 @@ def test_clear_text_is_the_default_and_the_folder_of_certificates_is_rtes() -> N
 
 def test_flags_of_the_metrics_port_have_their_counterparts() -> None:
     made = settings(
-        "--metrics-mode=HttpTLS", "--metrics-certs-dir=/c", "--metrics-cert-file=a.crt", "--metrics-key-file=a.key",
-        "--metrics-want-cli-auth", "--metrics-tls-min-version=VersionTLS13", "--metrics-ip=127.0.0.2", "--metrics-port=2112",
+        "--metrics-mode=HttpTLS",
+        "--metrics-certs-dir=/c",
+        "--metrics-cert-file=a.crt",
+        "--metrics-key-file=a.key",
+        "--metrics-want-cli-auth",
+        "--metrics-tls-min-version=VersionTLS13",
+        "--metrics-ip=127.0.0.2",
+        "--metrics-port=2112",
         "--metrics-tls-cipher-suites=TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
-    )  # fmt: skip
+    )
     ciphers = ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
     assert made.tls() == HttpTls("/c/a.crt", "/c/a.key", "/c/ca.crt", "1.3", ciphers)
     assert (made.http_host, made.http_port) == ("127.0.0.2", 2112)

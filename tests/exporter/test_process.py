@@ -18,13 +18,25 @@ from tests.exporter.kubelets import Kubelet, write_sysfs
 from tests.fixtures.ports import free_port
 
 HEAVY = (
-    "sqlalchemy", "asyncpg", "alembic", "numpy", "lightkube", "rich", "google.protobuf.json_format", "grpc", "nacl", "psutil",
+    "sqlalchemy",
+    "asyncpg",
+    "alembic",
+    "numpy",
+    "lightkube",
+    "rich",
+    "google.protobuf.json_format",
+    "grpc",
+    "nacl",
+    "psutil",
     "yaml",
-)  # fmt: skip
+)
 
 
 def test_no_heavy_library_is_loaded() -> None:
-    load = "from shared.runtime import lean; lean.leave_out_what_is_optional(); import services.exporter.service, sys"
+    load = (
+        "from shared.runtime import lean; lean.leave_out_what_is_optional(); import "
+        "services.exporter.service, sys"
+    )
     code = f"{load}; print([name for name in {HEAVY!r} if sys.modules.get(name)])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -54,6 +54,7 @@ def values(root: Path) -> dict[str, str]:
     return {each.name: each.value for each in read(root, "n1").settings}
 
 
+# Every key of resource-topology-exporter's own dump of its configuration.
 EVERY = """
 global: {debug: true, verbose: 2, kubeconfig: ""}
 nrtUpdater: {noPublish: false, oneShot: false, hostname: n1, kubeConfig: "", patchMode: true, patchResync: 10}
@@ -68,7 +69,6 @@ topologyExporter:
    addNRTOwnerEnable: true, metricsMode: httptls, metricsPort: 2112, metricsAddress: 0.0.0.0,
    metricsTLS: {certsDir: /c, certFile: a, keyFile: b, wantCliAuth: true, minTLSVersion: VersionTLS13, cipherSuites: ""}}
 """
-"""Every key of resource-topology-exporter's own dump of its configuration."""
 
 
 def test_every_key_that_rte_has_is_known(root: Path) -> None:
@@ -160,7 +160,10 @@ def test_what_is_commented_out_says_nothing(root: Path) -> None:
     configlet(
         root,
         "50.yaml",
-        "global:\nnrtUpdater: {}\nresourceMonitor:\n  resourceExclude:\ntopologyExporter: {metricsTLS: }\n",
+        (
+            "global:\nnrtUpdater: {}\nresourceMonitor:\n  "
+            "resourceExclude:\ntopologyExporter: {metricsTLS: }\n"
+        ),
     )
     assert values(root) == before
     extra = root / "extra" / "..data" / "config.yaml"
@@ -169,7 +172,8 @@ def test_what_is_commented_out_says_nothing(root: Path) -> None:
         not {"topology_manager_policy", "exclude_resources", "exclude_pods"} & values(root).keys()
     )
     extra.write_text(
-        "kubelet: {topologyManagerPolicy: , topologyManagerScope: ''}\nresourceExclude: {'*': , n1: [memory]}\n"
+        "kubelet: {topologyManagerPolicy: , topologyManagerScope: ''}\nresourceExclude: "
+        "{'*': , n1: [memory]}\n"
     )
     assert values(root)["exclude_resources"] == '["memory"]'
     assert not {"topology_manager_policy", "topology_manager_scope"} & values(root).keys()

@@ -82,8 +82,11 @@ async def test_an_answer_of_any_size_comes_whole_and_the_request_is_grpcs(server
         assert await server[1]() == message
     asked = dict(server[0].request)
     assert (asked[":path"], asked["content-type"], asked["te"], asked["grpc-timeout"]) == (
-        "/v1.Lister/List", "application/grpc", "trailers", "5000m",
-    )  # fmt: skip
+        "/v1.Lister/List",
+        "application/grpc",
+        "trailers",
+        "5000m",
+    )
 
 
 def _larger(connection: H2Connection) -> None:
@@ -94,20 +97,37 @@ def _larger(connection: H2Connection) -> None:
 @pytest.mark.parametrize(
     ("says", "code", "words"),
     [
-        (lambda c: c.send_headers(1, [*TYPE, ("grpc-status", "8"), ("grpc-message", "rate%20limit")], end_stream=True),
-         "RESOURCE_EXHAUSTED", "rate limit"),
-        (lambda c: answer(c, b"x", [("grpc-status", "14"), ("grpc-message", "gone")]), "UNAVAILABLE", "gone"),
-        (lambda c: c.send_headers(1, [(":status", "404")], end_stream=True), "UNKNOWN", "no gRPC status but HTTP 404"),
+        (
+            lambda c: c.send_headers(
+                1, [*TYPE, ("grpc-status", "8"), ("grpc-message", "rate%20limit")], end_stream=True
+            ),
+            "RESOURCE_EXHAUSTED",
+            "rate limit",
+        ),
+        (
+            lambda c: answer(c, b"x", [("grpc-status", "14"), ("grpc-message", "gone")]),
+            "UNAVAILABLE",
+            "gone",
+        ),
+        (
+            lambda c: c.send_headers(1, [(":status", "404")], end_stream=True),
+            "UNKNOWN",
+            "no gRPC status but HTTP 404",
+        ),
         (lambda c: answer(c, b"x", [("grpc-status", "99")]), "UNKNOWN", "no gRPC status"),
         (lambda c: answer(c, b"x", [("grpc-status", "zero")]), "UNKNOWN", "no gRPC status"),
         (lambda c: answer(c, b"x", flag=b"\1"), "INTERNAL", "uncompressed"),
-        (lambda c: c.send_headers(1, [*TYPE, ("grpc-status", "0")], end_stream=True), "INTERNAL", "0 bytes"),
+        (
+            lambda c: c.send_headers(1, [*TYPE, ("grpc-status", "0")], end_stream=True),
+            "INTERNAL",
+            "0 bytes",
+        ),
         (lambda c: c.reset_stream(1, 7), "UNAVAILABLE", "broke off"),
         (lambda c: c.close_connection(11), "UNAVAILABLE", "broke off"),
         (lambda c: c.send_headers(1, TYPE), "UNAVAILABLE", "closed before"),
         (_larger, "RESOURCE_EXHAUSTED", "larger than max"),
     ],
-)  # fmt: skip
+)
 async def test_what_is_no_answer_has_a_code_and_words(
     server: Asked, says: Callable[[H2Connection], None], code: str, words: str
 ) -> None:

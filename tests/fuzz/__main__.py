@@ -40,7 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
             _show(finding, seed)
             return 1
         print(
-            f"{door.name}: {options.inputs} inputs of seed {seed} borne in {time.monotonic() - begun_s:.0f} s",
+            (
+                f"{door.name}: {options.inputs} inputs of seed {seed} borne in "
+                f"{time.monotonic() - begun_s:.0f} s"
+            ),
             flush=True,
         )
     return 0

@@ -76,7 +76,7 @@ def _of_bytes(seeds: list[bytes]) -> Callable[[random.Random], bytes]:
 
 
 # -- reports
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _REPORTS = [
     msgspec.to_builtins(made, str_keys=True)
@@ -121,7 +121,7 @@ def _decide_on_report(data: bytes) -> None:
 
 
 # -- facts, quantities, manifests
-# ----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _FACTS = [
     (vector["type"], vector["schema"], json.loads(case["payload"]))
@@ -204,7 +204,7 @@ def _read_manifest(data: bytes) -> None:
 
 
 # -- files
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _SETUPS = [MACHINE, {**MACHINE, "zones": MACHINE["zones"][:1], "devices": {}}]
 _SHOWN = [gpu_pod("p"), {"kind": "List", "items": [gpu_pod("a", "1500m")]}]
@@ -303,7 +303,7 @@ def _read_checkpoints(data: bytes) -> None:
 
 
 # -- podresources, NodeResourceTopology
-# ----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _TREE = Machine(
     tuple(
@@ -334,7 +334,9 @@ def _make_listing(rng: random.Random) -> bytes:
 
 
 def _read_listing(data: bytes) -> None:
-    """One of the two answers is damaged, and a report is made of both, which the store then reads."""
+    """One of the two answers is damaged, and a report is made of both, which the store then
+    reads.
+    """
     texts = [data[1:] if at == data[0] else message for at, message in enumerate(_MESSAGES)]
     pods = wire.pods(pb.ListPodResourcesResponse.FromString(texts[0]))
     allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(texts[1]))
@@ -361,7 +363,7 @@ def _read_topology(data: bytes) -> None:
 
 
 # -- the simulator's HTTP
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _POD = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 _POD_PATH = "/api/v1/namespaces/default/pods"
@@ -439,18 +441,56 @@ def _request(data: bytes) -> None:
 
 
 _ALL = (
-    Door("report", "bytes of the report stream, at the topology-store", _of(_REPORTS), _read_report),
-    Door("decision", "an accepted report, through the ledger to the scheduler's decision", _of(_REPORTS), _decide_on_report),
-    Door("fact", "a stored fact, decoded and written again", _make_event, _read_event, (UndecodableEvent,)),
-    Door("quantity", "a Kubernetes quantity", _of_bytes(_QUANTITIES), _read_quantity, (quantity.QuantityError,)),
+    Door(
+        "report", "bytes of the report stream, at the topology-store", _of(_REPORTS), _read_report
+    ),
+    Door(
+        "decision",
+        "an accepted report, through the ledger to the scheduler's decision",
+        _of(_REPORTS),
+        _decide_on_report,
+    ),
+    Door(
+        "fact",
+        "a stored fact, decoded and written again",
+        _make_event,
+        _read_event,
+        (UndecodableEvent,),
+    ),
+    Door(
+        "quantity",
+        "a Kubernetes quantity",
+        _of_bytes(_QUANTITIES),
+        _read_quantity,
+        (quantity.QuantityError,),
+    ),
     Door("manifest", "a pod or node of the API, at the observer", _of(_MANIFESTS), _read_manifest),
-    Door("admit", "machine and pod files of topolog admit", _make_admission, _admit, (CommandError,)),
-    Door("kubelet-config", "a KubeletConfiguration, at the exporter", _make_configuration, _read_configuration,
-         (kubelet_config.KubeletConfigError,)),
+    Door(
+        "admit", "machine and pod files of topolog admit", _make_admission, _admit, (CommandError,)
+    ),
+    Door(
+        "kubelet-config",
+        "a KubeletConfiguration, at the exporter",
+        _make_configuration,
+        _read_configuration,
+        (kubelet_config.KubeletConfigError,),
+    ),
     Door("checkpoints", "the kubelet's checkpoint files", _of(_CHECKPOINTS), _read_checkpoints),
-    Door("podresources", "answers of podresources, at the exporter", _make_listing, _read_listing, (DecodeError, ValueError)),
-    Door("topology", "NodeResourceTopology objects", _of(_TOPOLOGIES), _read_topology, (nrt.NrtError,)),
+    Door(
+        "podresources",
+        "answers of podresources, at the exporter",
+        _make_listing,
+        _read_listing,
+        (DecodeError, ValueError),
+    ),
+    Door(
+        "topology",
+        "NodeResourceTopology objects",
+        _of(_TOPOLOGIES),
+        _read_topology,
+        (nrt.NrtError,),
+    ),
     Door("simulator-http", "requests to the simulated API server", _make_request, _request),
-)  # fmt: skip
+)
 
 DOORS = {door.name: door for door in (*_ALL, *node_doors.DOORS)}

@@ -18,8 +18,8 @@ import msgspec
 
 from tests.fuzz.door import Door
 
+# Of the process' own time, so that a loaded machine is no hang.
 HANG_S = 1.0
-"""Of the process' own time, so that a loaded machine is no hang."""
 STUCK_S = 30.0
 GROWTH_MB = 192
 WARM_SHARE = 0.2

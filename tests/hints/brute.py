@@ -20,8 +20,8 @@ from shared.kubelet.topology_manager import NO_HINT, TopologyManager
 from tests.kubelet.naive_merge import naive_merge
 
 States = tuple[Any, ...]
+# The node, and the numbers of those who have yet to come.
 Moment = tuple[States, tuple[int, ...]]
-"""The node, and the numbers of those who have yet to come."""
 
 
 class Kubelet(NamedTuple):

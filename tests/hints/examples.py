@@ -26,21 +26,22 @@ TOYS: tuple[HintProvider, ...] = (
 EVERY: tuple[HintProvider, ...] = (*registry.PROVIDERS, *TOYS)
 
 KNOWN = ("cpu", "memory", "hugepages-2Mi", GPU, LICENCE)
+# By the provider's name.
 RESOURCES: dict[str, tuple[str, ...]] = {"devices": (GPU,)}
-"""By the provider's name."""
+# By the provider's name: what is held by (state before, state after, what was asked for, zone).
 HELD: dict[str, Callable[[Any, Any, RequestedAmounts, int], tuple[ZonedAmount, ...]]] = {
     "cpu": lambda before, after, asked, zone: (
         ZonedAmount("cpu", (zone,), asked[0][1], format_cpus(before & ~after)),
     ),
 }
-"""By the provider's name: what is held by (state before, state after, what was asked for, zone)."""
 
 
 def resources(provider: HintProvider) -> tuple[str, ...]:
     """Those that its examples ask for."""
     found = RESOURCES.get(provider.name) or tuple(name for name in KNOWN if provider.owns(name))
     assert found, (
-        f"provider {provider.name} owns none of {', '.join(KNOWN)}: give RESOURCES in tests/hints/examples.py one of its own"
+        f"provider {provider.name} owns none of {', '.join(KNOWN)}: give RESOURCES in "
+        "tests/hints/examples.py one of its own"
     )
     return found
 

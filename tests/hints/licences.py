@@ -1,5 +1,5 @@
-"""A complete hint provider, for tests: licences that are in one zone, although the report shows some
-in each.
+"""A complete hint provider, for tests: licences that are in one zone, although the report shows
+some in each.
 
 Tests register it with several arguments: `home` is the zone, and a `strict` manager hands out no
 licence if the hint is not preferred.

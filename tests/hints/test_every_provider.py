@@ -288,7 +288,7 @@ def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int 
 
 
 # -- verdicts
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider) -> World:
@@ -396,7 +396,7 @@ def test_verdicts_are_those_of_brute_force(
 
 
 # -- broken on purpose
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class AnyZone(LicenceManager, frozen=True):

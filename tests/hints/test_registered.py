@@ -31,6 +31,8 @@ def test_a_provider_file_that_was_not_registered_is_noticed() -> None:
 
 
 def test_what_is_taken_for_the_kubelets_own_is() -> None:
-    """Of nodes where pods ask these alone, preemption asks the kubelet model, which has no other."""
+    """Of nodes where pods ask these alone, preemption asks the kubelet model, which has no
+    other.
+    """
     assert [type(each) for each in registry.KUBELETS_OWN] == [DeviceHints, CpuHints, MemoryHints]
     assert registry.PROVIDERS[: len(registry.KUBELETS_OWN)] == registry.KUBELETS_OWN

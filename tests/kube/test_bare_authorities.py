@@ -25,8 +25,8 @@ from tests.kube.test_certificates import serving, trusting
 from tests.kube.test_transport import OK
 
 ROOT = Path(__file__).resolve().parents[2]
+# On loopback, to a server of its own, whose certificate it does not look at.
 OWN = {Path("services/embedded/logins.py")}
-"""On loopback, to a server of its own, whose certificate it does not look at."""
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Lists and watches end on the client if the server sends bytes and no answer.
 
-The servers are real HTTP servers. httpx's read timeout starts again with each byte, so a server that
-sent one blank every 2 s kept a scheduler ready that did not see any pod.
+The servers are real HTTP servers. httpx's read timeout starts again with each byte, so a server
+that sent one blank every 2 s kept a scheduler ready that did not see any pod.
 """
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ async def test_a_server_that_begins_and_then_says_that_it_cannot_is_listed_in_pa
 ) -> None:
     """A kube-apiserver 1.36 over etcd 3.4.23: 200, and then this."""
     told = failed(
-        "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"
+        "a watch stream was requested by the client but the required storage feature "
+        "RequestWatchProgress is disabled"
     )
     server.answers = [stream(told), answer("200 OK", PAGE)]
     assert [part.resource_version for part in await parts(kube)] == ["9"]

@@ -93,6 +93,8 @@ async def follow(kube: KubeClient, kind: Kind) -> None:
             pass
 
 
+# The calls of each service. The extra right of an apply is `create`: it makes an object that is not
+# there.
 CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
     "scheduler": lambda kube: [
         *(follow(kube, kind) for kind in KINDS),
@@ -118,7 +120,6 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
     "NATS' logins": lambda kube: [kube.review_token("t", "a")],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
-"""The calls of each service. The extra right of an apply is `create`: it makes an object that is not there."""
 
 
 @pytest.mark.parametrize("service", CALLS)

@@ -96,7 +96,8 @@ async def test_a_name_of_any_characters_stays_within_the_requests_line(
     """Names come from outside: a line break in one must begin no second request."""
     await kube.get_pod("ns", "a b\r\nHost: elsewhere\r\n\r\nGET /?x#ä%41")
     assert server.requests == [
-        b"GET /api/v1/namespaces/ns/pods/a%20b%0D%0AHost%3A%20elsewhere%0D%0A%0D%0AGET%20/%3Fx%23%C3%A4%2541 HTTP/1.1\r\n"
+        b"GET "
+        b"/api/v1/namespaces/ns/pods/a%20b%0D%0AHost%3A%20elsewhere%0D%0A%0D%0AGET%20/%3Fx%23%C3%A4%2541 HTTP/1.1\r\n"
         b"Host: " + server.url.removeprefix("http://").encode() + b"\r\n"
         b"Accept: application/json\r\nUser-Agent: topolog\r\n\r\n"
     ]
@@ -108,7 +109,8 @@ async def test_parameters_are_quoted_and_a_servers_own_path_stays_in_front(serve
     await kube.close()
     line = server.requests[0].split(b"\r\n")[0]
     assert line == (
-        b"GET /clusters/one/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dn+1%26limit%3D2 HTTP/1.1"
+        b"GET "
+        b"/clusters/one/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dn+1%26limit%3D2 HTTP/1.1"
     )
 
 
@@ -132,7 +134,10 @@ async def test_calls_at_once_share_a_bounded_number_of_connections(server: Serve
 @pytest.mark.parametrize(
     "answer",
     [
-        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{"kind"\r\n5\r\n:"P"}\r\n0\r\n\r\n',
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: "
+            b'chunked\r\n\r\n7\r\n{"kind"\r\n5\r\n:"P"}\r\n0\r\n\r\n'
+        ),
         b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"kind":"P"}',
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s"
         % (len(gzip.compress(b'{"kind":"P"}', mtime=0)), gzip.compress(b'{"kind":"P"}', mtime=0)),

@@ -42,7 +42,9 @@ def regular_machine(
     memory_bytes: int = 64 * GIB,
     uncores_per_zone: int = 1,
 ) -> MachineConfig:
-    """One or two sockets, equal zones, 4 GiB of 2 MiB pages in each, nearer zones inside a socket."""
+    """One or two sockets, equal zones, 4 GiB of 2 MiB pages in each, nearer zones inside a
+    socket.
+    """
     sockets = 1 if zones == 1 else 2
     listed = tuple(
         ZoneConfig(zone, memory_bytes, {2 << 20: 2048}, _distances(zone, zones, sockets))

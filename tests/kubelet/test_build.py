@@ -37,15 +37,24 @@ TWO = regular_machine(2, cores_per_zone=4)
         ),
         (
             KubeletConfig(cpu_policy="static"),
-            "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero",
+            (
+                "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu "
+                "to be greater than zero"
+            ),
         ),
         (
             KubeletConfig(cpu_policy="static", reserved_cpus="0-1", reserved_cpu_milli=500),
-            "[cpumanager] unable to reserve the required amount of CPUs (size of 0-1 did not equal 1)",
+            (
+                "[cpumanager] unable to reserve the required amount of CPUs (size of 0-1 did not "
+                "equal 1)"
+            ),
         ),
         (
             KubeletConfig(cpu_policy="static", reserved_cpus="0,99"),
-            "[cpumanager] unable to build the reserved physical CPUs from the reserved set: unknown CPU ID: 99",
+            (
+                "[cpumanager] unable to build the reserved physical CPUs from the reserved set: "
+                "unknown CPU ID: 99"
+            ),
         ),
         (
             KubeletConfig(cpu_policy="static", reserved_cpus="0-", reserved_cpu_milli=1000),
@@ -58,7 +67,10 @@ TWO = regular_machine(2, cores_per_zone=4)
                 alpha_cpu_options=False,
                 cpu_options={"align-by-socket": "true"},
             ),
-            'CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided',
+            (
+                "CPU Manager Policy Alpha-level Options not enabled, but option "
+                '"align-by-socket" provided'
+            ),
         ),
     ],
 )

@@ -276,7 +276,7 @@ def test_a_book_without_machine_state_starts_anew_unless_it_has_assignments() ->
 def test_an_assignment_that_the_machine_cannot_have_is_named(block: Block, missing: str) -> None:
     config = MemoryConfig("Static", (NodeMemoryConfig(0, 1000, (), {"memory": 1}),))
     refusal = restored(config, initial(config).nodes, {"u": {"c": (block,)}})
-    assert (
-        refusal
-        == f"[memorymanager] (pod: u, container: c) the memory assignment uses {missing} that does not exist"
+    assert refusal == (
+        f"[memorymanager] (pod: u, container: c) the memory assignment uses {missing} "
+        "that does not exist"
     )

@@ -40,7 +40,8 @@ def test_packed_takes_exactly_what_is_asked_out_of_the_free_cpus_or_says_how_man
     taken = take_packed(topology, free, count, spread_cores=spread, align_uncore=uncore)
     if count > free.bit_count():
         assert taken == (
-            f"not enough cpus available to satisfy request: requested={count}, available={free.bit_count()}"
+            f"not enough cpus available to satisfy request: requested={count}, "
+            f"available={free.bit_count()}"
         )
     else:
         assert isinstance(taken, int)

@@ -115,7 +115,8 @@ def test_an_init_container_leaves_its_devices_and_a_sidecar_does_not() -> None:
     )
     assert after == AllocationError(
         "UnexpectedAdmissionError",
-        f"Allocate failed due to requested number of devices unavailable for {GPU}. Requested: 2, Available: 1, "
+        f"Allocate failed due to requested number of devices unavailable for {GPU}. "
+        "Requested: 2, Available: 1, "
         "which is unexpected",
     )
 

@@ -1,4 +1,6 @@
-"""The Memory Manager proposes what a plain reading of its rules proposes, and never loses a byte."""
+"""The Memory Manager proposes what a plain reading of its rules proposes, and never loses a
+byte.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,10 @@ def test_refusals_carry_the_kubelets_words() -> None:
         (
             ANY,
             30,
-            "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
+            (
+                "failed to get the default NUMA affinity, no NUMA nodes with enough memory is "
+                "available"
+            ),
         ),
         (Hint(0b01, True), 8, "failed to find NUMA nodes to extend the current topology hint"),
     ]:
@@ -198,8 +203,11 @@ def test_configurations_that_a_kubelet_refuses() -> None:
 
 def test_hugepage_names() -> None:
     assert [hugepages_name(size) for size in (2**16, 2**21, 2**25, 2**30)] == [
-        "hugepages-64Ki", "hugepages-2Mi", "hugepages-32Mi", "hugepages-1Gi",
-    ]  # fmt: skip
+        "hugepages-64Ki",
+        "hugepages-2Mi",
+        "hugepages-32Mi",
+        "hugepages-1Gi",
+    ]
 
 
 sizes = st.integers(0, 25)

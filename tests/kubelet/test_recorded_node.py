@@ -23,6 +23,7 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.stale import drop_stale_cpu
 from tests.recorded_node import unpacked
 
+# The last recorded moment is left out: a pod came and went before it that no moment shows.
 MOMENTS = (
     "01-one-guaranteed",
     "02-with-burstable-and-besteffort",
@@ -31,7 +32,6 @@ MOMENTS = (
     "05-rejected-topology-affinity",
     "06-first-deleted",
 )
-"""The last recorded moment is left out: a pod came and went before it that no moment shows."""
 
 
 @pytest.fixture(scope="module")

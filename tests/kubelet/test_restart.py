@@ -1,4 +1,6 @@
-"""A kubelet restarted on its books: what it keeps, what it loses, and what it refuses to start on."""
+"""A kubelet restarted on its books: what it keeps, what it loses, and what it refuses to start
+on.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_what_an_ended_pod_held_is_in_the_way_until_all_have_been_asked() -> Non
 
 
 def test_full_pcpus_only_can_refuse_a_running_pod() -> None:
-    """The check comes before the look at what the pod owns: 8 of 12 spare CPUs are its own already."""
+    """The check comes before the look at what the pod owns: 8 of 12 spare CPUs are its own
+    already.
+    """
     state = kubelet(
         cpu_options={"full-pcpus-only": "true"}, policy="best-effort", reserved_cpus="0,8"
     )

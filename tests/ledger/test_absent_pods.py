@@ -1,4 +1,6 @@
-"""A pod that ended only because a list lacked it keeps what the node's reports still list for it."""
+"""A pod that ended only because a list lacked it keeps what the node's reports still list for
+it.
+"""
 
 from __future__ import annotations
 

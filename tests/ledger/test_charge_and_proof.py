@@ -1,4 +1,6 @@
-"""The ledger's promises, one behaviour a test: charge, widening, proof, aliases, release, restarts."""
+"""The ledger's promises, one behaviour a test: charge, widening, proof, aliases, release,
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +213,9 @@ def ended_beside(*, sent_later: bool) -> History:
 
 
 def test_who_ended_before_a_listed_pod_was_sent_is_known_to_be_gone() -> None:
-    """The report was made after the one that it lists was sent, and so after the end of the other."""
+    """The report was made after the one that it lists was sent, and so after the end of the
+    other.
+    """
     history = ended_beside(sent_later=True)
     assert "ns/went" in history.n1.ended
     history.report(*two_zones(free0=6), at=2, placements=(held("other", 0, 2),))

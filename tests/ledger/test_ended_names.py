@@ -1,4 +1,6 @@
-"""What an end leaves of a pod's name: its listing is complete only if it confirmed this very pod."""
+"""What an end leaves of a pod's name: its listing is complete only if it confirmed this very
+pod.
+"""
 
 from __future__ import annotations
 

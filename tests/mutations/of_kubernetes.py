@@ -50,7 +50,10 @@ KUBERNETES = (
         "who matches one term of an affinity satisfies it",
         f"{CONSTRAINTS}/pod_affinity.py",
         "        domains = [_domains(term.key, counts, around) for term in terms]",
-        "        domains = [_domains(term.key, around.neighbours.counted(term.selection), around) for term in terms]",
+        (
+            "        domains = [_domains(term.key, "
+            "around.neighbours.counted(term.selection), around) for term in terms]"
+        ),
         f"{ASKED} -k matches_all_terms",
     ),
     Mutation(
@@ -183,7 +186,10 @@ KUBERNETES = (
         "a stream without its mark is a list",
         "shared/kube/client.py",
         "            raise NotServedError(\n",
-        '            yield Listed(gathered.take().items, "1")\n            return\n            raise NotServedError(\n',
+        (
+            '            yield Listed(gathered.take().items, "1")\n            return\n      '
+            "      raise NotServedError(\n"
+        ),
         "tests/kube/test_initial_events.py -k without_its_mark",
     ),
     Mutation(

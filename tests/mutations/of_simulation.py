@@ -23,7 +23,10 @@ SIMULATED = (
     Mutation(
         "a charge does not widen",
         "shared/ledger/recompute.py",
-        "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
+        (
+            "charge.possible = widen(charge.possible, possible_zones(charge.demand, "
+            "node.basis, bound))"
+        ),
         "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "S11",
         90072,
@@ -32,7 +35,10 @@ SIMULATED = (
     Mutation(
         "what is listed for a pod that ended is free though its namesake holds it",
         "shared/ledger/view.py",
-        "    ended = {key for key in node.ended if key not in live and not is_contradicted(node, key)}",
+        (
+            "    ended = {key for key in node.ended if key not in live and not "
+            "is_contradicted(node, key)}"
+        ),
         "    ended = set(node.ended)",
         "S11",
         90089,
@@ -139,7 +145,8 @@ SIMULATED = (
         "a lost answer is taken for a no",
         "services/binder/core.py",
         "    if reply.read:\n        return _judge_read(work, reply)\n",
-        "    if reply.status in (0, 503):\n        return binding.BindRefused(work.uid, work.node, 'other_node', reply.message)\n"
+        "    if reply.status in (0, 503):\n        return binding.BindRefused(work.uid, "
+        "work.node, 'other_node', reply.message)\n"
         "    if reply.read:\n        return _judge_read(work, reply)\n",
         "S5",
         90158,
@@ -158,7 +165,10 @@ SIMULATED = (
         "what went between two lists lives on",
         "services/scheduler/watch/lists.py",
         "        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed",
-        "        return [*self.confirmed, *self.fresh] if self.doubt is None and self.before is None else self.confirmed",
+        (
+            "        return [*self.confirmed, *self.fresh] if self.doubt is None and "
+            "self.before is None else self.confirmed"
+        ),
         "S9",
         90001,
     ),

@@ -76,7 +76,10 @@ def _simulated(mutation: Mutation, folder: Path, seeds: str) -> tuple[Verdict, s
     if not stories or not said_by(mutation.catcher, stories[-1]):
         return (
             "unclear",
-            f"{len(stories)} seeds broken, none by {mutation.catcher}: {(stories or lines)[-1][:160]}",
+            (
+                f"{len(stories)} seeds broken, none by {mutation.catcher}: "
+                f"{(stories or lines)[-1][:160]}"
+            ),
         )
     return "caught", f"{stories[-1][:160]} ({len(stories) - 1} seeds broken before it by others)"
 

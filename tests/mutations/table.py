@@ -172,7 +172,10 @@ TESTED = (
     Mutation(
         "a lease outlives the session of its holder",
         LEASES,
-        "        AND (NOT held.session OR topolog_lease_session(held.role, held.epoch) IS NOT NULL);",
+        (
+            "        AND (NOT held.session OR topolog_lease_session(held.role, held.epoch) "
+            "IS NOT NULL);"
+        ),
         "    ;",
         f"{PROMISES} -k session",
     ),
@@ -258,7 +261,10 @@ TESTED = (
         STORE,
         "    if report.boot_id in state.superseded:",
         "    if False:",
-        "tests/topology_store/test_core.py tests/topology_store/test_handlers.py -k 'boot or restart'",
+        (
+            "tests/topology_store/test_core.py tests/topology_store/test_handlers.py -k "
+            "'boot or restart'"
+        ),
     ),
     Mutation(
         "a late report is news",
@@ -284,7 +290,10 @@ TESTED = (
     Mutation(
         "an old fact is not brought up to date",
         "shared/events/upcasting.py",
-        '    return {key: value for key, value in old.items() if key != "detail"} | {"cause": "node_ended"}',
+        (
+            '    return {key: value for key, value in old.items() if key != "detail"} | '
+            '{"cause": "node_ended"}'
+        ),
         "    return old",
         "tests/events/test_vectors.py",
     ),
@@ -347,7 +356,10 @@ TESTED = (
     Mutation(
         "a charge stays as narrow as it began",
         "shared/ledger/recompute.py",
-        "charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
+        (
+            "charge.possible = widen(charge.possible, possible_zones(charge.demand, "
+            "node.basis, bound))"
+        ),
         "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "tests/ledger/test_charge_and_proof.py -k widens",
     ),
@@ -368,7 +380,10 @@ TESTED = (
     Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
         "services/scheduler/filter/topology/kubelet_search.py",
-        "    if len(states.bases) == 1 or not together.may_be_rejected:\n        return (together,)",
+        (
+            "    if len(states.bases) == 1 or not together.may_be_rejected:\n        return "
+            "(together,)"
+        ),
         "    if states.bases:\n        return (together,)",
         "tests/scheduler/test_cycle_soundness.py -k from_one_state_alone",
     ),
@@ -471,7 +486,8 @@ TESTED = (
         CONSUMER,
         "            if moved or (\n"
         "                uncertain\n"
-        "                and await self.insist(lambda: self._log.load_checkpoint(self.name)) == position\n"
+        "                and await self.insist(lambda: "
+        "self._log.load_checkpoint(self.name)) == position\n"
         "            ):\n",
         "            if moved or uncertain:\n",
         "tests/runtime/test_consumer.py -k answer_was_lost",
@@ -522,7 +538,10 @@ TESTED = (
         "a mirrored object has the deprecated policies",
         "shared/kube/nrt.py",
         '        "attributes": _attributes(report, metadata),\n',
-        '        "attributes": _attributes(report, metadata),\n        "topologyPolicies": ["None"],\n',
+        (
+            '        "attributes": _attributes(report, metadata),\n        '
+            '"topologyPolicies": ["None"],\n'
+        ),
         "tests/kube/test_nrt.py -k deprecated",
     ),
     Mutation(

@@ -27,7 +27,10 @@ def test_a_planted_bug_is_found_by_the_checker_that_is_meant_for_it(bug: Mutatio
     assert said_by(bug.catcher, told[-1]), f"others spoke: {told}"
     if not told[-1].startswith(f"seed {bug.seed}, "):
         warnings.warn(
-            f"{bug.name}: the seed {bug.seed} is silent, keep this one in tests/mutations: {told[-1]}",
+            (
+                f"{bug.name}: the seed {bug.seed} is silent, keep this one in tests/mutations: "
+                f"{told[-1]}"
+            ),
             stacklevel=1,
         )
 

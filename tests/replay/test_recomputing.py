@@ -215,7 +215,8 @@ async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_t
     await story.tell(streams.pod("uid-one"), event)
     (said,) = await nominated(story)
     assert said.startswith(
-        "recomputed: the same on n2; over all nodes it would be nominated to n1, evicting ns/n1-low0 ("
+        "recomputed: the same on n2; over all nodes it would be nominated to n1, "
+        "evicting ns/n1-low0 ("
     )
     assert said.endswith("whom it spared after a refused eviction)")
 
@@ -228,7 +229,10 @@ async def test_a_nomination_that_the_events_do_not_lead_to_is_told() -> None:
         PodNominated("uid-one", "n1", ("uid-n1-low1",), {}, await story.log.head()),
     )
     (said,) = await nominated(story)
-    here = "recomputed, its code and configuration not being known: over all nodes it would be nominated to n1"
+    here = (
+        "recomputed, its code and configuration not being known: over all nodes it would "
+        "be nominated to n1"
+    )
     assert said.startswith(f"{here}, evicting ns/n1-low0 (")
 
 
@@ -241,7 +245,8 @@ async def test_other_code_and_another_configuration_are_named() -> None:
         story, Deciding(CycleConfig(strategy="MostAllocated"), Provenance("config-2", "code-1"))
     )
     assert text.startswith(
-        "recomputed by another configuration config-1, here config-2: would be reserved on n1, score "
+        "recomputed by another configuration config-1, here config-2: would be reserved "
+        "on n1, score "
     )
 
 

@@ -61,15 +61,16 @@ async def refused(*ends: str, made: Pod | None = None) -> list[str]:
 async def test_an_end_that_moves_a_container_to_another_zone_explains_the_refusal() -> None:
     (told,) = await refused("idle", "other")
     assert told.startswith(
-        "explained by what ended between decision and admission (ns/idle, ns/other): then n1: no zone set"
+        "explained by what ended between decision and admission (ns/idle, ns/other): "
+        "then n1: no zone set"
     )
 
 
 async def test_where_nothing_ended_it_is_to_be_reported() -> None:
     (told,) = await refused()
-    assert (
-        told
-        == "nothing that ended between decision and admission explains it: report it, with `topolog log export`"
+    assert told == (
+        "nothing that ended between decision and admission explains it: report it, with "
+        "`topolog log export`"
     )
 
 

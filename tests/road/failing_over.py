@@ -23,8 +23,8 @@ from services.embedded.postgres import OWNER
 from shared.eventlog.postgres_connection import plain_url
 from tests.road.harness import Road
 
+# Two processes of every service, and nothing to do.
 WARM = ("--workload", "none", "--schedulers", "2", "--standbys", "1", "--report-interval", "1")
-"""Two processes of every service, and nothing to do."""
 SERVICES = ("scheduler", "binder", "topology-store")
 HOLDERS = {
     "scheduler": "scheduler/topolog/%",
@@ -113,7 +113,10 @@ async def remove(road: Road, name: str) -> None:
 
 async def told(database: Any, event: str, streams: list[str], count: int, after: int = 0) -> bool:
     """Whether the log has this fact on so many of the streams."""
-    asked = "SELECT count(DISTINCT stream) FROM fact WHERE stream = ANY($1) AND type = $2 AND position > $3"
+    asked = (
+        "SELECT count(DISTINCT stream) FROM fact WHERE stream = ANY($1) AND type = $2 "
+        "AND position > $3"
+    )
     return int(await database.fetchval(asked, streams, event, after)) >= count
 
 
@@ -122,9 +125,15 @@ async def _own_work(database: Any, role: str, streams: list[str]) -> bool:
     first ones.
     """
     if role == "relay":
-        asked = "SELECT c.position >= max(f.position) FROM fact f, checkpoint c WHERE stream = ANY($1) AND consumer = 'relay'"
+        asked = (
+            "SELECT c.position >= max(f.position) FROM fact f, checkpoint c WHERE stream = "
+            "ANY($1) AND consumer = 'relay'"
+        )
         return bool(await database.fetchval(f"{asked} GROUP BY c.position", streams))
-    asked = "SELECT max(position) FILTER (WHERE role LIKE 'topology-store/%') > min(position) FILTER (WHERE stream = ANY($1))"
+    asked = (
+        "SELECT max(position) FILTER (WHERE role LIKE 'topology-store/%') > "
+        "min(position) FILTER (WHERE stream = ANY($1))"
+    )
     return bool(await database.fetchval(f"{asked} FROM fact", streams))
 
 

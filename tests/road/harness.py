@@ -22,8 +22,8 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
+# What is on the command line of a server; services are known by their ports.
 SERVERS = {"nats": "nats-server", "postgres": "-D"}
-"""What is on the command line of a server; services are known by their ports."""
 
 
 class Road:
@@ -177,7 +177,9 @@ def _is_server(process: psutil.Process, name: str) -> bool:
 
 
 def _serves(process: psutil.Process, port: int) -> bool:
-    """Whether the process was told to serve on this port, by its environment or its command line."""
+    """Whether the process was told to serve on this port, by its environment or its command
+    line.
+    """
     told = [
         process.environ().get("TOPOLOG_HTTP_PORT", ""),
         *(part.rpartition("=")[2] for part in process.cmdline()),

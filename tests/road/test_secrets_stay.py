@@ -68,6 +68,7 @@ def bus_url(outside: ServerThread, password: str) -> str:
     return f"nats://topolog:{quote(password, safe='')}@127.0.0.1:{urlsplit(outside.servers.nats_url).port}"
 
 
+# Module -> the name of what runs it.
 SERVICES = {
     "services.topology_store": "topology-store",
     "services.scheduler": "scheduler",
@@ -75,9 +76,11 @@ SERVICES = {
     "services.exporter": "exporter-0",
     "services.simulator": "simulator",
 }
-"""Module -> the name of what runs it."""
 
-CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+    "pg_backend_pid() AND backend_type = 'client backend'"
+)
 
 
 async def rotate(servers: EmbeddedServers, password: str) -> int:
@@ -141,7 +144,9 @@ def files_with(path: Path, secret: str) -> set[str]:
 
 
 def told_by_services(road: Road) -> bytes:
-    """Metrics, state and readiness of every service, and what answers somebody without the token."""
+    """Metrics, state and readiness of every service, and what answers somebody without the
+    token.
+    """
     told = b""
     for name, port in road.services().items():
         for path in ("/metrics", "/state", "/readyz") if name != "simulator" else ("/metrics",):

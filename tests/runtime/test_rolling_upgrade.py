@@ -83,7 +83,9 @@ class Replica:
         await asyncio.Event().wait()
 
     async def tell(self, number: int) -> Outcome:
-        """Append one fact under the lease, which a second try of the other release must not double."""
+        """Append one fact under the lease, which a second try of the other release must not
+        double.
+        """
         assert self.lease is not None
         event = NodeObserved(f"n{number}", f"uid-{number}", str(number))
         draft = Draft(streams.node(event.name), event)

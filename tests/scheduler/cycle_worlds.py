@@ -40,9 +40,14 @@ def guaranteed(
 ) -> Pod:
     """A Guaranteed pod; its uid is its name."""
     return Pod(
-        uid=name, namespace="ns", name=name, qos="Guaranteed", containers=containers, constraints=constraints,
+        uid=name,
+        namespace="ns",
+        name=name,
+        qos="Guaranteed",
+        containers=containers,
+        constraints=constraints,
         priority=priority,
-    )  # fmt: skip
+    )
 
 
 def zone(number: int, free: Amounts, size: Amounts | None = None) -> Zone:
@@ -65,9 +70,16 @@ def report(
 ) -> Report:
     """A report of a node whose managers pin everything."""
     return Report(
-        node=node, boot_id="boot", boot_time_ms=time_ms, policy=policy, scope=scope, tracked=tuple(tracked),
-        zones=tuple(zones), placements=None if placements is None else tuple(placements), options=dict(options or {}),
-    )  # fmt: skip
+        node=node,
+        boot_id="boot",
+        boot_time_ms=time_ms,
+        policy=policy,
+        scope=scope,
+        tracked=tuple(tracked),
+        zones=tuple(zones),
+        placements=None if placements is None else tuple(placements),
+        options=dict(options or {}),
+    )
 
 
 class World:
@@ -95,25 +107,45 @@ class World:
         return fold.evolve(self.ledger, envelope, event)  # type: ignore[arg-type]
 
     def node(
-        self, name: str, *zones: Zone, policy: str = "single-numa-node", scope: str = "container",
-        labels: Mapping[str, str] | None = None, allocatable: Amounts | None = None, taints: tuple[Taint, ...] = (),
-        options: Mapping[str, str] | None = None, ready: bool = True, unschedulable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        *zones: Zone,
+        policy: str = "single-numa-node",
+        scope: str = "container",
+        labels: Mapping[str, str] | None = None,
+        allocatable: Amounts | None = None,
+        taints: tuple[Taint, ...] = (),
+        options: Mapping[str, str] | None = None,
+        ready: bool = True,
+        unschedulable: bool = False,
+    ) -> None:
         """Observe a node and its report."""
         self.observe(name, labels, allocatable, taints, ready, unschedulable)
         self.report(report(name, zones, policy, scope, options=options))
 
     def observe(
-        self, name: str, labels: Mapping[str, str] | None = None, allocatable: Amounts | None = None,
-        taints: tuple[Taint, ...] = (), ready: bool = True, unschedulable: bool = False, kubelet_version: str = "v1.36.2",
+        self,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+        allocatable: Amounts | None = None,
+        taints: tuple[Taint, ...] = (),
+        ready: bool = True,
+        unschedulable: bool = False,
+        kubelet_version: str = "v1.36.2",
         unhealthy: Amounts | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Observe a node without a report."""
         seen = NodeObserved(
-            name=name, uid=name, allocatable=ALLOCATABLE if allocatable is None else allocatable,
-            labels=dict(labels or {}), taints=taints, ready=ready, unschedulable=unschedulable, kubelet_version=kubelet_version,
+            name=name,
+            uid=name,
+            allocatable=ALLOCATABLE if allocatable is None else allocatable,
+            labels=dict(labels or {}),
+            taints=taints,
+            ready=ready,
+            unschedulable=unschedulable,
+            kubelet_version=kubelet_version,
             unhealthy=unhealthy or {},
-        )  # fmt: skip
+        )
         self.fold(f"node/{name}", seen)
 
     def report(self, found: Report) -> None:

@@ -29,12 +29,12 @@ from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 
 NODE = "n"
+# Shard of unproven pods that came although the kubelet has no room for them.
 STRAY = 0.1
-"""Shard of unproven pods that came although the kubelet has no room for them."""
+# States of a scene beyond which it is told as undecided.
 MOST_STATES = 4000
-"""States of a scene beyond which it is told as undecided."""
+# Steps of a search that is told as undecided beyond.
 MOST_STEPS = 60_000
-"""Steps of a search that is told as undecided beyond."""
 
 Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
@@ -243,7 +243,7 @@ def unhealthy_devices(state: KubeletState) -> dict[str, int]:
 
 
 # -- the truth
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def truth(seen: Scene) -> Truth:
@@ -368,7 +368,7 @@ def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool
 
 
 # -- measuring
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Outcome(msgspec.Struct):

@@ -27,8 +27,8 @@ from tests.scheduler.kubelet_worlds import (
 
 HIGH = 1000
 MOST_ZONES = 4
+# (highest priority of a victim, how many).
 Cost = tuple[int, int]
-"""(highest priority of a victim, how many)."""
 
 
 class Full(msgspec.Struct, frozen=True):
@@ -66,7 +66,9 @@ def _pod(rng: random.Random, name: str, inits: bool, priority: int, scale: int) 
 
 
 def world_of(full: Full) -> World:
-    """A ledger that has seen every pod run, and the newest report with the kubelet's checkpoints."""
+    """A ledger that has seen every pod run, and the newest report with the kubelet's
+    checkpoints.
+    """
     world = World(CycleConfig())
     world.observe(
         NODE,

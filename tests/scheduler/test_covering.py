@@ -187,7 +187,9 @@ def test_the_zone_that_is_hardest_to_block_may_be_the_one_that_is_left() -> None
 
 
 def test_one_zone_that_nobody_can_block_suffices_whoever_crowds_the_others() -> None:
-    """Those of 4 CPUs cannot stand in the second zone; both zones together they would cover twice."""
+    """Those of 4 CPUs cannot stand in the second zone; both zones together they would cover
+    twice.
+    """
     assert _told(1, [4, 1], [4, 4])
 
 

@@ -78,7 +78,8 @@ def test_too_many_zone_sets_are_refused_and_counted_not_walked() -> None:
     world = World()
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(64)), policy="restricted")
     assert refused(world, asking(amounts(40, 40))).message == (
-        "0/1 nodes: 1 too many possible outcomes to check (known within bounds only: CPUs spread over zones)"
+        "0/1 nodes: 1 too many possible outcomes to check (known within bounds only: "
+        "CPUs spread over zones)"
     )
 
 
@@ -229,7 +230,8 @@ def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
     wish = '{"numaTopologyPolicy": "SingleNUMANode"}'
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="restricted")
     assert refused(world, asking(amounts(1, 1), wish)).message == (
-        "0/1 nodes: 1 node(s) had a different topology policy: pod wants single-numa-node, node has restricted"
+        "0/1 nodes: 1 node(s) had a different topology policy: pod wants "
+        "single-numa-node, node has restricted"
     )
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="none")
     assert isinstance(world.cluster.place(asking(amounts(4, 1), wish)), Placed)
@@ -297,7 +299,8 @@ def test_odd_cpus_are_refused_under_full_pcpus_only() -> None:
     world.node("n", ROOM, options={"full-pcpus-only": "true"})
     assert isinstance(world.cluster.place(asking(amounts(2, 2))), Placed)
     assert refused(world, asking(amounts(3, 2))).message == (
-        "0/1 nodes: 1 3 cpu are not a whole number of physical cores (known within bounds only: full cores or sockets)"
+        "0/1 nodes: 1 3 cpu are not a whole number of physical cores (known within "
+        "bounds only: full cores or sockets)"
     )
 
 

@@ -1,4 +1,6 @@
-"""The columnar cycle equals the plain reference over random clusters, pods and sequences of facts."""
+"""The columnar cycle equals the plain reference over random clusters, pods and sequences of
+facts.
+"""
 
 from __future__ import annotations
 

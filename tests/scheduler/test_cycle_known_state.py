@@ -37,7 +37,9 @@ def test_beside_a_pod_that_may_be_anywhere_every_branch_counts(policy: str) -> N
 
 
 def test_the_lowest_zone_may_be_the_wrong_one() -> None:
-    """The first container takes zone 0, which the second would need: a kubelet does not look ahead."""
+    """The first container takes zone 0, which the second would need: a kubelet does not look
+    ahead.
+    """
     world = World()
     world.node("n", zone(0, amounts(4)), zone(1, amounts(2)))
     first, second = container("a", amounts(2)), container("b", amounts(4))

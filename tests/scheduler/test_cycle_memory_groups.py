@@ -17,8 +17,8 @@ from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 from tests.scheduler.kubelet_worlds import Scene, truth, world_of
 
+# Scope container, 3 zones: a listed group of three zones, of which a narrower mask would take two.
 SPLIT = 2386
-"""Scope container, 3 zones: a listed group of three zones, of which a narrower mask would take two."""
 
 
 @pytest.mark.parametrize("zones", [2, 3])

@@ -33,8 +33,14 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 from tests.scheduler.kubelet_worlds import NODE, Scene, proven_world, report_of, scene
 
 STEPS = 20_000
-RULES = [("single-numa-node", "container"), ("single-numa-node", "pod"), ("restricted", "container"), ("restricted", "pod"),
-         ("best-effort", "container"), ("best-effort", "pod")]  # fmt: skip
+RULES = [
+    ("single-numa-node", "container"),
+    ("single-numa-node", "pod"),
+    ("restricted", "container"),
+    ("restricted", "pod"),
+    ("best-effort", "container"),
+    ("best-effort", "pod"),
+]
 
 
 def world_of(seed: int, seen: Scene) -> World:

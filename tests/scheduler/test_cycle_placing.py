@@ -108,18 +108,23 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
         for name in ("tainted", "cordoned", "broken")
     }
     assert [each.reason if each else None for each in reasons.values()] == [
-        Reason.TAINT, Reason.UNSCHEDULABLE, Reason.NOT_READY,
-    ]  # fmt: skip
+        Reason.TAINT,
+        Reason.UNSCHEDULABLE,
+        Reason.NOT_READY,
+    ]
     assert world.cluster.verdict(guaranteed("r", held, constraints=tolerant), "tainted") is None
 
 
 @pytest.mark.parametrize(
     ("key", "effect", "passes"),
     [
-        ("node.kubernetes.io/not-ready", "", True), ("node.kubernetes.io/unreachable", "NoSchedule", True), ("", "", True),
-        ("node.kubernetes.io/not-ready", "NoExecute", False), ("gpu", "", False),
+        ("node.kubernetes.io/not-ready", "", True),
+        ("node.kubernetes.io/unreachable", "NoSchedule", True),
+        ("", "", True),
+        ("node.kubernetes.io/not-ready", "NoExecute", False),
+        ("gpu", "", False),
     ],
-)  # fmt: skip
+)
 def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(
     key: str, effect: str, passes: bool
 ) -> None:
@@ -136,11 +141,19 @@ def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(
 @pytest.mark.parametrize(
     ("operator", "value", "taint", "passes"),
     [
-        ("Gt", "900", "950", True), ("Gt", "950", "950", False), ("Lt", "950", "900", True), ("Lt", "-5", "-10", True),
-        ("Lt", "10", "9", True), ("Gt", "0900", "950", False), ("Gt", "900", "+950", False), ("Gt", "900", "high", False),
-        ("Lt", "9223372036854775808", "1", False), ("Gt", "-0", "1", False), ("Ge", "900", "900", False),
+        ("Gt", "900", "950", True),
+        ("Gt", "950", "950", False),
+        ("Lt", "950", "900", True),
+        ("Lt", "-5", "-10", True),
+        ("Lt", "10", "9", True),
+        ("Gt", "0900", "950", False),
+        ("Gt", "900", "+950", False),
+        ("Gt", "900", "high", False),
+        ("Lt", "9223372036854775808", "1", False),
+        ("Gt", "-0", "1", False),
+        ("Ge", "900", "900", False),
     ],
-)  # fmt: skip
+)
 def test_a_taint_may_be_tolerated_by_comparison(
     operator: str, value: str, taint: str, passes: bool
 ) -> None:

@@ -37,10 +37,13 @@ def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
 @pytest.mark.parametrize(
     ("policy", "scope"),
     [
-        ("single-numa-node", "container"), ("single-numa-node", "pod"), ("restricted", "container"), ("restricted", "pod"),
+        ("single-numa-node", "container"),
+        ("single-numa-node", "pod"),
+        ("restricted", "container"),
+        ("restricted", "pod"),
         ("best-effort", "container"),
     ],
-)  # fmt: skip
+)
 def test_a_known_node_is_predicted_exactly(policy: str, scope: str) -> None:
     @settings(max_examples=examples(75), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))

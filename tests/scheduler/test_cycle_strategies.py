@@ -29,9 +29,14 @@ def world(strategy: str, labels: dict[str, str] | None = None) -> World:
 
 @pytest.mark.parametrize(
     ("strategy", "chosen"),
-    [("LeastAllocated", "empty"), ("MostAllocated", "half"), ("KoordinatorMostAllocated", "half"), ("BestFit", "half"),
-     ("KoordinatorLeastAllocated", "empty")],
-)  # fmt: skip
+    [
+        ("LeastAllocated", "empty"),
+        ("MostAllocated", "half"),
+        ("KoordinatorMostAllocated", "half"),
+        ("BestFit", "half"),
+        ("KoordinatorLeastAllocated", "empty"),
+    ],
+)
 def test_a_strategy_chooses_the_node(strategy: str, chosen: str) -> None:
     placed = world(strategy).cluster.place(guaranteed("p", container("c", amounts(4, 16))))
     assert isinstance(placed, Placed)

@@ -21,8 +21,8 @@ from shared.kubelet.admission import admission_steps, admit, drop_stale
 from shared.kubelet.machine import KubeletState
 from tests.scheduler.kubelet_worlds import NODE, Scene, proven_world, random_pod, scene, truth
 
+# Within an admission, after it, and who is admitted.
 Moment = tuple[KubeletState, KubeletState, Pod]
-"""Within an admission, after it, and who is admitted."""
 
 
 def moments(seed: int, base: KubeletState) -> list[Moment]:

@@ -22,8 +22,13 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 from tests.scheduler.kubelet_worlds import Scene, measured, truth, world_of
 
 PARTS = (
-    [(8, 64, 4)], [(8, 64, 4), (8, 64, 4)], [(8, 64, 5)], [(8, 32, 4), (8, 32, 3)], [(28, 250, 8)], [(8, 32, 2)] * 3,
-)  # fmt: skip
+    [(8, 64, 4)],
+    [(8, 64, 4), (8, 64, 4)],
+    [(8, 64, 5)],
+    [(8, 32, 4), (8, 32, 3)],
+    [(28, 250, 8)],
+    [(8, 32, 2)] * 3,
+)
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -56,7 +61,9 @@ def test_an_empty_node_of_eight_gpus_takes_what_its_kubelet_takes(
 def test_rare_scenes_that_were_refused_needlessly(
     policy: str, scope: str, zones: int, seed: int
 ) -> None:
-    """Memory of an init container alone, which the pod's hint leaves out; 4 of 12 GPUs in 8 zones."""
+    """Memory of an init container alone, which the pod's hint leaves out; 4 of 12 GPUs in 8
+    zones.
+    """
     found = measured([seed], policy, scope, unconfirmed=0, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
@@ -75,7 +82,9 @@ def test_groups_of_memory_keep_nobody_out_who_needs_none_of_it(
 
 
 def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> None:
-    """Other exporters tell no CPU's id: 60 of 64 CPUs may come from 8 zones in thousands of ways."""
+    """Other exporters tell no CPU's id: 60 of 64 CPUs may come from 8 zones in thousands of
+    ways.
+    """
     world = World()
     world.node("n", *(zone(at, amounts(8, 32, 1)) for at in range(8)), policy="best-effort")
     assert isinstance(

@@ -104,8 +104,8 @@ def test_single_zones_are_all_alike(policy: str) -> None:
 
 
 HELD = st.one_of(st.integers(0, 9), st.just(2**62))
+# Three zones each: CPUs and memory that are free.
 NODES = st.lists(st.lists(st.tuples(HELD, HELD), min_size=3, max_size=3), min_size=1, max_size=4)
-"""Three zones each: CPUs and memory that are free."""
 NEAR = st.lists(st.integers(10, 12), min_size=9, max_size=9)
 
 

@@ -129,7 +129,9 @@ def scene() -> Scene:
 
 
 class Slow(SchedulerCore):
-    """Its clock moves only by deciding (1 ms a pod), explaining (20 ms) and waking (1 ms a class)."""
+    """Its clock moves only by deciding (1 ms a pod), explaining (20 ms) and waking (1 ms a
+    class).
+    """
 
     now_s = 0.0
 
@@ -378,7 +380,9 @@ async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scen
 
 
 async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(scene: Scene) -> None:
-    """The pod ended meanwhile: its end made the version that the nomination expects of the verdict."""
+    """The pod ended meanwhile: its end made the version that the nomination expects of the
+    verdict.
+    """
     await scene.node("n1")
     high = msgspec.structs.replace(pod("high", cpus=4), priority=100)
     for name in ("low-0", "low-1"):
@@ -611,7 +615,9 @@ async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed
 async def test_where_a_release_before_this_one_has_decided_since_nothing_is_waited_for(
     scene: Scene,
 ) -> None:
-    """It says nothing of lists, and its observer may lead until the last of its processes is gone."""
+    """It says nothing of lists, and its observer may lead until the last of its processes is
+    gone.
+    """
     await scene.node("n1")
     await scene.tell(streams.LOG, LogOpened("log", 2))
     await scene.pods(3)

@@ -32,10 +32,10 @@ SIZE = 6
 PODS = 5
 POSITIONS = st.integers(1, 9)
 CPUS = st.integers(1, 5)
+# Of a node's clock that may have been set back; 0 is unknown.
 SECONDS = st.sampled_from((0, 0, 10, 11, 12))
-"""Of a node's clock that may have been set back; 0 is unknown."""
+# The node in one of its states, and how many of each kind may still come.
 Sight = tuple[NodeState, tuple[tuple[object, int], ...]]
-"""The node in one of its states, and how many of each kind may still come."""
 
 
 class Scene(NamedTuple):

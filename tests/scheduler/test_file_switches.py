@@ -20,10 +20,10 @@ from shared.events import streams
 from shared.events.report_events import NodeReported
 from tests.ledger.given import GIB, History, container, pod, report
 
+# Half of the 282 that a decision took when this was first counted.
 MOST = 141
-"""Half of the 282 that a decision took when this was first counted."""
+# Pods on their way to each of the three nodes.
 UNSETTLED = 3
-"""Pods on their way to each of the three nodes."""
 NODES = ("n1", "n2", "n3")
 ROOT = Path(__file__).parents[2]
 OWN = (f"{ROOT}/services/", f"{ROOT}/shared/")

@@ -179,7 +179,7 @@ def test_a_refusal_names_what_is_known_within_bounds_only(name: str) -> None:
 
 
 # -- reservations, nominations, why-not
-# ------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 HERE = Provenance("config-1", "code-1")
 WITHIN = "known within bounds only: another kubelet version"

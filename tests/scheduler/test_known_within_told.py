@@ -94,9 +94,9 @@ def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
     assert with_remarks("text", "best: 6", ()) == "text (best: 6)"
     names = sorted(NAMES)
     few = with_remarks("text", "best: 6", names)
-    assert (
-        few
-        == f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more)"
+    assert few == (
+        f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and "
+        f"{len(names) - MOST_NAMES} more)"
     )
     line = f"0/9 nodes: 7 {few}, 2 {with_remarks('other', '', names[:2])}"
     assert without_bounds(line) == "0/9 nodes: 7 text (best: 6), 2 other"
@@ -117,7 +117,7 @@ def test_shadow_mode_says_so_of_what_it_would_have_refused() -> None:
 
 
 # -- logs
-# ------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def on_another_version() -> tuple[Story, str]:

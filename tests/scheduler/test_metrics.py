@@ -107,7 +107,9 @@ async def reserved(scene: Scene, core: SchedulerCore, made: Pod) -> None:
 async def ended(
     core: SchedulerCore, *pods: Pod, is_reserved: bool = True, **said: str
 ) -> list[tuple[str, str]]:
-    """(uid, reason) of the rejections that the core notes once these pods have ended on their node."""
+    """(uid, reason) of the rejections that the core notes once these pods have ended on their
+    node.
+    """
     scene = Scene()
     await scene.node("n1")
     for each in pods:

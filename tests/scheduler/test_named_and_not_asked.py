@@ -208,7 +208,9 @@ def test_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
 
 
 def made(seed: int, policy: str, scope: str) -> Made:
-    """Devices of two resources lie in some zones; half of the containers name one and ask for none."""
+    """Devices of two resources lie in some zones; half of the containers name one and ask for
+    none.
+    """
     rng = random.Random(f"{seed} zeros")
     zones = rng.randint(2, 3)
     devices = {
@@ -219,9 +221,13 @@ def made(seed: int, policy: str, scope: str) -> Made:
         for name in (GPU, NIC)
     }
     config = KubeletConfig(
-        topology_policy=policy, topology_scope=scope, cpu_policy="static", reserved_cpus="0-1", memory_policy="Static",
+        topology_policy=policy,
+        topology_scope=scope,
+        cpu_policy="static",
+        reserved_cpus="0-1",
+        memory_policy="Static",
         reserved_memory={zone: {"memory": GIB} for zone in range(zones)},
-    )  # fmt: skip
+    )
     state = build(regular_machine(zones, 2), config, devices)
     assert isinstance(state, KubeletState)
     for at in range(rng.randint(0, 3)):

@@ -45,9 +45,14 @@ def test_each_thing_that_changes_the_profile_is_noticed() -> None:
     told = history.n1.report
     assert told is not None
     changes: list[dict[str, object]] = [
-        {"policy": "restricted"}, {"scope": "pod"}, {"options": {"max-allowable-numa-nodes": "8"}}, {"tracked": ("cpu",)},
-        {"zones": (zone(0, 8), zone(0, 8))}, {"zones": (zone(0, 8),)}, {"zones": (zone(0, 8, gpus=1), zone(1, 8))},
-    ]  # fmt: skip
+        {"policy": "restricted"},
+        {"scope": "pod"},
+        {"options": {"max-allowable-numa-nodes": "8"}},
+        {"tracked": ("cpu",)},
+        {"zones": (zone(0, 8), zone(0, 8))},
+        {"zones": (zone(0, 8),)},
+        {"zones": (zone(0, 8, gpus=1), zone(1, 8))},
+    ]
     changed = [
         Report(**{name: getattr(told, name) for name in Report.__struct_fields__} | change)
         for change in changes

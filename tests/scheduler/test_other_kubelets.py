@@ -57,7 +57,9 @@ def test_whichever_zones_hints_run_over_who_passes_is_admitted(scope: str) -> No
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
 def test_elsewhere_it_makes_no_difference(policy: str) -> None:
-    """The narrowest zones that could ever be enough bear devices, and no other zones are preferred."""
+    """The narrowest zones that could ever be enough bear devices, and no other zones are
+    preferred.
+    """
     for seed in SCENES[:150]:
         seen = scene(seed, policy, "container", 2 + seed % 5, unconfirmed=0)
         by_both = {

@@ -1,4 +1,6 @@
-"""A snapshot is a disposable cache: what stands on it goes on exactly as what was folded from zero."""
+"""A snapshot is a disposable cache: what stands on it goes on exactly as what was folded from
+zero.
+"""
 
 from __future__ import annotations
 

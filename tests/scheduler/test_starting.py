@@ -123,7 +123,8 @@ def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> 
         assert scheduler.process.returncode == Exit.UNREACHABLE
         (problem,) = [line["problem"] for line in said if line["event"] == "task.failed"]
         assert problem.startswith(
-            "kubeconfig '/nonexistent/config' cannot be used: there is no such file; name a kubeconfig"
+            "kubeconfig '/nonexistent/config' cannot be used: there is no such file; name a "
+            "kubeconfig"
         )
 
 

@@ -14,8 +14,8 @@ from shared.events import streams
 from shared.events.cluster_events import PodRunning
 from tests.fixtures.examples import examples
 
+# A pod, and its node or "".
 Decided = tuple[str, str]
-"""A pod, and its node or ""."""
 
 decided = st.lists(
     st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"])), max_size=8

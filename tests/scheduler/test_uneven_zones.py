@@ -46,9 +46,13 @@ def uneven(policy: str, scope: str, *zones: tuple[int, int]) -> KubeletState:
         for each, (memory, pages) in zip(machine.zones, zones, strict=True)
     ]
     config = KubeletConfig(
-        topology_policy=policy, topology_scope=scope, cpu_policy="static", reserved_cpus="0-1", memory_policy="Static",
+        topology_policy=policy,
+        topology_scope=scope,
+        cpu_policy="static",
+        reserved_cpus="0-1",
+        memory_policy="Static",
         reserved_memory={at: {"memory": GIB} for at in range(len(zones))},
-    )  # fmt: skip
+    )
     built = build(MachineConfig(tuple(told), machine.cpus), config, {})
     assert isinstance(built, KubeletState), built
     return built

@@ -260,7 +260,9 @@ def claimed(at: int) -> tuple[DeviceGroup, ...]:
 
 @pytest.mark.parametrize("policy", ["none", "single-numa-node", "restricted"])
 def test_a_resource_that_vanished_whole_is_offered_no_more(policy: str) -> None:
-    """Nobody tracks it any more, and the node's object may say for a while what it offered before."""
+    """Nobody tracks it any more, and the node's object may say for a while what it offered
+    before.
+    """
     world, after = seen_before_and_after(kubelet(1, policy, gpus={"a": 1}), {"a"})
     pod = asking("p", 1, 1)
     assert not admit(after, pod).admitted
@@ -333,7 +335,9 @@ def test_beside_held_unhealthy_devices_the_verdict_is_the_kubelets(policy: str, 
 
 
 def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count_yet() -> None:
-    """Nothing else of the node is different: a scheduler that begins anew would answer otherwise."""
+    """Nothing else of the node is different: a scheduler that begins anew would answer
+    otherwise.
+    """
     world, after = seen_before_and_after(two_and_one(), {"a"})
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None

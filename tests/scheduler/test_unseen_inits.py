@@ -34,7 +34,9 @@ def pod(name: str, *containers: Container, qos: str = "Guaranteed") -> Pod:
 
 
 def world_of(state: KubeletState, *coming: Pod, checkpoints: bool) -> World:
-    """A node whose only news since these pods were sent is a report that was made before they came."""
+    """A node whose only news since these pods were sent is a report that was made before they
+    came.
+    """
     world = World(CycleConfig())
     world.observe(
         NODE,
@@ -106,7 +108,9 @@ def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> 
 def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoints_uid(
     memory_only: bool,
 ) -> None:
-    """podresources lists the name as it listed the one before: seen with a real kubelet (1.36.2)."""
+    """podresources lists the name as it listed the one before: seen with a real kubelet
+    (1.36.2).
+    """
     state = kubelet(3, "best-effort", "container", gpus={"g0": 1, "g1": 2, "g2": 4})
     app = container("c", 500) if memory_only else Container("c", "app", {}, {})
     qos: Qos = "Guaranteed" if memory_only else "Burstable"

@@ -29,9 +29,10 @@ from tests.scheduler.kubelet_worlds import (
 from tests.scheduler.test_cycle_soundness import RULES
 from tests.scheduler.varied_scenes import NO_LAYOUT, OPTIONS, SHARES, ZONES, maker
 
+# Scenes a rule, 2,030 in all.
 SAMPLE = 290
-"""Scenes a rule, 2,030 in all."""
 
+# What may be known within bounds only.
 CASES = {
     names.MEMORY_GROUPS,
     names.HIDDEN_INIT,
@@ -42,7 +43,6 @@ CASES = {
     names.ENDED_HELD,
     OTHER_KUBELET,
 }
-"""What may be known within bounds only."""
 
 
 def sample(policy: str, scope: str) -> Outcome:
@@ -154,7 +154,9 @@ def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(sc
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "single-numa-node"])
 def test_whole_cores_are_asked_for_beside_devices_of_several_zones_too(policy: str) -> None:
-    """Such pods are judged by the search alone, which knows of no cores where the report does not."""
+    """Such pods are judged by the search alone, which knows of no cores where the report does
+    not.
+    """
     state = kubelet(2, policy, gpus={"a": 0b11, "b": 0b01}, cpu_options={"full-pcpus-only": "true"})
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))

@@ -57,9 +57,10 @@ UNHEALTHY, ENDED, VERSION, PICKS = (
     "device picks",
 )
 
+# Of which a share of the scenes each has so many.
 ZONES = (1, 2, 3, 4, 5, 6, 8)
-"""Of which a share of the scenes each has so many."""
 
+# The default mix: the share of scenes with each.
 SHARES: Mapping[str, float] = {
     OPTIONS: 0.3,
     NO_LAYOUT: 0.03,
@@ -69,14 +70,15 @@ SHARES: Mapping[str, float] = {
     VERSION: 0.02,
     PICKS: 0.1,
 }
-"""The default mix: the share of scenes with each."""
 
+# Of scenes with ended pods: nobody has heard of the end. Not where devices vanish: a zone may then
+# offer other resources, which makes the ledger forget where pods were that are listed no more, so
+# that they count as on their way.
 UNHEARD = 0.05
-"""Of scenes with ended pods: nobody has heard of the end. Not where devices vanish: a zone may then offer other resources, which
-makes the ledger forget where pods were that are listed no more, so that they count as on their way."""
 
+# Of scenes with unhealthy devices: they were before the first report, so that none ever listed
+# them.
 SINCE_BOOT = 0.4
-"""Of scenes with unhealthy devices: they were before the first report, so that none ever listed them."""
 
 WHOLE = (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET, STRICT_RESERVATION)
 SPREADING = (ACROSS_NUMA, ACROSS_CORES, ALIGN_UNCORE)

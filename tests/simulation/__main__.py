@@ -54,11 +54,17 @@ def _kept(seed: int, first: str, options: argparse.Namespace, fixed: Fixed) -> s
     number of steps.
     """
     if fixed != DRAWN or options.steps != STEPS:
-        return f"not kept, as it needs the options of this run: name seed {seed} in WITH_OPTIONS of test_kept_seeds.py"
+        return (
+            f"not kept, as it needs the options of this run: name seed {seed} in WITH_OPTIONS "
+            "of test_kept_seeds.py"
+        )
     if not options.keep:
         return f"to keep it: python -m tests.simulation --seeds {seed} --keep"
     joined = "is added" if keep(seed, first) else "is there already"
-    return f"seed {seed} {joined}: tests/simulation/seeds.txt, which every test run tries; commit it with what mends it"
+    return (
+        f"seed {seed} {joined}: tests/simulation/seeds.txt, which every test run tries; "
+        "commit it with what mends it"
+    )
 
 
 def said_by(checkers: str, story: str) -> bool:

@@ -20,8 +20,9 @@ from shared.events.codec import decode
 from tests.simulation.log import SimLog
 from tests.simulation.schedulers import SchedulerProcess
 
+# Steps from one question to the next: every 20, folding from the first fact took a third of the
+# time that a seed takes.
 EVERY = 60
-"""Steps from one question to the next: every 20, folding from the first fact took a third of the time that a seed takes."""
 MOST_ASKED = 4
 
 

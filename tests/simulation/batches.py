@@ -36,7 +36,10 @@ class Batches:
         for commit, outcome in both:
             alone = bool(commit.follows) and commit.follows not in standing
             if alone and isinstance(outcome, Appended):
-                yield f"S12: {commit.commit_id} stands, and {commit.follows}, which it was decided with, does not"
+                yield (
+                    f"S12: {commit.commit_id} stands, and {commit.follows}, which it was "
+                    "decided with, does not"
+                )
             elif (
                 not alone
                 and isinstance(outcome, Conflict)
@@ -45,7 +48,10 @@ class Batches:
             ):
                 rivals = _moved_by(log, commit)
                 if rivals and together.issuperset(rivals):
-                    yield f"S12: {commit.commit_id} lost its place to {rivals[-1]} of its own scheduler"
+                    yield (
+                        f"S12: {commit.commit_id} lost its place to {rivals[-1]} of its own "
+                        "scheduler"
+                    )
 
 
 def _moved_by(log: SimLog, commit: Commit) -> list[str]:

@@ -44,7 +44,9 @@ class Group:
 
 
 class BinderProcess(Process):
-    """`lease` is what it believes to hold; a paused leader goes on believing until the log says no."""
+    """`lease` is what it believes to hold; a paused leader goes on believing until the log says
+    no.
+    """
 
     def __init__(
         self, name: str, log: SimLog, clock: SimClock, mark: Callable[[str], None]

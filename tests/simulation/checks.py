@@ -37,8 +37,8 @@ from tests.simulation.schedulers import SchedulerProcess
 
 FULL_EVERY = 8
 NEVER = 1 << 60
+# Where an evicted pod goes: an intent to evict beside the intents to bind.
 EVICTED = ""
-"""Where an evicted pod goes: an intent to evict beside the intents to bind."""
 CAUSES = ("lost device", "regained device", "policy", "lost state", "replaced", "removed")
 
 
@@ -58,9 +58,14 @@ class Checks:
     """`broken` collects what does not hold."""
 
     def __init__(
-        self, log: SimLog, api: Api, nodes: Sequence[SimNode], schedulers: Sequence[SchedulerProcess], marks: set[str],
+        self,
+        log: SimLog,
+        api: Api,
+        nodes: Sequence[SimNode],
+        schedulers: Sequence[SchedulerProcess],
+        marks: set[str],
         clock: SimClock,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.log, self.api, self.nodes, self.schedulers, self.marks, self.clock = (
             log,
             api,
@@ -206,7 +211,8 @@ class Checks:
         )
         if highest is not None and highest >= pods[event.uid].pod.priority:
             self.broken.append(
-                f"S7: pod {event.uid} of priority {pods[event.uid].pod.priority} is to evict one of {highest}"
+                f"S7: pod {event.uid} of priority {pods[event.uid].pod.priority} is to evict one "
+                f"of {highest}"
             )
 
     def _true_end(self, event: cluster.PodEnded) -> None:
@@ -222,7 +228,8 @@ class Checks:
             self.marks.add("found bound")
         if self.api.bound.get(event.uid) != [event.node]:
             self.broken.append(
-                f"S5: the log has pod {event.uid} on {event.node}, the API server {self.api.bound.get(event.uid)}"
+                f"S5: the log has pod {event.uid} on {event.node}, the API server "
+                f"{self.api.bound.get(event.uid)}"
             )
 
     def _true_refusal(self, event: binding.BindRefused) -> None:
@@ -233,7 +240,8 @@ class Checks:
         pod = self.api.by_uid(event.uid)
         if not elsewhere and pod is not None and not pod["metadata"].get("deletionTimestamp"):
             self.broken.append(
-                f"S5: pod {event.uid} may yet be bound to {event.node}, the log says that it was refused"
+                f"S5: pod {event.uid} may yet be bound to {event.node}, the log says that it was "
+                "refused"
             )
 
     def _moment(self, report: Report) -> int:
@@ -305,7 +313,7 @@ class Checks:
             self.broken.append(f"S7: pod {uid} is evicted without an intent in the log")
 
     # -- S11
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def covered(self, node: SimNode) -> None:
         """A kubelet admitted a pod."""
@@ -358,7 +366,8 @@ class Checks:
             self.marks.add(f"{how} zones compared with the truth")
             if not zones <= counted:
                 self.broken.append(
-                    f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, {how} in {sorted(counted)}"
+                    f"S11: pod {uid} stands in {sorted(zones)} of {node.name}, {how} in "
+                    f"{sorted(counted)}"
                 )
 
     def _surely_free(self, known: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
@@ -377,11 +386,12 @@ class Checks:
                 )
                 if free > truth:
                     self.broken.append(
-                        f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in truth {truth}"
+                        f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in "
+                        f"truth {truth}"
                     )
 
     # -- S4
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def refused(self, node: SimNode, pod: Pod, verdict: Admission, again: bool) -> None:
         """A kubelet refused a pod; `again` when it did so at its restart."""
@@ -393,7 +403,8 @@ class Checks:
         causes = self._causes(node, pod.uid, reserved, again)
         if not causes:
             self.broken.append(
-                f"S4: {node.name} refused {pod.name} {pod.uid} ({verdict.reason}: {verdict.message}), reserved at "
+                f"S4: {node.name} refused {pod.name} {pod.uid} ({verdict.reason}: "
+                f"{verdict.message}), reserved at "
                 f"{reserved.position}{' (readmission)' if again else ''}, without a recorded cause"
             )
         self.marks.update(f"refused after {cause}" for cause in causes)

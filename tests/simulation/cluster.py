@@ -33,8 +33,8 @@ Json = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = "2026-01-01T00:00:00Z"
 ENDED = ("Succeeded", "Failed")
+# Nodes' clocks run fast, as statuses tell whole seconds: some steps share one.
 SECOND_MS = 50
-"""Nodes' clocks run fast, as statuses tell whole seconds: some steps share one."""
 
 
 def by_the_node(at_ms: int) -> str:

@@ -19,8 +19,8 @@ from services.simulator import kubelet
 from services.simulator.kubelet import KubeletNode
 from shared.domain.pod import Pod
 
+# Events a node.
 KEPT = 256
-"""Events a node."""
 
 
 class Event(msgspec.Struct, frozen=True):

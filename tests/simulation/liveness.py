@@ -24,8 +24,20 @@ from tests.simulation.profile import FAULTS, LATER_FAULTS, NEWEST_FAULTS
 from tests.simulation.world import Broken, World
 
 QUIET = {
-    "create", "delete", "clean", "foreign", "nominate", "finish", "tick", "scan", "read", "heal", "renew", "back up", "check",
-}  # fmt: skip
+    "create",
+    "delete",
+    "clean",
+    "foreign",
+    "nominate",
+    "finish",
+    "tick",
+    "scan",
+    "read",
+    "heal",
+    "renew",
+    "back up",
+    "check",
+}
 CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | frozenset(NEWEST_FAULTS) | QUIET
 ROUNDS = 60
 ACTIONS = 4000
@@ -277,7 +289,7 @@ def _undecided(world: World) -> bool:
 
 
 # -- what must have come about
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _caught_up(world: World) -> None:

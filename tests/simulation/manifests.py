@@ -10,8 +10,8 @@ from typing import Any
 from services.simulator.cluster import GPU
 
 NAMES = tuple(f"p{number}" for number in range(14))
+# Priority classes by name.
 PRIORITIES = {"middle": 100, "high": 1000}
-"""Priority classes by name."""
 OURS, FOREIGN = "topolog", "other"
 
 

@@ -90,7 +90,7 @@ class SimNode:
         return self._begun is not None
 
     # -- what may happen
-    # -------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def offer(self, add: Add) -> None:
         """Everything that this node could do next."""
@@ -141,7 +141,7 @@ class SimNode:
         return [pod for pod in self.api.live() if pod["spec"].get("nodeName") == self.name]
 
     # -- pods
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def running(self) -> list[str]:
         """Uids of the pods that this kubelet runs."""
@@ -221,7 +221,7 @@ class SimNode:
         return reason or phase
 
     # -- the node itself
-    # -------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def restart(self, what: str) -> str:
         """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was

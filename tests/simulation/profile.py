@@ -18,85 +18,170 @@ GIB = 2**30
 HUGEPAGE_BYTES = 2 * 2**20
 
 WORK = {
-    "create": 3.0, "delete": 1.0, "finish": 2.0, "clean": 1.0, "foreign": 1.0,
-    "scan": 4.0, "deliver": 5.0, "take": 4.0, "fold": 9.0, "decide": 6.0, "list": 4.0, "tell": 6.0, "lead": 4.0,
-    "intend": 4.0, "call": 4.0, "append": 10.0, "execute": 6.0, "answer": 7.0, "reach": 8.0, "wake": 3.0,
-    "hear": 6.0, "begin": 5.0, "show": 3.0, "settle": 5.0, "post": 5.0, "gc": 3.0, "rejoin": 2.0, "heal": 0.5,
-    "start": 3.0, "tick": 2.0,
-}  # fmt: skip
+    "create": 3.0,
+    "delete": 1.0,
+    "finish": 2.0,
+    "clean": 1.0,
+    "foreign": 1.0,
+    "scan": 4.0,
+    "deliver": 5.0,
+    "take": 4.0,
+    "fold": 9.0,
+    "decide": 6.0,
+    "list": 4.0,
+    "tell": 6.0,
+    "lead": 4.0,
+    "intend": 4.0,
+    "call": 4.0,
+    "append": 10.0,
+    "execute": 6.0,
+    "answer": 7.0,
+    "reach": 8.0,
+    "wake": 3.0,
+    "hear": 6.0,
+    "begin": 5.0,
+    "show": 3.0,
+    "settle": 5.0,
+    "post": 5.0,
+    "gc": 3.0,
+    "rejoin": 2.0,
+    "heal": 0.5,
+    "start": 3.0,
+    "tick": 2.0,
+}
 FAULTS = {
-    "drop": 1.5, "duplicate": 2.0, "append lost": 1.0, "append down": 1.0, "answer lost": 2.0, "execute late": 1.5,
-    "busy": 1.0, "read lost": 1.0, "crash": 0.8, "takeover": 0.8, "cut": 1.0, "reach late": 0.5, "force": 0.4,
-    "steal": 0.5, "restart": 0.5, "reboot": 0.25, "policy": 0.2, "lose device": 0.3, "remove node": 0.15, "expire": 0.5,
-}  # fmt: skip
+    "drop": 1.5,
+    "duplicate": 2.0,
+    "append lost": 1.0,
+    "append down": 1.0,
+    "answer lost": 2.0,
+    "execute late": 1.5,
+    "busy": 1.0,
+    "read lost": 1.0,
+    "crash": 0.8,
+    "takeover": 0.8,
+    "cut": 1.0,
+    "reach late": 0.5,
+    "force": 0.4,
+    "steal": 0.5,
+    "restart": 0.5,
+    "reboot": 0.25,
+    "policy": 0.2,
+    "lose device": 0.3,
+    "remove node": 0.15,
+    "expire": 0.5,
+}
 
 
 LATER_WORK = {"evict": 5.0, "renew": 1.0, "back up": 0.5, "read": 1.0}
 LATER_FAULTS = {
-    "lose state": 0.25, "vanish": 0.2, "list cut": 1.0, "list empty": 1.0, "clock jump": 0.3, "log clock jump": 0.3,
-    "set back": 0.08, "restore": 0.08,
-}  # fmt: skip
+    "lose state": 0.25,
+    "vanish": 0.2,
+    "list cut": 1.0,
+    "list empty": 1.0,
+    "clock jump": 0.3,
+    "log clock jump": 0.3,
+    "set back": 0.08,
+    "restore": 0.08,
+}
 
+# Seeds from here on know faults, machines and pods that were added later; the worlds of earlier
+# seeds stay what they were.
 LATER = 30_000
-"""Seeds from here on know faults, machines and pods that were added later; the worlds of earlier seeds stay what they were."""
 
 CROWDED = 4
+# In every fourth of the later worlds pods come faster than they go, so that some must make room for
+# others.
 CROWD = {"create": 4.0, "finish": 0.1, "delete": 0.2, "foreign": 0.2, "post": 2.0, "evict": 2.0}
-"""In every fourth of the later worlds pods come faster than they go, so that some must make room for others."""
 
 CHECKED_WORK = {"check": 0.3}
 NEWEST_FAULTS = {"list short": 1.0}
 
+# Seeds from here on have themes: situations that are rare by themselves, each in every fourth
+# world.
 THEMED = 80_000
-"""Seeds from here on have themes: situations that are rare by themselves, each in every fourth world."""
 
+# Factors of frequencies: nothing; others that bind and kill; pods that take long to start, come and
+# go on small machines that hardly change, and ask for most of a zone; nodes that go while binders
+# are slow.
 THEMES: tuple[dict[str, float], ...] = (
     {},
     {"foreign": 4.0, "steal": 4.0, "force": 4.0},
     {
-        **dict.fromkeys([*FAULTS, *LATER_FAULTS], 0.05), "hear": 0.4, "begin": 0.6, "read": 0.1, "finish": 0.7, "deliver": 2.0,
-        "create": 3.0, "tell": 3.0, "post": 3.0, "fold": 2.0, "foreign": 0.1, "delete": 0.1, "renew": 0.1, "back up": 0.1,
+        **dict.fromkeys([*FAULTS, *LATER_FAULTS], 0.05),
+        "hear": 0.4,
+        "begin": 0.6,
+        "read": 0.1,
+        "finish": 0.7,
+        "deliver": 2.0,
+        "create": 3.0,
+        "tell": 3.0,
+        "post": 3.0,
+        "fold": 2.0,
+        "foreign": 0.1,
+        "delete": 0.1,
+        "renew": 0.1,
+        "back up": 0.1,
     },
     {"remove node": 10.0, "rejoin": 0.3, "intend": 0.2, "reboot": 4.0},
-)  # fmt: skip
-"""Factors of frequencies: nothing; others that bind and kill; pods that take long to start, come and go on small
-machines that hardly change, and ask for most of a zone; nodes that go while binders are slow."""
+)
+# The third of them.
 TIGHT = 2
-"""The third of them."""
 
+# Seeds from here on know lists that are cut short unnoticed, and a fifth theme.
 NEWEST = 90_000
-"""Seeds from here on know lists that are cut short unnoticed, and a fifth theme."""
 
 PAIRS = 4
+# The fifth: pods of two containers that are long half admitted, reported meanwhile, and return
+# under names that others had.
 NEWEST_THEMES = (
     *THEMES,
     {
         **dict.fromkeys([*FAULTS, *LATER_FAULTS], 0.05),
         **dict.fromkeys(("append", "deliver", "fold", "reach", "create", "tell", "post"), 3.0),
         **dict.fromkeys(("intend", "call", "execute", "answer"), 3.0),
-        "begin": 2.0, "settle": 0.5, "scan": 0.4, "force": 1.0, "finish": 2.0, "delete": 0.05, "foreign": 0.1, "tick": 0.1,
-        "read": 0.3, "renew": 0.1, "back up": 0.1,
+        "begin": 2.0,
+        "settle": 0.5,
+        "scan": 0.4,
+        "force": 1.0,
+        "finish": 2.0,
+        "delete": 0.05,
+        "foreign": 0.1,
+        "tick": 0.1,
+        "read": 0.3,
+        "renew": 0.1,
+        "back up": 0.1,
     },
-)  # fmt: skip
-"""The fifth: pods of two containers that are long half admitted, reported meanwhile, and return under names that others had."""
+)
 
+# How often in these worlds a pod goes while a list is in doubt, where pods are deleted at all. It
+# is not drawn: worlds in which no list is doubted stay what they were.
 UNSEEN = 6.0
-"""How often in these worlds a pod goes while a list is in doubt, where pods are deleted at all. It is not drawn: worlds in which
-no list is doubted stay what they were."""
 
+# Seeds from here on know lists beside the watch while faults go on; in all later worlds they come
+# once faults have stopped.
 CHECKED = 96_000
-"""Seeds from here on know lists beside the watch while faults go on; in all later worlds they come once faults have stopped."""
 
+# Seeds from here on know another scheduler that nominates nodes for pods, thinks better of it, and
+# binds them anywhere. (New seeds count seconds; all that were kept before are below.)
 NOMINATING = 795_750_000
-"""Seeds from here on know another scheduler that nominates nodes for pods, thinks better of it, and binds them anywhere. (New
-seeds count seconds; all that were kept before are below.)"""
 NOMINATING_WORK = {"nominate": 1.5}
 
 
+# What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong
+# reservation.
 EXCUSES = (
-    "finish", "delete", "foreign", "force", "steal", "policy", "lose device", "remove node", "lose state", "vanish",
-)  # fmt: skip
-"""What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong reservation."""
+    "finish",
+    "delete",
+    "foreign",
+    "force",
+    "steal",
+    "policy",
+    "lose device",
+    "remove node",
+    "lose state",
+    "vanish",
+)
 
 
 class Fixed(msgspec.Struct, frozen=True):

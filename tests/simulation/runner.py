@@ -14,6 +14,8 @@ from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
+# Two files of tests take every other one: the themed ones are in an order that gives both all
+# themes.
 FRESH = (
     *range(20_000, 20_020),
     *range(LATER, LATER + 20),
@@ -21,12 +23,13 @@ FRESH = (
     *range(NEWEST + 200, NEWEST + 210),
     *range(NOMINATING, NOMINATING + 8),
 )
-"""Two files of tests take every other one: the themed ones are in an order that gives both all themes."""
 COLUMNS = " step       ms  head action       about -> what came of it"
 
 
 def run_seed(seed: int, steps: int = STEPS, fixed: Fixed = DRAWN) -> World:
-    """Faults for so many steps, then calm and the checks of liveness. Raises Broken with the story."""
+    """Faults for so many steps, then calm and the checks of liveness. Raises Broken with the
+    story.
+    """
     with _quiet():
         world = World(seed, fixed)
         try:
@@ -41,7 +44,10 @@ def run_seed(seed: int, steps: int = STEPS, fixed: Fixed = DRAWN) -> World:
 
 def _story(world: World, error: Exception) -> str:
     again = f"python -m tests.simulation --seeds {world.seed}"
-    head = f"seed {world.seed}, step {world.steps + 1}: {type(error).__name__}: {error}\nagain: {again}"
+    head = (
+        f"seed {world.seed}, step {world.steps + 1}: {type(error).__name__}: "
+        f"{error}\nagain: {again}"
+    )
     return "\n".join([head, COLUMNS, *world.trace, head])
 
 

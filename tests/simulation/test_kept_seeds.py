@@ -66,6 +66,7 @@ RARE = {
     "refused after pod ended": "a refusal after a pod's end",
 }
 
+# Seeds that broke something under options of `python -m tests.simulation`.
 WITH_OPTIONS = {
     95240: (
         Fixed(policy="best-effort"),
@@ -73,18 +74,23 @@ WITH_OPTIONS = {
     ),
     795673820: (
         Fixed(policy="restricted", often=("crash", "takeover")),
-        "an own reservation came back as a charge, by which other unhealthy devices counted as held (S13)",
+        (
+            "an own reservation came back as a charge, by which other unhealthy devices "
+            "counted as held (S13)"
+        ),
     ),
     795684741: (
         Fixed(often=("set back",)),
-        "a log was set back without a word: nothing is decided before whoever had read more of it had the cluster listed (S4)",
+        (
+            "a log was set back without a word: nothing is decided before whoever had read "
+            "more of it had the cluster listed (S4)"
+        ),
     ),
     795671755: (
         Fixed(policy="restricted"),
         "two schedulers hold one epoch, as the log was set back: they are two (S12)",
     ),
 }
-"""Seeds that broke something under options of `python -m tests.simulation`."""
 
 
 @cache

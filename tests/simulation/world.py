@@ -24,11 +24,11 @@ from tests.simulation.schedulers import TTL_S, SchedulerProcess
 from tests.simulation.stores import Network, StoreProcess
 
 STEP_MS = 20
+# By how much the services' calendar may be wrong; it jumps forth and back between these. Boots have
+# no order but the calendar, which may err by a minute (`services.topology_store.moments`).
 WRONG_MS = (0, 0, 4_000, 30_000)
-"""By how much the services' calendar may be wrong; it jumps forth and back between these. Boots have no order but the calendar,
-which may err by a minute (`services.topology_store.moments`)."""
+# The same of the log's clock.
 LOG_WRONG_MS = (0, 0, 4_000, 3_600_000)
-"""The same of the log's clock."""
 Act = Callable[[], str | None]
 
 
@@ -100,7 +100,7 @@ class World:
             process.crash()
 
     # -- one step
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
         """So many steps."""
@@ -122,7 +122,8 @@ class World:
         said = act()
         self.marks.add(f"did {kind}")
         self.trace.append(
-            f"{self.steps:5d} {self.clock.now_ms:8d} {self.log.end:5d} {kind:12s} {about} -> {said or ''}"
+            f"{self.steps:5d} {self.clock.now_ms:8d} {self.log.end:5d} {kind:12s} {about} -> "
+            f"{said or ''}"
         )
         self.check()
 
@@ -179,7 +180,7 @@ class World:
         return f"{self.clock.log_ms} ms wrong"
 
     # -- clients
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _offer_clients(self, add: Callable[[str, str, Act], None]) -> None:
         pods = self.api.pods()
@@ -244,7 +245,7 @@ class World:
         return node or "nowhere"
 
     # -- processes
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _offer_processes(self, add: Callable[[str, str, Act], None]) -> None:
         for process in self.processes:

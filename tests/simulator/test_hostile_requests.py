@@ -30,11 +30,27 @@ METADATA = (
     "generateName",
 )
 SPEC = (
-    "containers", "initContainers", "nodeName", "schedulingGates", "tolerations", "overhead", "terminationGracePeriodSeconds",
-    "priority", "nodeSelector", "restartPolicy", "selector", "minAvailable", "maxUnavailable", "leaseDurationSeconds",
+    "containers",
+    "initContainers",
+    "nodeName",
+    "schedulingGates",
+    "tolerations",
+    "overhead",
+    "terminationGracePeriodSeconds",
+    "priority",
+    "nodeSelector",
+    "restartPolicy",
+    "selector",
+    "minAvailable",
+    "maxUnavailable",
+    "leaseDurationSeconds",
     "renewTime",
-    "taints", "unschedulable", "ports", "volumes", "holderIdentity",
-)  # fmt: skip
+    "taints",
+    "unschedulable",
+    "ports",
+    "volumes",
+    "holderIdentity",
+)
 STATUS = (
     "conditions",
     "phase",
@@ -47,14 +63,53 @@ STATUS = (
     "nominatedNodeName",
 )
 TOP = (
-    "zones", "attributes", "topologyPolicies", "involvedObject", "regarding", "series", "source", "eventTime", "count", "message",
-    "note", "type", "reason", "firstTimestamp", "kind", "apiVersion", "target", "deleteOptions", "preconditions", "dryRun",
+    "zones",
+    "attributes",
+    "topologyPolicies",
+    "involvedObject",
+    "regarding",
+    "series",
+    "source",
+    "eventTime",
+    "count",
+    "message",
+    "note",
+    "type",
+    "reason",
+    "firstTimestamp",
+    "kind",
+    "apiVersion",
+    "target",
+    "deleteOptions",
+    "preconditions",
+    "dryRun",
     "gracePeriodSeconds",
-)  # fmt: skip
+)
 INNER = (
-    "name", "image", "resources", "limits", "requests", "cpu", "memory", "x.y/z", "type", "status", "namespace", "component",
-    "matchLabels", "matchExpressions", "key", "operator", "values", "costs", "capacity", "ready", "state", "uid", "$patch",
-)  # fmt: skip
+    "name",
+    "image",
+    "resources",
+    "limits",
+    "requests",
+    "cpu",
+    "memory",
+    "x.y/z",
+    "type",
+    "status",
+    "namespace",
+    "component",
+    "matchLabels",
+    "matchExpressions",
+    "key",
+    "operator",
+    "values",
+    "costs",
+    "capacity",
+    "ready",
+    "state",
+    "uid",
+    "$patch",
+)
 KEYS = st.sampled_from(INNER)
 LEAVES = st.one_of(
     st.none(),
@@ -236,11 +291,22 @@ def test_every_path_is_understood_or_missing(path: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "limit=-1", "limit=abc", "limit=99999999999999999999", "watch=1&timeoutSeconds=0&resourceVersion=99999999999999999999",
-        "continue=%ff", "labelSelector=%28", "labelSelector=a+in+%28", "labelSelector=%2C%2C", "fieldSelector=%3D",
-        "fieldSelector=a", "resourceVersion=-1", "resourceVersion=1e3", "resourceVersion=%00", "includeObject=x",
+        "limit=-1",
+        "limit=abc",
+        "limit=99999999999999999999",
+        "watch=1&timeoutSeconds=0&resourceVersion=99999999999999999999",
+        "continue=%ff",
+        "labelSelector=%28",
+        "labelSelector=a+in+%28",
+        "labelSelector=%2C%2C",
+        "fieldSelector=%3D",
+        "fieldSelector=a",
+        "resourceVersion=-1",
+        "resourceVersion=1e3",
+        "resourceVersion=%00",
+        "includeObject=x",
     ],
-)  # fmt: skip
+)
 async def test_odd_queries_get_an_answer(api: Api, query: str) -> None:
     answer = await api.ask("GET", f"/api/v1/pods?{query}")
     assert answer.status_code in (200, 400, 422, 500)

@@ -197,7 +197,9 @@ async def test_deleted_pod_ends_gracefully(cluster: Cluster) -> None:
 async def test_a_pod_deleted_before_it_ran_has_failed_where_a_finalizer_keeps_it(
     tmp_path: Path,
 ) -> None:
-    """Its object stays, and would look as if it were still to start (kubelet 1.36, TerminatePod)."""
+    """Its object stays, and would look as if it were still to start (kubelet 1.36,
+    TerminatePod).
+    """
     delays = Delays(listed_s=60.0)
     cluster = await Cluster(tmp_path, ClusterStore(), "single-numa-node", delays).start()
     try:

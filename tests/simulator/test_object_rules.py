@@ -380,19 +380,59 @@ PAGES = {"limits": {"hugepages-2Mi": "4Mi", "cpu": "500m", "memory": "100Mi"}}
 @pytest.mark.parametrize(
     ("given", "containers", "inits", "limits", "requests", "qos"),
     [
-        ({"limits": {"cpu": "2"}}, [{"requests": {"cpu": "100m", "memory": "512Mi"}}, {"limits": {"cpu": ".5", "memory": "1Gi"}}],
-         [], {"cpu": "2"}, {"cpu": "600m", "memory": "1536Mi"}, "Burstable"),
-        ({"limits": {"cpu": "2", "memory": "2Gi"}}, [{}], [],
-         {"cpu": "2", "memory": "2Gi"}, {"cpu": "2", "memory": "2Gi"}, "Guaranteed"),
-        ({"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "1"}}, [{}], [],
-         {"cpu": "2", "memory": "2Gi"}, {"cpu": "1", "memory": "2Gi"}, "Burstable"),
-        ({"requests": {"cpu": "1"}}, [{"limits": {"cpu": "1", "memory": "1Gi"}}], [], None, {"cpu": "1"}, "Burstable"),
-        ({"limits": {"memory": "1Gi"}}, [PAGES, PAGES], [], {"hugepages-2Mi": "8Mi", "memory": "1Gi"},
-         {"cpu": "1", "hugepages-2Mi": "8Mi", "memory": "200Mi"}, "Burstable"),
-        ({"limits": {"cpu": "4", "memory": "4Gi"}}, [{"requests": {"cpu": "1"}}], ONE_INIT_AFTER_ANOTHER,
-         {"cpu": "4", "memory": "4Gi"}, {"cpu": "2", "memory": "4Gi"}, "Burstable"),
+        (
+            {"limits": {"cpu": "2"}},
+            [
+                {"requests": {"cpu": "100m", "memory": "512Mi"}},
+                {"limits": {"cpu": ".5", "memory": "1Gi"}},
+            ],
+            [],
+            {"cpu": "2"},
+            {"cpu": "600m", "memory": "1536Mi"},
+            "Burstable",
+        ),
+        (
+            {"limits": {"cpu": "2", "memory": "2Gi"}},
+            [{}],
+            [],
+            {"cpu": "2", "memory": "2Gi"},
+            {"cpu": "2", "memory": "2Gi"},
+            "Guaranteed",
+        ),
+        (
+            {"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "1"}},
+            [{}],
+            [],
+            {"cpu": "2", "memory": "2Gi"},
+            {"cpu": "1", "memory": "2Gi"},
+            "Burstable",
+        ),
+        (
+            {"requests": {"cpu": "1"}},
+            [{"limits": {"cpu": "1", "memory": "1Gi"}}],
+            [],
+            None,
+            {"cpu": "1"},
+            "Burstable",
+        ),
+        (
+            {"limits": {"memory": "1Gi"}},
+            [PAGES, PAGES],
+            [],
+            {"hugepages-2Mi": "8Mi", "memory": "1Gi"},
+            {"cpu": "1", "hugepages-2Mi": "8Mi", "memory": "200Mi"},
+            "Burstable",
+        ),
+        (
+            {"limits": {"cpu": "4", "memory": "4Gi"}},
+            [{"requests": {"cpu": "1"}}],
+            ONE_INIT_AFTER_ANOTHER,
+            {"cpu": "4", "memory": "4Gi"},
+            {"cpu": "2", "memory": "4Gi"},
+            "Burstable",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_resources_of_a_whole_pod_are_completed_from_its_containers(
     given: Any, containers: list[Any], inits: list[Any], limits: Any, requests: Any, qos: str
 ) -> None:

@@ -19,8 +19,8 @@ RECORDED: list[Json] = json.loads(
     gzip.decompress((Path(__file__).parent / "recordings" / "pod_classes.json.gz").read_bytes())
 )
 NAMES = ("kind", "apiVersion")
+# The recorded server ran without the admission plugin that gives them.
 ACCOUNT = ("serviceAccount", "serviceAccountName")
-"""The recorded server ran without the admission plugin that gives them."""
 
 
 def answers() -> dict[str, tuple[int, Json]]:

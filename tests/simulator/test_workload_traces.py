@@ -1,4 +1,6 @@
-"""The trace under the overlay: nodes, zones, shapes, lifetimes, rates; and files that are no trace."""
+"""The trace under the overlay: nodes, zones, shapes, lifetimes, rates; and files that are no
+trace.
+"""
 
 from __future__ import annotations
 

@@ -77,13 +77,17 @@ async def test_a_retry_says_which_server_does_not_answer_and_why(
     first = json.loads(capsys.readouterr().err.splitlines()[0])
     assert first["event"] == names.RETRYING
     assert first["problem"].startswith(
-        "Postgres at postgresql+asyncpg://no-such-host.invalid/topolog does not answer (the host name is not known)"
+        "Postgres at postgresql+asyncpg://no-such-host.invalid/topolog does not answer "
+        "(the host name is not known)"
     )
 
 
 def test_a_full_disk_behind_standard_error_ends_no_service() -> None:
     """/dev/full takes nothing, as the disk of a service's log."""
-    code = "from shared.telemetry import logs; logs.configure('scheduler'); logs.get('part').warning('bus.down'); print(1)"
+    code = (
+        "from shared.telemetry import logs; logs.configure('scheduler'); "
+        "logs.get('part').warning('bus.down'); print(1)"
+    )
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=full, check=False

@@ -1,4 +1,6 @@
-"""The live picture without a terminal: bars from the ledger, keys, windows of 5,000 nodes, widths."""
+"""The live picture without a terminal: bars from the ledger, keys, windows of 5,000 nodes,
+widths.
+"""
 
 from __future__ import annotations
 

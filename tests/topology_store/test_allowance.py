@@ -67,7 +67,9 @@ def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(
 async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
     monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    """Else a cluster that makes and deletes nodes all day would hear no new one after some weeks."""
+    """Else a cluster that makes and deletes nodes all day would hear no new one after some
+    weeks.
+    """
     monkeypatch.setattr(allowance, "NODES", 1)
     log = MemoryEventLog("allowance")
     running = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())

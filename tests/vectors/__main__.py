@@ -19,7 +19,10 @@ from tests.vectors.kinds import admission_sequences
 from tests.vectors.registry import UnreadableError, all_kinds, kind_of, load, results
 from tests.vectors.scheduler_eyes import tally
 
-USAGE = "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, .json or .json.gz)"
+USAGE = (
+    "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, "
+    ".json or .json.gz)"
+)
 SHOWN_CASES = 3
 SHOWN_DIFFERENCES = 4
 SHOWN_CHARS = 400
@@ -30,7 +33,10 @@ def main(arguments: list[str]) -> int:
     paths = [argument for argument in arguments if argument != "--scheduler"]
     if not paths:
         print(
-            "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, .json or .json.gz)",
+            (
+                "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, "
+                ".json or .json.gz)"
+            ),
             file=sys.stderr,
         )
         return 2
@@ -103,7 +109,8 @@ def _run(path: Path) -> tuple[int, int] | None:
         outcomes = list(results(kind, doc))
     except Exception as error:  # one strange file must not hide the others
         print(
-            f"{path}: looks like {kind.KIND}, but its cases cannot be listed ({type(error).__name__}: {error})"
+            f"{path}: looks like {kind.KIND}, but its cases cannot be listed "
+            f"({type(error).__name__}: {error})"
         )
         return None
     wrong = [(name, differences) for name, differences in outcomes if differences]

@@ -18,11 +18,11 @@ from shared.kubelet.device_manager import Preferred
 from shared.kubelet.device_state import Device, DevicePool
 from shared.kubelet.machine import KubeletState
 
+# Kubelets that are compared; where there are more the verdict counts as uncertain.
 MOST = 512
-"""Kubelets that are compared; where there are more the verdict counts as uncertain."""
 
+# Places, "none" among them, where two piles of devices are tried together.
 FEW = 3
-"""Places, "none" among them, where two piles of devices are tried together."""
 
 
 def agree(kubelets: Iterator[KubeletState], pod: Pod, prefer: Preferred | None) -> bool:

@@ -1,4 +1,6 @@
-"""Which kinds of vector files exist, and reading one file: from its bytes to (case, differences)."""
+"""Which kinds of vector files exist, and reading one file: from its bytes to (case,
+differences).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def all_kinds() -> list[Kind]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The document in a `.json` or `.json.gz` file. Raises `UnreadableError` naming what is wrong."""
+    """The document in a `.json` or `.json.gz` file. Raises `UnreadableError` naming what is
+    wrong.
+    """
     if path.is_dir():
         raise UnreadableError("no vector file in this folder (.json or .json.gz)")
     try:
@@ -68,7 +72,9 @@ def has_keys(doc: dict[str, Any], *keys: str) -> bool:
 
 
 def results(kind: Kind, doc: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Each case's id and differences; a case on which our code raises has that as its difference."""
+    """Each case's id and differences; a case on which our code raises has that as its
+    difference.
+    """
     listed = getattr(kind, "cases", None)
     cases: Iterable[Case] = listed(doc) if listed is not None else doc["cases"]
     for at, case in enumerate(cases):

@@ -22,8 +22,8 @@ from shared.events.envelope import Envelope
 from tests.whatif.conftest import Run
 from tests.whatif.histories import dense
 
+# How much faster than the clock the history is said to have been played.
 SPEED = 60
-"""How much faster than the clock the history is said to have been played."""
 FIRST = 50
 _logs: list[MemoryEventLog] = []
 
@@ -64,9 +64,9 @@ def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(
     waited = seen - uids(log, 1, FIRST, PodRunning) - uids(log, 1, FIRST, PodEnded)
     assert ran
     assert (
-        f"{len(ran)} pods ran when the window begins: they run from its beginning on, and are in no count"
-        in notes
-    )
+        f"{len(ran)} pods ran when the window begins: they run from its beginning on, and "
+        "are in no count"
+    ) in notes
     assert (f"{len(waited)} pods waited when the window begins" in notes) == bool(waited)
     assert told["ran"] == told["pods"] == here["pods"] > here["ran"]
     assert here["unplaced"] >= here["underway"] > 0

@@ -8,11 +8,11 @@ import msgspec
 
 from services.comparison.cells import DENSE, ROWS, Result, RowName
 
+# One cell under each of its seeds.
 Runs = tuple[Result, ...]
-"""One cell under each of its seeds."""
 
+# What "one interval" is where reports come on change: a change is in a report well within a second.
 NEWS_S = 1
-"""What "one interval" is where reports come on change: a change is in a report well within a second."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -41,7 +41,10 @@ def _title(result: Result) -> str:
         else f"{cell.workload}, {cell.nodes} nodes"
     )
     policy = "" if cell.policy == "single-numa-node" else f", {cell.policy}"
-    return f"{where}{policy}, load {cell.load:g}, reports {'on change' if cell.on_change else f'every {cell.interval_s} s'}"
+    return (
+        f"{where}{policy}, load {cell.load:g}, reports "
+        f"{'on change' if cell.on_change else f'every {cell.interval_s} s'}"
+    )
 
 
 def mean(runs: Runs, value: Callable[[Result], float]) -> float:
@@ -100,7 +103,8 @@ def _ranking(group: Group, proof: Runs) -> list[str]:
     for what, value in (("mean", _mean), ("p99", _p99)):
         own, best = mean(proof, value), min(mean(least, value), mean(most, value))
         lines.append(
-            f"{_verdict(own <= best)}: {what} wait {own:.2f} s, better of Least and Most {best:.2f} s"
+            f"{_verdict(own <= best)}: {what} wait {own:.2f} s, better of Least and Most "
+            f"{best:.2f} s"
         )
     return lines
 

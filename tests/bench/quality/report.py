@@ -22,9 +22,18 @@ RANKED: tuple[RowName, ...] = (
 )
 WIDTH = 0.8 / len(ROWS)
 COLUMNS = (
-    "row", "tasks", "ran", "rejected", "after an end", "overtaken", "unexplained", "mean wait s", "p99 wait s",
-    "withheld", "hidden",
-)  # fmt: skip
+    "row",
+    "tasks",
+    "ran",
+    "rejected",
+    "after an end",
+    "overtaken",
+    "unexplained",
+    "mean wait s",
+    "p99 wait s",
+    "withheld",
+    "hidden",
+)
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -91,8 +100,14 @@ def in_order(results: Sequence[Result]) -> list[Result]:
 def _place(result: Result) -> tuple[bool, str, int, int, float, int, int]:
     cell = result.cell
     return (
-        cell.workload != DENSE, cell.workload, cell.zones, cell.nodes, cell.load, REPORTS.index(cell.reports), cell.seed,
-    )  # fmt: skip
+        cell.workload != DENSE,
+        cell.workload,
+        cell.zones,
+        cell.nodes,
+        cell.load,
+        REPORTS.index(cell.reports),
+        cell.seed,
+    )
 
 
 def block(results: Sequence[Result]) -> str:

@@ -223,7 +223,10 @@ def test_a_key_that_is_there_twice_is_refused_with_its_line() -> None:
     """As a kube-scheduler refuses it ("key already set in map"): the first of the two would be lost
     without a word.
     """
-    text = "kind: NodeResourceTopologyMatchArgs\ncache: {resyncMethod: All}\nscoringStrategy:\n  type: MostAllocated\ncache: {}\n"
+    text = (
+        "kind: NodeResourceTopologyMatchArgs\ncache: {resyncMethod: "
+        "All}\nscoringStrategy:\n  type: MostAllocated\ncache: {}\n"
+    )
     outcome = read_text(text)
     assert (outcome.profiles, [str(each) for each in outcome.errors]) == (
         {},

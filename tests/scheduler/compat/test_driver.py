@@ -1,4 +1,6 @@
-"""Compat mode on facts: the plugin hears of them as its informers, watch and hooks would tell it."""
+"""Compat mode on facts: the plugin hears of them as its informers, watch and hooks would tell
+it.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def test_a_pod_that_ends_before_it_is_bound_leaves_its_node_open(
 
 
 def test_a_pod_that_ends_on_its_node_before_its_binding_is_told_was_bound() -> None:
-    """PostBind opens the node of DiscardReserved; OverReserve keeps the reservation until a flush."""
+    """PostBind opens the node of DiscardReserved; OverReserve keeps the reservation until a
+    flush.
+    """
     for arguments, passes in ((Arguments(discard_reserved_nodes=True), True), (OVERRESERVE, False)):
         tested = driver(arguments, A, B)
         tested.evolve(PodReserved(A.uid, "n1"))

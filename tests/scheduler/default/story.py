@@ -48,7 +48,7 @@ class Story:
         self.cores = [SchedulerCore(config) for _ in range(schedulers)]
 
     # -- the log
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def tell(self, stream: str, event: Event) -> int:
         """Append one fact of somebody else and let every core fold it; returns its position."""
@@ -103,7 +103,7 @@ class Story:
         ]
 
     # -- words
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def node(self, name: str = "n1", uid: str = "", **fields: object) -> None:
         observed = {"allocatable": ROOMY, "kubelet_version": "v1.36.2", **fields}
@@ -113,8 +113,12 @@ class Story:
         self, *zones: Zone, node: str = "n1", at: int = 1, boot: str = "boot-1", **fields: object
     ) -> None:
         settings: dict[str, object] = {
-            "policy": "single-numa-node", "scope": "container", "tracked": TRACKED, "placements": (), **fields,
-        }  # fmt: skip
+            "policy": "single-numa-node",
+            "scope": "container",
+            "tracked": TRACKED,
+            "placements": (),
+            **fields,
+        }
         made = Report(node, boot, at, "exporter-1", zones=zones, **settings)  # type: ignore[arg-type]
         await self.tell(streams.report(node), NodeReported(made))
 

@@ -215,7 +215,9 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
     (upstream's R9) and when the first comparison settled little."""
 
     async def wait_until_idle(self, story: Story) -> dict[str, str]:
-        """What the deciding loop reserves when it is asked again and again while nothing happens."""
+        """What the deciding loop reserves when it is asked again and again while nothing
+        happens.
+        """
         reserved: dict[str, str] = {}
         for _ in range(5):
             reserved |= await story.decide()

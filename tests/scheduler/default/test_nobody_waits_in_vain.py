@@ -20,16 +20,28 @@ from tests.scheduler.default.story import ROOMY, Story
 from tests.scheduler.default.test_constraints import HOST, ZONE, apart, port, seen, spread
 
 NODES, STEPS, GPU = 5, 40, "vendor.com/gpu"
+# Worlds in which a change was not heard: of a rule that was lifted, of another pod than the first
+# of its shape.
 FOUND = (20, 32, 76, 102, 107, 117, 127, 164, 176, 199)
-"""Worlds in which a change was not heard: of a rule that was lifted, of another pod than the first of its shape."""
 HURRIED = {"steps_node": 1, "steps_last_resort": 2000, "steps_pod": 100_000}
+# Worlds in which a pod was left waiting with budgets like these: waking asked within the ordinary
+# one alone.
 BY_LAST_RESORT = (23, 41, 151, 219, 286)
-"""Worlds in which a pod was left waiting with budgets like these: waking asked within the ordinary one alone."""
 POLICIES = ("single-numa-node", "single-numa-node", "restricted", "best-effort")
 RULES: tuple[Json, ...] = (
-    {}, {}, apart(HOST), apart(ZONE), apart(ZONE, "db"), apart(ZONE, kind="podAffinity"), spread(ZONE), spread(HOST, 2),
-    port(8080), {"tolerations": [{"key": "old", "operator": "Exists"}]}, {"nodeSelector": {ZONE: "a"}}, {"priority": 5},
-)  # fmt: skip
+    {},
+    {},
+    apart(HOST),
+    apart(ZONE),
+    apart(ZONE, "db"),
+    apart(ZONE, kind="podAffinity"),
+    spread(ZONE),
+    spread(HOST, 2),
+    port(8080),
+    {"tolerations": [{"key": "old", "operator": "Exists"}]},
+    {"nodeSelector": {ZONE: "a"}},
+    {"priority": 5},
+)
 
 
 class World:

@@ -1,4 +1,6 @@
-"""Evictions that the API server refuses: who is spared, for how long, and what is told meanwhile."""
+"""Evictions that the API server refuses: who is spared, for how long, and what is told
+meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -51,8 +51,11 @@ async def test_every_case_has_its_name_and_its_reason() -> None:
     await everything(story)
     found = {case.judged.pod: case for case in story.cores[0].shadow.take()}
     assert {key: case.outcome for key, case in found.items()} == {
-        "ns/fits": "agreed", "ns/wide": "prevented", "ns/unlucky": "missed", "ns/squeezed": "stricter",
-    }  # fmt: skip
+        "ns/fits": "agreed",
+        "ns/wide": "prevented",
+        "ns/unlucky": "missed",
+        "ns/squeezed": "stricter",
+    }
     assert found["ns/wide"].judged.refused == "no zone as large as 4 cpu"
     assert found["ns/wide"].reason == "TopologyAffinityError"
     assert found["ns/squeezed"].judged.refused.startswith("no single zone with 6 cpu")

@@ -149,7 +149,7 @@ async def test_a_foreign_pod_closes_its_node_until_it_is_reported() -> None:
 
 
 # -- settings
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def settings(path: Path, text: str, **more: object) -> SchedulerSettings:
@@ -204,7 +204,9 @@ def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
 def test_the_pods_of_the_scheduler_that_a_file_was_written_for_are_foreign_to_another(
     tmp_path: Path,
 ) -> None:
-    """On the way over the plugin's own scheduler still runs, and nobody here reserves for its pods."""
+    """On the way over the plugin's own scheduler still runs, and nobody here reserves for its
+    pods.
+    """
     text = PROFILES[: PROFILES.index("- schedulerName: other")].replace(
         "schedulerName: topolog", "schedulerName: numa"
     )

@@ -174,7 +174,9 @@ class TestR5TwoInstants:
 
 
 class TestPodsThatEnd:
-    """Nothing happens when a pod ends: its reservation stays until a flush, which may never come."""
+    """Nothing happens when a pod ends: its reservation stays until a flush, which may never
+    come.
+    """
 
     def test_upstream_keeps_the_reservation_of_a_deleted_pod(self) -> None:
         story = upstream_with_x()

@@ -20,8 +20,21 @@ class Authority:
             pytest.skip("needs the openssl command")
         self._folder, self._name = folder, name
         self.ca, self._key = str(folder / f"{name}-ca.pem"), str(folder / f"{name}-ca.key")
-        self._run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                  "-keyout", self._key, "-out", self.ca)  # fmt: skip
+        self._run(
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            self._key,
+            "-out",
+            self.ca,
+        )
 
     def issue(self, name: str) -> str:
         """A certificate for this common name; the path of its PEM file."""

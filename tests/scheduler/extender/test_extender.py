@@ -182,8 +182,10 @@ async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_ca
     )
     assert answer["FailedAndUnresolvableNodes"] == {
         "n1": "no single zone with 4 cpu free (best: 3 in zone 1)",
-        "n3": "no zone as large as 4 cpu (best: 2 in zone 0)", "n4": "node(s) had no topology report", "nobody": "node not seen yet",
-    }  # fmt: skip
+        "n3": "no zone as large as 4 cpu (best: 2 in zone 0)",
+        "n4": "node(s) had no topology report",
+        "nobody": "node not seen yet",
+    }
 
 
 async def test_the_nominated_node_is_not_beyond_help_while_its_victims_end() -> None:

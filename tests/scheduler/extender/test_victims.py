@@ -113,7 +113,9 @@ async def test_the_higher_priority_is_spared_first() -> None:
 
 
 async def test_victims_that_constraints_may_need_all_stay_in_the_offer() -> None:
-    """Here only zones are judged: which of them is in the way of a host port is kube-scheduler's."""
+    """Here only zones are judged: which of them is in the way of a host port is
+    kube-scheduler's.
+    """
     story = Story()
     placing = await full_zone(story, low("a"), low("b"), low("c"))
     offer = Offer(("uid-a", "uid-b", "uid-c"))

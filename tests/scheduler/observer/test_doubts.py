@@ -105,7 +105,9 @@ def test_one_that_shows_nothing_is_asked_for_once_more() -> None:
 def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(
     known: SchedulerState,
 ) -> None:
-    """Pods younger than a list are not lacking in it; in a cluster that was set back they are gone."""
+    """Pods younger than a list are not lacking in it; in a cluster that was set back they are
+    gone.
+    """
     first = judged(known, of(ALL - FEW, "4"), None)
     assert first.shows_set_back
     assert not first.may_ask

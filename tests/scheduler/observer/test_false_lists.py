@@ -284,7 +284,9 @@ async def test_a_stream_that_breaks_off_ends_nothing(
 async def test_a_list_that_lacks_a_few_running_pods_ends_none_of_them(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A well-formed list (200) without 2 of 46 pods, far below any share that looks like a mistake."""
+    """A well-formed list (200) without 2 of 46 pods, far below any share that looks like a
+    mistake.
+    """
     async with scene.observer(2):
         for number in range(PODS, 46):
             await scene.api.pod(f"p{number}", spec=OURS)

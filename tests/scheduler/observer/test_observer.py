@@ -427,7 +427,9 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
 async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rights of an older release: readiness says so, and pods without volumes are placed as before."""
+    """Rights of an older release: readiness says so, and pods without volumes are placed as
+    before.
+    """
     pages = scene.kube.pages
 
     async def forbidden(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
@@ -449,7 +451,9 @@ async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(
 async def test_a_cluster_that_serves_no_device_classes_is_no_trouble_and_one_that_does_is_heard(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The simulated API serves none, as Kubernetes before 1.34; other kinds every cluster serves."""
+    """The simulated API serves none, as Kubernetes before 1.34; other kinds every cluster
+    serves.
+    """
     pages, watch = scene.kube.pages, scene.kube.watch
     await scene.api.pod("p", spec=OURS)
     with pytest.raises(UnknownKindError):

@@ -139,10 +139,27 @@ def test_what_is_decided_by_is_on_the_list() -> None:
 
 _JSON: Any = st.recursive(
     st.none() | st.booleans() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["podAffinity", "podAntiAffinity", "required", "labelSelector", "matchLabels", "matchExpressions", "key",
-        "podAffinityTerm", "matchLabelKeys"]), inner, max_size=3),
-)  # fmt: skip
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "podAffinity",
+                    "podAntiAffinity",
+                    "required",
+                    "labelSelector",
+                    "matchLabels",
+                    "matchExpressions",
+                    "key",
+                    "podAffinityTerm",
+                    "matchLabelKeys",
+                ]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+)
 
 
 @given(_JSON, _JSON)
