@@ -1,8 +1,9 @@
-# One-word verbs. `make up` runs the whole road on embedded defaults; `make test` runs the tests. Both set themselves up.
+# One-word verbs. `make up` runs Topolog on this machine, `make test` runs the tests. Both install what they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUNTIME := $(VENV)/.runtime
 ARGS ?=
 IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
@@ -13,17 +14,31 @@ KUBECTL ?= kubectl
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-install: $(STAMP)  ## Make .venv from the lock file.
+install: $(STAMP)  ## Create .venv with the development tools from the lock file.
 
-$(STAMP): requirements.lock pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Topolog needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(STAMP)
+# `make up` needs a quarter of the packages of `make test`. Both print their progress.
+PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile
 
-up: install  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 --pods 200".
-	$(BIN)/topolog up $(ARGS)
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Topolog needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/python
+	@echo "installing the packages that Topolog needs at run time (once; about 100 MB)"
+	@$(BIN)/python scripts/runtime_lock.py . > $(VENV)/runtime.lock
+	@$(PIP_INSTALL) --require-hashes -r $(VENV)/runtime.lock
+	@sh scripts/link_project.sh $(VENV)
+	@touch $(RUNTIME)
+
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing the packages for development (once; about 250 MB)"
+	@$(PIP_INSTALL) --quiet --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP) $(RUNTIME)
+
+up: $(RUNTIME)  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 --pods 200".
+	@$(BIN)/topolog up $(ARGS)
 
 test: install  ## Run the tests: make test ARGS="-k ledger". All of them also tell which branches of shells ran, and hold a floor.
 	$(if $(ARGS),,MEASURE_BRANCHES=rooms) $(BIN)/python -m pytest -n 3 $(ARGS)

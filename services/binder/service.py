@@ -15,6 +15,7 @@ from services.binder.announcer import Announcer
 from services.binder.core import BinderState
 from services.binder.evictor import Evictor
 from services.binder.handlers import ROLE, Binder
+from services.binder.queued_to_bound import QueuedToBound
 from services.binder.settings import BinderSettings
 from shared.eventlog.port import Lease
 from shared.eventlog.postgres import PostgresEventLog
@@ -39,8 +40,11 @@ async def build(service: Service, settings: BinderSettings) -> None:
     announcer = Announcer(kube, settings.scheduler_name)
     followers: list[Binder | Evictor] = []
 
+    queued_to_bound = QueuedToBound(settings.scheduler_name)
+
     def folded(state: BinderState, page: Folded) -> None:
         announcer.folded(state, page)
+        queued_to_bound.folded(page, leads=announcer.enabled)
         for follower in followers:
             follower.folded(state, page)
 
@@ -121,4 +125,4 @@ def _routes(service: Service, projector: Projector[BinderState]) -> None:
 
 def main() -> int:
     """Run until stopped; returns the exit code."""
-    return run_service("topolog-binder", BinderSettings, build)
+    return run_service("topolog-binder", BinderSettings, build, needs_database=True)

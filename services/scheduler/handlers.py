@@ -17,6 +17,7 @@ from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.proposals import Proposal, together
 from services.scheduler.reserve.rejections import REASONS
 from services.scheduler.state import state as scheduler_state
+from services.scheduler.state import totals
 from services.scheduler.state.snapshot_key import snapshot_key
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import (
@@ -55,6 +56,7 @@ TURN_S = 0.25
 LONG_TURN_S, PAUSE_S = 0.05, 0.01
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 1.0
+FILL_EVERY_S = 10.0
 
 
 def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
@@ -107,6 +109,7 @@ class Decider:
         self._log = log
         self._held = held
         self._clock = clock
+        self._measure_fill_s = 0.0
         self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
@@ -226,6 +229,16 @@ class Decider:
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
         set_gauge(names.NODES_EXCLUDED, len(core.exclusions.nodes))
         set_gauge(names.PODS_BARRED, len(core.exclusions.barred))
+        self._measure_fill(core)
+
+    def _measure_fill(self, core: SchedulerCore) -> None:
+        """Measure now and then only, because it goes over all nodes."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._measure_fill_s:
+            return
+        self._measure_fill_s = now_s + FILL_EVERY_S
+        for resource, share in totals.zone_fill(core.ledger).items():
+            set_gauge(names.ZONE_FILL, share, resource=resource)
 
     def _is_unlisted(self, core: SchedulerCore) -> bool:
         """Return whether the log was restored and the cluster was not listed since; logged once."""

@@ -262,4 +262,4 @@ def main() -> int:
             file=sys.stderr,
         )
         return Exit.SETTINGS
-    return run_service("topolog-scheduler", SchedulerSettings, build)
+    return run_service("topolog-scheduler", SchedulerSettings, build, needs_database=True)

@@ -180,4 +180,4 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
 
 def main() -> int:
     """Run until stopped; returns the exit code."""
-    return run_service("topolog-topology-store", TopologyStoreSettings, build)
+    return run_service("topolog-topology-store", TopologyStoreSettings, build, needs_database=True)

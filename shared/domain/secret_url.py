@@ -41,13 +41,22 @@ def looks_like_url(text: str) -> bool:
     return bool(re.match(r"[\w+.-]+:/", text)) or "@" in text
 
 
+# The example of a remedy. It is recognized as a whole word only, so that it hides no password.
+_EXAMPLE = "postgresql://USER:PASSWORD@HOST/DATABASE"
+_EXAMPLE_WORD = re.compile(rf"(?<![^\s'\"(]){re.escape(_EXAMPLE)}(?![^\s'\",.;)])")
+_EXAMPLE_HIDDEN = "\x00example\x00"
+
+
 def masked(text: str) -> str:
     """Hide everything between a scheme (with one or two slashes) and the last `@`.
 
     For Postgres and NATS URLs this is the last `@` of the line, for others the last of the word.
+    The example of a remedy (`USER:PASSWORD@HOST`) stays, because a hint must be readable.
     """
     if "@" in text:
+        text = _EXAMPLE_WORD.sub(_EXAMPLE_HIDDEN, text)
         text = _BEFORE_HOST.sub(r"\1***@", _SERVERS.sub(r"\1***@", text))
+        text = text.replace(_EXAMPLE_HIDDEN, _EXAMPLE)
     return _PASSWORD_FIELD.sub(r"\1***", text)
 
 

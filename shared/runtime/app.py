@@ -201,12 +201,24 @@ async def _watch_loop(clock: Clock, every_s: float) -> None:
         observe(names.LOOP_DELAY, max(clock.monotonic_s() - due_s, 0.0))
 
 
+DATABASE_MISSING = (
+    "TOPOLOG_DATABASE_URL: is not set; set it to postgresql://USER:PASSWORD@HOST/DATABASE, "
+    "or TOPOLOG_DATABASE_URL_FILE to a file with that URL"
+)
+
+
 def run_service(
-    name: str, kind: type[S], build: Build[S], environment: Mapping[str, str] | None = None
+    name: str,
+    kind: type[S],
+    build: Build[S],
+    environment: Mapping[str, str] | None = None,
+    needs_database: bool = False,
 ) -> int:
     """Load settings, run the service, return the exit code: the whole of a `__main__`."""
     try:
         settings = load(kind, os.environ if environment is None else environment)
+        if needs_database and not settings.database():
+            raise SettingsInvalid([DATABASE_MISSING])
     except SettingsInvalid as error:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
         print(

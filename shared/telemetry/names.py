@@ -76,15 +76,11 @@ FOLDS_COMPARED = counter(
 )
 
 # Relay and bus.
-RELAY_POSITION = gauge(
-    "topolog_relay_position", "Position up to which the log was relayed to the bus."
-)
+RELAY_POSITION = gauge("topolog_relay_position", "Position up to which the bus has the log.")
 RELAYED = counter("topolog_relayed_facts", "Events that the relay published.")
 BUS_CONNECTED = gauge("topolog_bus_connected", "1 while the connection to the bus is up.")
 BUS_PUBLISHED = counter("topolog_bus_published", "Messages that the bus acknowledged.", "stream")
-BUS_RETRIES = counter(
-    "topolog_bus_publish_retries", "Messages that were published again.", "stream"
-)
+BUS_RETRIES = counter("topolog_bus_publish_retries", "Messages published again.", "stream")
 BUS_RESUBSCRIBED = counter(
     "topolog_bus_resubscribed",
     "Subscriptions that were created again, by cause.",
@@ -268,13 +264,14 @@ COMPARISONS = counter(
     "Comparisons of reports of dirty nodes by result: fingerprint, proof, empty, mismatch.",
     "result",
 )
-EXCLUSIONS = counter(
-    "topolog_set_aside", "Exclusions of a node for a pod class, by cause.", "cause"
-)
+EXCLUSIONS = counter("topolog_set_aside", "Exclusions of a node for a class, by cause.", "cause")
 READMITTED = counter(
     "topolog_readmitted",
     "Nodes and pods that are tried again after an exclusion, by cause.",
     "cause",
+)
+ZONE_FILL = gauge(
+    "topolog_zone_fill", "Used or charged share of the zones' allocatable amounts.", "resource"
 )
 NODES_EXCLUDED = gauge("topolog_nodes_set_aside", "Nodes that are excluded for some pod class now.")
 PODS_BARRED = gauge(
@@ -282,9 +279,7 @@ PODS_BARRED = gauge(
     "Pods whose binding the API server forbids on any node; see the binder's log.",
 )
 OBSERVED = counter("topolog_observed_facts", "Events about the cluster that the observer appended.")
-KUBE_TROUBLE = counter(
-    "topolog_kube_trouble", "Lists and watches of the Kubernetes API that failed."
-)
+KUBE_TROUBLE = counter("topolog_kube_trouble", "Failed lists and watches of the Kubernetes API.")
 MASS_ABSENCES = counter(
     "topolog_mass_absences",
     "Lists that lacked so many objects that a second list had to confirm it.",
@@ -299,9 +294,7 @@ MISSED_CHANGES = counter(
 SPAN_OBSERVE = span("cluster.observe", "A change at the Kubernetes API that becomes an event.")
 SPAN_DECIDE = span("pod.decide", "The scheduling cycle of one pod, from the queue to the proposal.")
 
-POD_RESERVED = event(
-    "pod.reserved", "A node was chosen for a pod, and the reservation is in the log."
-)
+POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has the reservation.")
 KUBE_RELIST = event(
     "kube.relist",
     "A watch cannot continue from its version, so all objects of the kind are listed again.",
@@ -386,7 +379,7 @@ EXTENDER_REQUESTS = counter(
     "status",
 )
 EXTENDER_SERVES = event(
-    "extender.serves", "The extender listens for kube-scheduler; shows the address."
+    "extender.serves", "The extender listens for kube-scheduler, on this address."
 )
 EXTENDER_STRANGER = event(
     "extender.stranger",
@@ -431,6 +424,9 @@ BIND_REFUSALS = counter(
     "cause",
 )
 BIND_LATENCY = seconds("topolog_bind_latency", "Duration of one binding call.")
+QUEUED_TO_BOUND = seconds(
+    "topolog_queued_to_bound", "From the first event of a pod to its binding."
+)
 BINDINGS_OPEN = gauge("topolog_bindings_open", "Bindings with an intent and without an outcome.")
 ANNOUNCED = counter(
     "topolog_announcements",
@@ -475,9 +471,7 @@ MIRRORED = counter(
     "NodeResourceTopology objects written or deleted, by result.",
     "result",
 )
-TOPOLOGY_OBJECTS = gauge(
-    "topolog_topology_objects", "NodeResourceTopology objects by writer.", "writer"
-)
+TOPOLOGY_OBJECTS = gauge("topolog_topology_objects", "NodeResourceTopologies by writer.", "writer")
 
 SPAN_REPORT = span("report.judge", "A report is checked and, if it is new, appended.")
 

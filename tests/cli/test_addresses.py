@@ -106,3 +106,11 @@ def test_a_file_that_holds_no_url_is_named_and_nothing_of_it(tmp_path: Path) -> 
     assert absent.returncode == 2
     assert "TOPOLOG_DATABASE_URL_FILE: " in absent.stderr
     assert str(tmp_path / "absent") in absent.stderr
+
+
+@pytest.mark.parametrize("service", ["scheduler", "binder", "topology_store"])
+def test_a_missing_database_url_is_a_settings_error_with_a_readable_hint(service: str) -> None:
+    done = run(f"services.{service}")
+    assert done.returncode == 2
+    assert "TOPOLOG_DATABASE_URL: is not set" in done.stderr
+    assert "postgresql://USER:PASSWORD@HOST/DATABASE" in done.stderr

@@ -112,7 +112,9 @@ def test_panels_say_what_they_show_and_do_not_overlap() -> None:
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))
 def test_every_alert_has_a_runbook(rule: dict[str, Any]) -> None:
-    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert address.startswith("https://")
+    page = address[address.index("docs/") :]
     headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
     assert anchor == rule["alert"].lower()
     assert rule["alert"] in headings

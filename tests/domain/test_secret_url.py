@@ -217,3 +217,11 @@ def test_what_is_no_password_stays() -> None:
 def test_a_path_is_no_url() -> None:
     assert not any(map(looks_like_url, ("history.jsonl", "/tmp/a/b.jsonl", "~/x", "C-x")))
     assert all(map(looks_like_url, ("postgresql:/u:p@h/x", "u:p@h/x", "file:/x")))
+
+
+def test_the_example_of_a_hint_stays_readable() -> None:
+    example = "postgresql://USER:PASSWORD@HOST/DATABASE"
+    assert masked(f"give {example}, or a file") == f"give {example}, or a file"
+    for prefix in ("postgresql://me:s3cret", "x"):
+        assert "s3cret" not in masked(f"{prefix}{example}")
+    assert "s3cret" not in masked(f"tried postgresql://me:s3cret@h/d, give {example}")

@@ -44,3 +44,22 @@ def zones_in_use(node: LedgerNode) -> int:
         )
         for zone in node.report.zones
     )
+
+
+def zone_fill(ledger: Ledger) -> dict[str, float]:
+    """Return the share of all zones' allocatable amounts that is not guaranteed free, by resource."""
+    total: Counter[str] = Counter()
+    free: Counter[str] = Counter()
+    for node in ledger.nodes.values():
+        if node.report is None or node.expired:
+            continue
+        for zone in node.report.zones:
+            free_min = node.free_min.get(zone.id, {})
+            for resource, amounts in zone.resources.items():
+                total[resource] += amounts.allocatable
+                free[resource] += min(free_min.get(resource, 0), amounts.allocatable)
+    return {
+        resource: 1 - free[resource] / allocatable
+        for resource, allocatable in total.items()
+        if allocatable
+    }

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Make the project importable in a virtual environment, with its commands, without a build: a build
+# needs setuptools, which is a development tool. `make install` replaces this by an editable install.
+set -eu
+venv=$1
+root=$(cd "$(dirname "$0")/.." && pwd)
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+echo "$root" > "$site/topolog.pth"
+command() {
+    printf '#!%s\nimport sys\nfrom %s import main\nsys.exit(main())\n' \
+        "$(cd "$venv/bin" && pwd)/python" "$2" > "$venv/bin/$1"
+    chmod 0755 "$venv/bin/$1"
+}
+command topolog services.cli.main
+command topolog-exporter services.exporter.command
