@@ -1,4 +1,4 @@
-"""An event tells on which zone a pod was admitted, once a report shows it whole, and whether that
+"""An event shows the zone of a pod, once a report lists it completely, and whether that
 was predicted.
 """
 
@@ -35,7 +35,7 @@ def changed(*listed: object) -> NodeReportChanged:
     return NodeReportChanged("n1", "boot-1", 2, listed=listed)  # type: ignore[arg-type]
 
 
-def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
+def test_a_listing_without_the_requested_resources_is_no_admission() -> None:
     admissions = on_its_way()
     assert admissions.fold(changed(listed_empty("web"))) == []
     assert admissions.fold(changed(held("web", 0, 1))) == []
@@ -58,10 +58,10 @@ def test_a_listing_without_what_was_asked_for_tells_nothing() -> None:
 def test_what_was_predicted_is_compared(
     predicted: dict[str, tuple[int, ...]], message: str
 ) -> None:
-    (found,) = on_its_way(predicted).fold(
+    (admitted,) = on_its_way(predicted).fold(
         NodeReported(report(zone(0, 8), zone(1, 8), placements=(held("web", 1, 2),)))
     )
-    assert found.message == message
+    assert admitted.message == message
 
 
 def test_a_pod_that_ended_is_forgotten() -> None:
@@ -72,24 +72,24 @@ def test_a_pod_that_ended_is_forgotten() -> None:
     assert not admissions._bound
 
 
-async def test_the_event_stands_beside_scheduled_and_too_many_are_dropped(
+async def test_the_event_follows_scheduled_and_too_many_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "ADMITTED_PER_S", 0)
     for allowed in (False, True):
-        told = Told()
-        told.kube.go.set()
-        told.tell("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))
-        told.tell(
+        scene = Told()
+        scene.kube.go.set()
+        scene.tell("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))
+        scene.tell(
             "pod/uid-web",
             PodObserved(pod("web", cpus=2)),
             PodReserved("uid-web", "n1", predicted={"c": (0,)}),
         )
-        told.tell("pod/uid-web", PodBound("uid-web", "n1"))
-        told.tell("report/n1", changed(held("web", 0, 2)))
-        async with running(told.announcer.run()):
-            await until(lambda told=told, wanted=1 + allowed: len(told.kube.said) == wanted)  # type: ignore[misc]
+        scene.tell("pod/uid-web", PodBound("uid-web", "n1"))
+        scene.tell("report/n1", changed(held("web", 0, 2)))
+        async with running(scene.announcer.run()):
+            await until(lambda scene=scene, wanted=1 + allowed: len(scene.kube.said) == wanted)  # type: ignore[misc]
             await asyncio.sleep(0.02)
-        reasons = {event["reason"] for event in told.kube.events}
+        reasons = {event["reason"] for event in scene.kube.events}
         assert reasons == ({"Scheduled", "AdmittedOnZone"} if allowed else {"Scheduled"})
         monkeypatch.setattr(module, "ADMITTED_PER_S", 20)

@@ -1,4 +1,4 @@
-"""Telling people is a courtesy: bounded, the newest first to count, and never in the way of
+"""Announcements are a courtesy: bounded, only the newest of a pod, and never in the way of
 binding.
 """
 
@@ -57,7 +57,7 @@ def is_last(said: list[str], text: str) -> bool:
 
 
 class Told:
-    """The binder's fold with an announcer beside it."""
+    """The binder's fold with an announcer."""
 
     def __init__(self) -> None:
         self.kube = Slow()
@@ -92,40 +92,40 @@ class Told:
         self.tell(f"pod/uid-{name}", PodVerdictChanged(f"uid-{name}", message), time_us=time_us)
 
 
-async def test_of_several_verdicts_only_the_newest_is_told() -> None:
-    told = Told()
+async def test_of_several_verdicts_only_the_newest_is_announced() -> None:
+    scene = Told()
     for message in ("first", "second", "third"):
-        told.verdict("a", message)
-    told.kube.go.set()
-    async with running(told.announcer.run()):
-        await until(lambda: told.kube.said)
+        scene.verdict("a", message)
+    scene.kube.go.set()
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.said)
         await asyncio.sleep(0.02)
-    assert told.kube.said == ["a: third"]
+    assert scene.kube.said == ["a: third"]
 
 
 async def test_a_full_queue_drops_the_oldest_and_keeps_the_newest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pending_announcements, "PENDING_PODS", 3)
-    told = Told()
+    scene = Told()
     for number in range(10):
-        told.verdict(f"p{number}", "waits")
-    told.kube.go.set()
-    async with running(told.announcer.run()):
-        await until(lambda: len(told.kube.said) == 3)
+        scene.verdict(f"p{number}", "waits")
+    scene.kube.go.set()
+    async with running(scene.announcer.run()):
+        await until(lambda: len(scene.kube.said) == 3)
         await asyncio.sleep(0.02)
-    assert sorted(told.kube.said) == ["p7: waits", "p8: waits", "p9: waits"]
+    assert sorted(scene.kube.said) == ["p7: waits", "p8: waits", "p9: waits"]
 
 
 @pytest.mark.parametrize("answer", [Lost("cut"), Answer(500), Answer(403)])
 async def test_an_api_that_refuses_announcements_stops_nothing(answer: Answer | Lost) -> None:
-    told = Told()
-    told.kube.answer = answer
-    told.kube.go.set()
-    async with running(told.announcer.run()) as (task,):
+    scene = Told()
+    scene.kube.answer = answer
+    scene.kube.go.set()
+    async with running(scene.announcer.run()) as (task,):
         for name in "abc":
-            told.verdict(name, "waits")
-        await until(lambda: set(told.kube.said) == {"a: waits", "b: waits", "c: waits"})
+            scene.verdict(name, "waits")
+        await until(lambda: set(scene.kube.said) == {"a: waits", "b: waits", "c: waits"})
         assert not task.done()
 
 
@@ -144,110 +144,112 @@ ENDS = Answer(
 async def test_a_condition_that_was_not_judged_is_written_again(
     unjudged: Answer | Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Autoscalers look for it, and a verdict that stays is told once."""
+    """Autoscalers look for it, and a lasting verdict is announced once."""
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
-    told = Told()
-    told.kube.go.set()
-    told.kube.patched = unjudged
-    async with running(told.announcer.run()):
-        told.verdict("a", "waits")
-        await until(lambda: len(told.kube.patches) > 2)
-        told.kube.patched = None
-        await until(lambda: not told.announcer.pending and not told.announcer.pending.in_flight)
-        written = len(told.kube.patches)
+    scene = Told()
+    scene.kube.go.set()
+    scene.kube.patched = unjudged
+    async with running(scene.announcer.run()):
+        scene.verdict("a", "waits")
+        await until(lambda: len(scene.kube.patches) > 2)
+        scene.kube.patched = None
+        await until(lambda: not scene.announcer.pending and not scene.announcer.pending.in_flight)
+        written = len(scene.kube.patches)
         await asyncio.sleep(0.05)
-    assert len(told.kube.patches) == written
+    assert len(scene.kube.patches) == written
 
 
-async def test_nothing_is_told_again_of_a_pod_that_was_bound_or_where_a_newer_verdict_waits(
+async def test_an_announcement_is_not_repeated_after_the_binding_or_a_newer_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
-    told = Told()
-    told.kube.patched = BUSY
-    async with running(told.announcer.run()):
+    scene = Told()
+    scene.kube.patched = BUSY
+    async with running(scene.announcer.run()):
         for name in "ab":
-            told.verdict(name, "old")
-        await until(lambda: told.announcer.pending.in_flight == 2)
-        told.tell("pod/uid-a", PodBound("uid-a", "n1"))
-        told.verdict("b", "new")
-        told.kube.patched = None
-        told.kube.go.set()
-        await until(lambda: not told.announcer.pending and not told.announcer.pending.in_flight)
+            scene.verdict(name, "old")
+        await until(lambda: scene.announcer.pending.in_flight == 2)
+        scene.tell("pod/uid-a", PodBound("uid-a", "n1"))
+        scene.verdict("b", "new")
+        scene.kube.patched = None
+        scene.kube.go.set()
+        await until(lambda: not scene.announcer.pending and not scene.announcer.pending.in_flight)
         await asyncio.sleep(0.05)
-    assert [patch["status"]["conditions"][0]["message"] for patch in told.kube.patches] == [
+    assert [patch["status"]["conditions"][0]["message"] for patch in scene.kube.patches] == [
         "old",
         "old",
         "new",
     ]
 
 
-async def test_what_is_refused_for_good_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_final_refusal_is_announced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
     monkeypatch.setattr(pending_announcements, "TRIES", 3)
-    told = Told()
-    told.kube.go.set()
+    scene = Told()
+    scene.kube.go.set()
     for answer, tries in ((ENDS, 1), (Answer(422), 1), (BUSY, 3)):
-        told.kube.answer, told.kube.said = answer, []
-        async with running(told.announcer.run()):
-            told.verdict("a", f"waits {answer.status}")
-            await until(lambda: not told.announcer.pending and not told.announcer.pending.in_flight)
+        scene.kube.answer, scene.kube.said = answer, []
+        async with running(scene.announcer.run()):
+            scene.verdict("a", f"waits {answer.status}")
+            await until(
+                lambda: not scene.announcer.pending and not scene.announcer.pending.in_flight
+            )
             await asyncio.sleep(0.05)
-        assert len(told.kube.said) == tries
+        assert len(scene.kube.said) == tries
 
 
 async def test_of_a_pod_that_is_gone_there_is_no_event() -> None:
     """In a storm on a real API server every sixth event was one."""
-    told = Told()
-    told.kube.go.set()
-    told.kube.patched = Answer(404, "NotFound", 'pods "a" not found')
-    told.verdict("a", "first")
-    async with running(told.announcer.run()):
-        await until(lambda: len(told.kube.patches) == 1)
-        told.kube.patched = None
-        told.verdict("b", "second")
-        await until(lambda: told.kube.said)
-    assert told.kube.said == ["b: second"]
+    scene = Told()
+    scene.kube.go.set()
+    scene.kube.patched = Answer(404, "NotFound", 'pods "a" not found')
+    scene.verdict("a", "first")
+    async with running(scene.announcer.run()):
+        await until(lambda: len(scene.kube.patches) == 1)
+        scene.kube.patched = None
+        scene.verdict("b", "second")
+        await until(lambda: scene.kube.said)
+    assert scene.kube.said == ["b: second"]
 
 
-async def test_a_standby_tells_what_still_holds_when_it_leads() -> None:
+async def test_a_standby_announces_lasting_messages_once_it_leads() -> None:
     """The leader may have died between the fact and the call."""
-    told = Told()
-    told.kube.go.set()
-    told.announcer.enabled = False
-    async with running(told.announcer.run()):
+    scene = Told()
+    scene.kube.go.set()
+    scene.announcer.enabled = False
+    async with running(scene.announcer.run()):
         for name in "abc":
-            told.verdict(name, "waits")
-        told.tell("pod/uid-a", PodBound("uid-a", "n1"))
-        told.tell("pod/uid-b", PodEnded("uid-b", cause="deleted"))
+            scene.verdict(name, "waits")
+        scene.tell("pod/uid-a", PodBound("uid-a", "n1"))
+        scene.tell("pod/uid-b", PodEnded("uid-b", cause="deleted"))
         await asyncio.sleep(0.05)
-        assert told.kube.said == []
-        told.announcer.enabled = True
-        await until(lambda: told.kube.said)
+        assert scene.kube.said == []
+        scene.announcer.enabled = True
+        await until(lambda: scene.kube.said)
         await asyncio.sleep(0.05)
-    assert told.kube.said == ["c: waits"]
+    assert scene.kube.said == ["c: waits"]
 
 
 async def test_a_leader_that_starts_tells_nothing_that_was_so_before_it_had_read_the_log() -> None:
     """Thousands of bindings were told once more, and verdicts of pods that were bound a page
     later.
     """
-    told, caught_up = Told(), asyncio.Event()
-    told.kube.go.set()
-    told.announcer.enabled = False
-    async with running(told.announcer.run(), told.announcer.lead(Reading(caught_up))):  # type: ignore[arg-type]
+    scene, caught_up = Told(), asyncio.Event()
+    scene.kube.go.set()
+    scene.announcer.enabled = False
+    async with running(scene.announcer.run(), scene.announcer.lead(Reading(caught_up))):  # type: ignore[arg-type]
         for name in "ab":
-            told.verdict(name, "waits")
+            scene.verdict(name, "waits")
             await asyncio.sleep(0.02)
-        told.tell("pod/uid-a", PodBound("uid-a", "n1"))
+        scene.tell("pod/uid-a", PodBound("uid-a", "n1"))
         await asyncio.sleep(0.02)
-        assert (told.kube.said, told.kube.patches) == ([], [])
+        assert (scene.kube.said, scene.kube.patches) == ([], [])
         caught_up.set()
-        await until(lambda: told.kube.said)
-        told.tell("pod/uid-b", PodBound("uid-b", "n2"))
-        await until(lambda: len(told.kube.said) > 1)
-    assert told.kube.said == ["b: waits", "b: Successfully assigned ns/b to n2"]
-    assert not told.announcer.enabled, "the lease is lost"
+        await until(lambda: scene.kube.said)
+        scene.tell("pod/uid-b", PodBound("uid-b", "n2"))
+        await until(lambda: len(scene.kube.said) > 1)
+    assert scene.kube.said == ["b: waits", "b: Successfully assigned ns/b to n2"]
+    assert not scene.announcer.enabled, "the lease is lost"
 
 
 class Reading:
@@ -273,16 +275,16 @@ ENDED = PodEnded("uid-v", cause="deleted")
     ids=["alive", "ended before it is settled", "all at once", "all at once, ended first"],
 )
 async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[list[Event]]) -> None:
-    told = Told()
-    told.kube.go.set()
-    told.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))
-    told.tell("pod/uid-p", PodNominated("uid-p", "n1", ("uid-v",)))
+    scene = Told()
+    scene.kube.go.set()
+    scene.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))
+    scene.tell("pod/uid-p", PodNominated("uid-p", "n1", ("uid-v",)))
     for page in pages:
-        told.tell("pod/uid-v", *page)
-    async with running(told.announcer.run()):
-        await until(lambda: told.kube.events)
+        scene.tell("pod/uid-v", *page)
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.events)
         await asyncio.sleep(0.02)
-    (event,) = told.kube.events
+    (event,) = scene.kube.events
     assert (event["type"], event["reason"]) == ("Normal", "Preempted")
     assert event["message"] == "Preempted by pod uid-p on node n1"
     assert event["involvedObject"] == {
@@ -295,40 +297,40 @@ async def test_a_victim_gets_the_event_that_kube_scheduler_writes(pages: list[li
 
 
 async def test_a_victim_that_may_not_go_gets_no_event() -> None:
-    told = Told()
-    told.kube.go.set()
-    told.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))
-    told.tell("pod/uid-v", INTENDED, EvictRefused("uid-v", "uid-p", "a budget"))
-    told.verdict("other", "waits")
-    async with running(told.announcer.run()):
-        await until(lambda: told.kube.said)
+    scene = Told()
+    scene.kube.go.set()
+    scene.tell("pod/uid-v", PodObserved(pod("v"), node="n1"))
+    scene.tell("pod/uid-v", INTENDED, EvictRefused("uid-v", "uid-p", "a budget"))
+    scene.verdict("other", "waits")
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.said)
         await asyncio.sleep(0.02)
-    assert told.kube.said == ["other: waits"]
+    assert scene.kube.said == ["other: waits"]
 
 
-async def test_a_binding_is_told_for_own_pods_and_left_to_the_schedulers_of_others() -> None:
-    told = Told()
-    told.kube.go.set()
+async def test_a_binding_is_announced_for_own_pods_only() -> None:
+    scene = Told()
+    scene.kube.go.set()
     theirs = msgspec.structs.replace(pod("theirs"), scheduler_name="default-scheduler")
-    for each in (theirs, pod("own")):
-        told.tell(f"pod/{each.uid}", PodObserved(each), PodBound(each.uid, "n1"))
-    async with running(told.announcer.run()):
-        await until(lambda: told.kube.said)
+    for bound_pod in (theirs, pod("own")):
+        scene.tell(f"pod/{bound_pod.uid}", PodObserved(bound_pod), PodBound(bound_pod.uid, "n1"))
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.said)
         await asyncio.sleep(0.02)
-    assert told.kube.said == ["own: Successfully assigned ns/own to n1"]
+    assert scene.kube.said == ["own: Successfully assigned ns/own to n1"]
 
 
 async def test_an_excluded_node_gets_an_event_with_pod_and_cause() -> None:
-    told = Told()
-    told.kube.go.set()
-    told.tell("pod/uid-a", PodObserved(pod("a")))
-    told.tell(
+    scene = Told()
+    scene.kube.go.set()
+    scene.tell("pod/uid-a", PodObserved(pod("a")))
+    scene.tell(
         "node/n1", NodeSetAside("n1", "shape", "rejected", "TopologyAffinityError", "uid-a", 3)
     )
-    told.tell("node/n2", NodeSetAside("n2", "shape", "denied", "a policy", "uid-gone", 4))
-    async with running(told.announcer.run()):
-        await until(lambda: len(told.kube.events) == 2)
-    first, second = told.kube.events
+    scene.tell("node/n2", NodeSetAside("n2", "shape", "denied", "a policy", "uid-gone", 4))
+    async with running(scene.announcer.run()):
+        await until(lambda: len(scene.kube.events) == 2)
+    first, second = scene.kube.events
     assert first["involvedObject"] == {
         "apiVersion": "v1",
         "kind": "Node",
@@ -346,25 +348,30 @@ async def test_an_excluded_node_gets_an_event_with_pod_and_cause() -> None:
 
 
 async def test_another_reason_to_wait_is_no_transition_of_the_condition() -> None:
-    told = Told()
-    told.kube.go.set()
-    async with running(told.announcer.run()):
+    scene = Told()
+    scene.kube.go.set()
+    async with running(scene.announcer.run()):
         for second, message in ((60, "too little cpu"), (120, "too little memory")):
-            told.verdict("a", message, second * 1_000_000)
-            await until(partial(is_last, told.kube.said, f"a: {message}"))
-    said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
-    assert [one["message"] for one in said] == ["too little cpu", "too little memory"]
-    assert [one["lastTransitionTime"] for one in said] == ["1970-01-01T00:01:00Z"] * 2
+            scene.verdict("a", message, second * 1_000_000)
+            await until(partial(is_last, scene.kube.said, f"a: {message}"))
+    said = [patch["status"]["conditions"][0] for patch in scene.kube.patches]
+    assert [condition_patch["message"] for condition_patch in said] == [
+        "too little cpu",
+        "too little memory",
+    ]
+    assert [condition_patch["lastTransitionTime"] for condition_patch in said] == [
+        "1970-01-01T00:01:00Z"
+    ] * 2
 
 
 async def test_the_condition_names_the_generation_of_the_spec_that_was_seen_last() -> None:
-    """And none where the API server told none: of a server before Kubernetes 1.33."""
-    told = Told()
-    told.kube.go.set()
-    async with running(told.announcer.run()):
+    """No generation without one from the API server, as before Kubernetes 1.33."""
+    scene = Told()
+    scene.kube.go.set()
+    async with running(scene.announcer.run()):
         for generation in (0, 1, 2):
-            told.tell("pod/uid-a", PodObserved(pod("a"), generation=generation))
-            told.verdict("a", f"waits {generation}")
-            await until(partial(is_last, told.kube.said, f"a: waits {generation}"))
-    said = [patch["status"]["conditions"][0] for patch in told.kube.patches]
-    assert [one.get("observedGeneration") for one in said] == [None, 1, 2]
+            scene.tell("pod/uid-a", PodObserved(pod("a"), generation=generation))
+            scene.verdict("a", f"waits {generation}")
+            await until(partial(is_last, scene.kube.said, f"a: waits {generation}"))
+    said = [patch["status"]["conditions"][0] for patch in scene.kube.patches]
+    assert [condition_patch.get("observedGeneration") for condition_patch in said] == [None, 1, 2]

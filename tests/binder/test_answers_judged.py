@@ -1,5 +1,5 @@
 """Definite answers are never asked for again; servers that come back are noticed; one slow eviction
-holds up nobody.
+delays no other.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
         (Reply(201), binding.PodBound("uid-a", "n1", attempts=3)),
         (Reply(200), binding.PodBound("uid-a", "n1", attempts=3)),
         (Reply(404, "said"), binding.BindRefused("uid-a", "n1", "gone", "said")),
-        # Anything else tells nothing until the pod was read.
+        # Any other answer decides nothing until the pod was read.
         (Reply(0, "lost"), "needs_read"),
         (Reply(409, "said"), "needs_read"),
         (Reply(429, "said"), "needs_read"),
@@ -77,7 +77,7 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
             read(403, "uid-a", terminating=True),
             binding.BindRefused("uid-a", "n1", "terminating", "said"),
         ),
-        # Being deleted where it was bound, or another pod of the name being deleted.
+        # Deleted on the node to which it was bound, or another pod of the name that is deleted.
         (
             read(409, "uid-a", "n1", terminating=True),
             binding.PodBound("uid-a", "n1", attempts=3, found=True),
@@ -138,7 +138,7 @@ def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_distinguishe
 
 
 class Told:
-    """A binder's fold, told facts one by one."""
+    """A binder's fold that gets events one by one."""
 
     def __init__(self) -> None:
         self.state: BinderState = core.initial()
@@ -234,7 +234,7 @@ def test_in_a_restored_log_nothing_is_to_be_done_until_the_cluster_was_listed(to
     assert core.waits(told.state) == ""
 
 
-def test_where_a_release_that_tells_of_no_lists_reserves_nothing_waits_for_one(told: Told) -> None:
+def test_a_reservation_of_an_older_release_waits_for_no_list(told: Told) -> None:
     told.tell(LogOpened("restored", 2)).tell(PodObserved(pod("b"))).tell(PodReserved("uid-b", "n1"))
     assert [work.uid for work in core.work_of(told.state, "reserved")] == ["uid-a", "uid-b"]
 

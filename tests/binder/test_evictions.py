@@ -45,7 +45,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Api:
-    """A Kubernetes API that only evicts: answers by victim, and what it was asked."""
+    """A Kubernetes API that only evicts, with answers by victim and the calls that it got."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Answer | Lost]] = {}
@@ -107,8 +107,8 @@ class Scene:
         hearers: list[Evictor] = []
 
         def after(state: BinderState, page: Folded) -> None:
-            for each in hearers:
-                each.folded(state, page)
+            for follower in hearers:
+                follower.folded(state, page)
 
         fold: Fold[BinderState] = Fold(core.initial, core.evolve)
         projector: Projector[BinderState] = Projector(
@@ -135,13 +135,13 @@ async def test_every_victim_is_intended_before_the_first_is_evicted_and_settled_
     scene = Scene()
     await scene.nominate("a", "b")
     async with scene.leading():
-        found = await scene.until(4)
-    assert kinds(found) == ["EvictIntended", "EvictIntended", "PodEvicted", "PodEvicted"]
+        outcomes = await scene.until(4)
+    assert kinds(outcomes) == ["EvictIntended", "EvictIntended", "PodEvicted", "PodEvicted"]
     assert scene.api.asked == [("a", True), ("b", True), ("a", False), ("b", False)]
-    assert found[0] == EvictIntended("uid-a", "ns", "a", "uid-p")
+    assert outcomes[0] == EvictIntended("uid-a", "ns", "a", "uid-p")
 
 
-async def test_in_a_restored_log_nobody_is_evicted_for_a_pod_that_the_cluster_has_running() -> None:
+async def test_in_a_restored_log_no_pod_is_evicted_for_a_pod_that_runs() -> None:
     scene = Scene()
     await scene.nominate("a", "b")
     await scene.say(streams.LOG, LogOpened("evictions", 2))
@@ -169,8 +169,8 @@ async def test_a_budget_that_protects_one_victim_saves_all() -> None:
     scene.api.answers["b"] = [BUDGET]
     await scene.nominate("a", "b")
     async with scene.leading():
-        found = await scene.until(1)
-    assert found == [EvictRefused("uid-b", "uid-p", BUDGET.message)]
+        outcomes = await scene.until(1)
+    assert outcomes == [EvictRefused("uid-b", "uid-p", BUDGET.message)]
     assert scene.api.evicted == []
     assert scene.api.asked.count(("b", True)) == 1, (
         "other victims may do: nobody waits for this budget"
@@ -230,7 +230,7 @@ async def test_a_restart_takes_up_intents_without_outcome_and_nothing_else() -> 
 
 
 class Slow(Api):
-    """Its rehearsals are answered when it is told to."""
+    """Its rehearsals are answered on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class Slow(Api):
         (("uid-p", PodNominated("uid-p", "n1", ("uid-b",))), ["b"]),
     ],
 )
-async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(
+async def test_a_victim_that_ends_while_a_rehearsal_is_answered_is_not_intended(
     meanwhile: tuple[str, Event], evicted: list[str]
 ) -> None:
     """The real server takes 10 s for some. Of a pod that had ended an intent named neither
@@ -266,11 +266,11 @@ async def test_what_ends_while_a_rehearsal_is_answered_is_not_intended(
         await scene.tell(*meanwhile)
         await asyncio.sleep(0.1)
         api.go_on.set()
-        found = await scene.until(2 * len(evicted))
-    assert found == [
-        each
+        outcomes = await scene.until(2 * len(evicted))
+    assert outcomes == [
+        kind
         for name in evicted
-        for each in (
+        for kind in (
             EvictIntended(f"uid-{name}", "ns", name, "uid-p"),
             PodEvicted(f"uid-{name}", "uid-p"),
         )
@@ -284,8 +284,8 @@ async def test_a_withdrawn_nomination_calls_off_what_was_not_called_yet() -> Non
     await scene.tell("uid-a", EvictIntended("uid-a", "ns", "a", "uid-p"))
     await scene.tell("uid-p", NominationWithdrawn("uid-p", "n1", "changed"))
     async with scene.leading():
-        found = await scene.until(2)
-    assert kinds(found) == ["EvictIntended", "EvictRefused"]
+        outcomes = await scene.until(2)
+    assert kinds(outcomes) == ["EvictIntended", "EvictRefused"]
     assert scene.api.asked == []
 
 
@@ -322,12 +322,12 @@ def test_whatever_ends_a_nomination_ends_what_it_asked_for(end: Event) -> None:
 
 
 def test_a_later_nomination_takes_over_a_victim() -> None:
-    left = folded(
+    state = folded(
         NOMINATED,
         NominationWithdrawn("uid-p", "n1", "changed"),
         PodNominated("uid-q", "n1", ("uid-a",)),
     )
-    assert left == {"uid-a": Eviction("uid-a", "uid-q")}
+    assert state == {"uid-a": Eviction("uid-a", "uid-q")}
 
 
 @pytest.mark.parametrize(

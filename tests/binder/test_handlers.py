@@ -95,7 +95,7 @@ def bindings_open() -> float:
     return instruments._values_of(names.BINDINGS_OPEN).values[()]
 
 
-async def test_a_pod_that_stands_elsewhere_is_refused_by_name(cluster: Cluster) -> None:
+async def test_a_pod_on_another_node_is_refused_with_its_name(cluster: Cluster) -> None:
     uid = await cluster.reserved()
     body = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n9"}}
     await cluster.api.ask("POST", "/api/v1/namespaces/apirec/pods/a/binding", body)
@@ -161,17 +161,17 @@ async def test_a_terminating_pod_that_a_finalizer_holds_is_refused_at_once(
 
 
 async def test_a_restart_finds_the_intent_and_settles_it(cluster: Cluster) -> None:
-    held = asyncio.Event()
+    released = asyncio.Event()
 
     async def hang(_call: Call) -> Answer | Lost:
-        held.set()
+        released.set()
         await asyncio.Event().wait()
         return Lost("never")
 
     cluster.kube.fault = hang
     uid = await cluster.reserved()
     async with cluster.binder():
-        await held.wait()
+        await released.wait()
     assert await cluster.kinds(uid) == ["BindIntended"]
     cluster.kube.fault = None
     async with cluster.binder():
@@ -205,9 +205,7 @@ async def test_two_binders_make_one_intent_and_one_outcome(cluster: Cluster) -> 
 
 
 async def test_intent_and_withdrawal_compete_by_version(cluster: Cluster) -> None:
-    """Whoever comes second at version 2 of the pod's stream is told so, and nothing of it
-    stands.
-    """
+    """The second append at version 2 of the pod's stream is a conflict, and leaves nothing."""
     uid = await cluster.reserved()
     first = await cluster.tell(stream_of(uid), ReservationWithdrawn(uid, "n1", "node_ended"), 2)
     second = await cluster.tell(
@@ -255,9 +253,14 @@ async def test_people_see_an_event_for_the_binding_and_a_condition_for_the_refus
             while await events() != {("a", "Scheduled"), ("b", "FailedScheduling")}:  # noqa: ASYNC110 - written in the background
                 await asyncio.sleep(0.02)
     conditions = (await cluster.stands("b"))["status"]["conditions"]
-    (found,) = [condition for condition in conditions if condition["type"] == "PodScheduled"]
-    assert (found["status"], found["reason"]) == ("False", "Unschedulable")
-    assert found["message"] == "0/2 nodes: 2 no zone with 9 cpu free"
+    (scheduled_condition,) = [
+        condition for condition in conditions if condition["type"] == "PodScheduled"
+    ]
+    assert (scheduled_condition["status"], scheduled_condition["reason"]) == (
+        "False",
+        "Unschedulable",
+    )
+    assert scheduled_condition["message"] == "0/2 nodes: 2 no zone with 9 cpu free"
 
 
 async def test_no_pod_is_bound_again_before_its_outcome_is_folded(

@@ -42,8 +42,8 @@ async def waiting(cluster: Cluster, name: str = "a") -> str:
 
 
 async def nominee(cluster: Cluster) -> str | None:
-    found = (await cluster.stands())["status"].get("nominatedNodeName")
-    return str(found) if found is not None else None
+    nominated_node = (await cluster.stands())["status"].get("nominatedNodeName")
+    return str(nominated_node) if nominated_node is not None else None
 
 
 async def becomes(cluster: Cluster, node: str | None) -> None:
@@ -52,7 +52,7 @@ async def becomes(cluster: Cluster, node: str | None) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_nominees_node_stands_in_its_status_beside_the_condition(cluster: Cluster) -> None:
+async def test_the_status_has_the_nominated_node_and_the_condition(cluster: Cluster) -> None:
     uid = await waiting(cluster)
     async with cluster.binder(announce=True):
         await cluster.tell(streams.pod(uid), PodVerdictChanged(uid, "0/1 nodes: 1 too little cpu"))
@@ -121,7 +121,7 @@ async def test_a_namesake_is_not_nominated(cluster: Cluster) -> None:
     assert await nominee(cluster) is None
 
 
-async def test_a_namesake_is_not_told_that_it_waits(cluster: Cluster) -> None:
+async def test_a_condition_is_not_written_to_another_pod_of_the_name(cluster: Cluster) -> None:
     """It may run already."""
     await waiting(cluster)
     answer = await cluster.kube.patch_pod_status(

@@ -41,7 +41,7 @@ Call = Callable[[], Awaitable[Answer | Lost]]
 
 
 class FaultyKube(KubeClient):
-    """The production client, whose bind calls go through `fault(call)` while it is set. `binds` are
+    """The production client. Its bind calls use `fault(call)` while it is set. `binds` are
     the calls made.
     """
 
@@ -76,11 +76,11 @@ def times(
     number: int, fault: Callable[[Call], Awaitable[Answer | Lost]]
 ) -> Callable[[Call], Awaitable[Answer | Lost]]:
     """The fault for so many calls, then none."""
-    left = [number]
+    calls_left = [number]
 
     async def act(call: Call) -> Answer | Lost:
-        left[0] -= 1
-        return await (fault(call) if left[0] >= 0 else call())
+        calls_left[0] -= 1
+        return await (fault(call) if calls_left[0] >= 0 else call())
 
     return act
 
@@ -121,17 +121,17 @@ class Cluster:
 
     async def stands(self, name: str = "a") -> dict[str, Any]:
         """The pod as the API has it."""
-        found: dict[str, Any] = (
+        body: dict[str, Any] = (
             await self.api.ask("GET", f"/api/v1/namespaces/apirec/pods/{name}")
         ).json()
-        return found
+        return body
 
     async def ended_with(self, uid: str, kind: str) -> list[str]:
         """Wait until the pod's last fact is of a type; all types after the reservation."""
         import asyncio
 
         async with asyncio.timeout(10):
-            while not (kinds := await self.kinds(uid)) or kinds[-1] != kind:  # noqa: ASYNC110 - the log tells nobody
+            while not (kinds := await self.kinds(uid)) or kinds[-1] != kind:  # noqa: ASYNC110 - the log has no notification
                 await asyncio.sleep(0.01)
         return kinds
 

@@ -1,4 +1,4 @@
-"""k8s/ as values: the files of the base and of each component, and what they grant, run and mount.
+"""k8s/ as values: the files of the base and of each component, their rights, containers and mounts.
 For tests.
 """
 
@@ -21,7 +21,8 @@ Document = dict[str, Any]
 
 
 def read(text: str) -> list[Document]:
-    """Every document of a stream; by libyaml where PyYAML has it, which is ten times as fast."""
+    """Return every document of a stream; with libyaml if PyYAML has it, which is ten times as
+    fast."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [document for document in yaml.load_all(text, loader) if document is not None]
 
@@ -35,9 +36,9 @@ def files(folder: str = "") -> list[Path]:
     """Every file with Kubernetes objects under a folder of k8s/: no kustomizations, no
     configuration of other programs.
     """
-    found = sorted((K8S / folder).rglob("*.yaml"))
+    paths = sorted((K8S / folder).rglob("*.yaml"))
     return [
-        path for path in found if path.name != KUSTOMIZATION and path.parent not in CONFIGURATION
+        path for path in paths if path.name != KUSTOMIZATION and path.parent not in CONFIGURATION
     ]
 
 
@@ -63,7 +64,7 @@ def pod_of(workload: Document) -> Document:
 
 
 def secrets_of(workload: Document) -> Iterator[tuple[str, str, bool]]:
-    """(secret, key, whether it may be missing) of what a workload is told: by variables, and by
+    """(secret, key, whether it may be missing) of the secrets of a workload: by variables, and by
     files that `..._FILE` names. Such a file must be mounted, and not by itself: the mount of a
     single file keeps the old one."""
     volumes = {volume["name"]: volume for volume in pod_of(workload)["volumes"]}

@@ -1,4 +1,4 @@
-"""docs/backup.md does what it says: every block of it is executed, in order, on a real Postgres."""
+"""The commands in docs/backup.md work: every block is executed, in order, on a real Postgres."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FACTS: list[list[tuple[str, Event]]] = [
     [(f"pod/{UID}", PodBound(UID, "n1"))],
     [(f"pod/{UID}", PodRunning(UID, "n1"))],
     [(f"pod/{UID}", PodEnded(UID, "succeeded", "n1"))],
-    *([_reported(at)] for at in range(9, 13)),
+    *([_reported(time_ms)] for time_ms in range(9, 13)),
 ]
 
 
@@ -87,7 +87,7 @@ async def _fill(url: str) -> None:
                     "test",
                     0,
                     1_700_000_000_000_000 + number,
-                    tuple(Draft(*each) for each in drafts),
+                    tuple(Draft(*draft) for draft in drafts),
                 )
             ]
         )

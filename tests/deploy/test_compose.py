@@ -62,7 +62,7 @@ def test_only_keys_that_compose_1_and_2_both_read() -> None:
         assert service.keys() <= BOTH_VERSIONS_READ, name
 
 
-def test_the_first_service_builds_the_image_of_all_and_nobody_asks_a_registry_for_it() -> None:
+def test_the_first_service_builds_the_image_and_no_registry_is_asked() -> None:
     """Compose 1 makes images in the order of the file, and of the services that depend on
     nothing.
     """
@@ -74,7 +74,7 @@ def test_the_first_service_builds_the_image_of_all_and_nobody_asks_a_registry_fo
     assert len({service["image"] for service in OURS.values()}) == 1
 
 
-def test_a_plain_up_runs_every_part_and_a_cluster_beside_it() -> None:
+def test_a_plain_up_runs_every_part_and_a_simulated_cluster() -> None:
     plain = {name for name, service in SERVICES.items() if "profiles" not in service}
     assert plain == {
         "postgres",
@@ -126,7 +126,9 @@ def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_w
 
 def needed(name: str) -> set[str]:
     """A service and all that it waits for."""
-    return {name}.union(*(needed(each) for each in SERVICES[name].get("depends_on", {})))
+    return {name}.union(
+        *(needed(dependency) for dependency in SERVICES[name].get("depends_on", {}))
+    )
 
 
 def test_an_outside_cluster_comes_without_the_simulated_one() -> None:
@@ -140,7 +142,7 @@ def test_folders_of_keys_are_their_user_s_before_root_writes_one() -> None:
 
 
 def secret(name: str) -> str:
-    """What stands in a file of the checkout, which another folder may hold instead."""
+    """Read a file of the checkout, or of another folder."""
     declared = COMPOSE["secrets"][name]["file"]
     assert declared == f"${{TOPOLOG_SECRETS:-./compose/secrets}}/{name}"
     return (ROOT / "compose" / "secrets" / name).read_text(encoding="utf-8").strip()
@@ -162,18 +164,18 @@ def test_nothing_needs_to_be_set_and_every_password_can_be() -> None:
     assert all(secret(name) for name in COMPOSE["secrets"])
 
 
-def test_a_container_is_given_the_secrets_that_it_is_told_of_and_no_other() -> None:
+def test_a_container_gets_the_secrets_of_its_settings_only() -> None:
     for name, service in SERVICES.items():
         environment = service.get("environment", {})
-        told = {
+        variables = {
             value.removeprefix("/run/secrets/")
             for value in environment.values()
             if value.startswith("/run/secrets/")
         }
-        assert told == set(service.get("secrets", [])), name
+        assert variables == set(service.get("secrets", [])), name
     holders = {
-        each: {name for name, service in OURS.items() if each in service.get("secrets", [])}
-        for each in COMPOSE["secrets"]
+        secret: {name for name, service in OURS.items() if secret in service.get("secrets", [])}
+        for secret in COMPOSE["secrets"]
     }
     assert holders == {
         "database-url": {"topology-store", "scheduler", "binder"},
@@ -247,8 +249,8 @@ def test_health_of_servers_is_asked_by_a_command_that_loads_nothing_of_them() ->
 def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expects() -> None:
     (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
     topolog, _ = jobs["scrape_configs"]
-    (found,) = topolog["dns_sd_configs"]
-    assert (set(found["names"]), found["type"], found["port"]) == (
+    (discovery,) = topolog["dns_sd_configs"]
+    assert (set(discovery["names"]), discovery["type"], discovery["port"]) == (
         {"exporter", "topology-store", "scheduler", "binder"},
         "A",
         8080,
@@ -261,7 +263,7 @@ def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expe
 def test_every_service_that_may_be_scaled_publishes_a_range_of_ports() -> None:
     for name in ("topology-store", "scheduler", "binder"):
         (port,) = SERVICES[name]["ports"]
-        first, last = (int(each) for each in port.split(":")[1].split("-"))
+        first, last = (int(number) for number in port.split(":")[1].split("-"))
         assert last - first == 9
 
 
@@ -323,8 +325,10 @@ def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_autho
     nats = SERVICES["nats"]
     shared_folder = nats["environment"]["TOPOLOG_NATS_CA_DIR"]
     assert f"nats-ca:{shared_folder}" in nats["volumes"]
-    told = {"TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE"}
-    clients = [service for service in OURS.values() if told & {*service.get("environment", {})}]
+    variables = {"TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE"}
+    clients = [
+        service for service in OURS.values() if variables & {*service.get("environment", {})}
+    ]
     assert len(clients) == 4
     for client in clients:
         url = client["environment"].get("TOPOLOG_NATS_URL") or secret("nats-url")
@@ -388,7 +392,7 @@ def test_grafana_shows_the_dashboard_that_the_tests_know() -> None:
     assert target.startswith(provider["options"]["path"])
 
 
-def test_the_image_builds_from_the_one_base_and_runs_as_nobody_special() -> None:
+def test_the_image_builds_from_one_base_and_runs_as_an_ordinary_user() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM")]
     assert set(bases) == {"python:3.11-slim-bookworm"}
@@ -408,7 +412,7 @@ def test_the_image_has_both_commands_and_code_asks_for_no_metadata_which_it_lack
 
 
 def test_a_container_leaves_no_nameless_volume_behind() -> None:
-    """What the image declares as a volume is made anew for each container that mounts nothing
+    """A volume of the image is created again for each container that mounts nothing
     there, and stays after `down`.
     """
     assert "VOLUME" not in {

@@ -76,23 +76,25 @@ def test_every_file_holds_kubernetes_objects_and_leaves_their_namespace_to_kusto
 
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=called)
 def test_a_kustomization_names_what_is_there_and_all_of_it(folder: Path) -> None:
-    found = kustomization(folder)
-    named = found.get("resources", []) + found.get("components", [])
+    content = kustomization(folder)
+    named = content.get("resources", []) + content.get("components", [])
     assert all((folder / entry).exists() for entry in named)
     assert {path.name for path in folder.glob("*.yaml")} - {KUSTOMIZATION} <= set(named)
-    assert (found["kind"] == "Component") == (folder in COMPONENTS)
+    assert (content["kind"] == "Component") == (folder in COMPONENTS)
 
 
 @pytest.mark.parametrize("folder", COMPONENTS, ids=called)
 def test_a_component_brings_its_objects_into_the_namespace_of_the_services(folder: Path) -> None:
-    """Whatever overlay adds it: in one that names no namespace they would be made in `default`."""
-    found = kustomization(folder)
+    """In an overlay without a namespace they would be created in `default`."""
+    content = kustomization(folder)
     kinds = {
         document["kind"]
-        for entry in found.get("resources", [])
+        for entry in content.get("resources", [])
         for document in documents(folder / entry)
     }
-    assert found.get("namespace", "topolog" if kinds <= set(OF_THE_CLUSTER) else None) == "topolog"
+    assert (
+        content.get("namespace", "topolog" if kinds <= set(OF_THE_CLUSTER) else None) == "topolog"
+    )
 
 
 def test_the_image_is_named_in_overlays_alone_and_once_in_each() -> None:
@@ -116,26 +118,24 @@ def rights(role: Document) -> set[Right]:
 
 def granted(folder: str) -> dict[str, set[Right]]:
     roles = {name_of(role): role for role in of_kind("ClusterRole", folder=folder)}
-    found: dict[str, set[Right]] = {
+    rights_by_account: dict[str, set[Right]] = {
         name_of(account): set() for account in of_kind("ServiceAccount", folder=folder)
     }
     for binding in of_kind("ClusterRoleBinding", folder=folder):
         for subject in binding["subjects"]:
             assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "topolog")
-            found.setdefault(subject["name"], set()).update(
+            rights_by_account.setdefault(subject["name"], set()).update(
                 rights(roles.pop(binding["roleRef"]["name"]))
             )
     assert roles == {}, "a role that nobody is bound to"
-    return found
+    return rights_by_account
 
 
 def test_each_account_has_the_rights_of_its_calls_and_no_others() -> None:
     assert granted("base") == {**BY_SERVICE, "migrations": set()}
 
 
-def test_within_its_namespace_an_exporter_may_write_conditions_of_pods_where_that_is_asked_and_nobody_else_anything() -> (
-    None
-):
+def test_an_exporter_may_write_conditions_in_its_namespace_only_with_the_component() -> None:
     (role,) = of_kind("Role")
     (binding,) = of_kind("RoleBinding")
     assert (of_kind("Role", "RoleBinding", folder="components/exporter-readiness")) == [
@@ -143,7 +143,7 @@ def test_within_its_namespace_an_exporter_may_write_conditions_of_pods_where_tha
         binding,
     ]
     assert rights(role) == EXPORTER_READINESS
-    assert (binding["roleRef"]["name"], [each["name"] for each in binding["subjects"]]) == (
+    assert (binding["roleRef"]["name"], [subject["name"] for subject in binding["subjects"]]) == (
         name_of(role),
         ["exporter"],
     )
@@ -153,10 +153,10 @@ def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_a
     None
 ):
     more = {
-        (folder.name, account): held
+        (folder.name, account): account_rights
         for folder in COMPONENTS
-        for account, held in granted(called(folder)).items()
-        if held
+        for account, account_rights in granted(called(folder)).items()
+        if account_rights
     }
     assert more == {
         ("startup-taint", "topology-store"): STARTUP_TAINT,
@@ -168,8 +168,8 @@ def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_a
 
 def test_only_the_binder_writes_pods_and_the_scheduler_writes_nothing() -> None:
     writes = {"create", "update", "patch", "delete", "deletecollection", "*"}
-    for account, held in BY_SERVICE.items():
-        written = {right.resource for right in held if right.verb in writes}
+    for account, service_rights in BY_SERVICE.items():
+        written = {right.resource for right in service_rights if right.verb in writes}
         assert account == "binder" or not any(resource.startswith("pods") for resource in written)
         assert account != "scheduler" or not written
 
@@ -238,10 +238,10 @@ def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
     assert not any(mounted.values())
     (exporter,) = [workload for workload in workloads() if name_of(workload) == "exporter"]
     (container,) = containers(exporter)
-    told = {
+    variables = {
         mount["name"]: mount.get("mountPropagation", "None") for mount in container["volumeMounts"]
     }
-    assert told["kubelet-state"] == "HostToContainer", (
+    assert variables["kubelet-state"] == "HostToContainer", (
         "volumes of pods that ended would stay mounted here, and undetachable"
     )
     writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
@@ -311,7 +311,7 @@ def test_metrics_that_leave_loopback_ask_for_a_token_which_prometheus_carries() 
     secret = {"name": "topolog-http", "key": "token"}
     open_to_all = 0
     for workload, container in (
-        (each, container) for each in workloads("base") for container in containers(each)
+        (item, container) for item in workloads("base") for container in containers(item)
     ):
         env = {variable["name"]: variable for variable in container["env"]}
         if "TOPOLOG_HTTP_HOST" in env:
@@ -384,7 +384,7 @@ def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_comma
     routes = {name: value for name, value in names.items() if re.fullmatch(r"ROUTE_\d", name)}
     assert all(value.startswith('"tls://') for value in routes.values())
     assert {urlsplit(value.strip('"')).hostname for value in routes.values()} <= set(IN_A_CLUSTER)
-    told = subprocess.run(
+    completed = subprocess.run(
         [find_nats_server(), "-t", "-c", str(tmp_path / "nats.conf")],
         env=names,
         capture_output=True,
@@ -392,19 +392,21 @@ def test_the_cluster_of_nats_servers_speaks_tls_by_the_certificates_of_the_comma
         timeout=60,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert completed.returncode == 0, completed.stderr
     assert text.count("tls {") == 2
 
 
 def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_names_it() -> None:
     readme = (K8S / "README.md").read_text(encoding="utf-8")
     (exporter,) = [
-        found for found in built(K8S / "overlays" / "production") if found["kind"] == "DaemonSet"
+        document
+        for document in built(K8S / "overlays" / "production")
+        if document["kind"] == "DaemonSet"
     ]
     (mount,) = [
         mount
-        for each in containers(exporter)
-        for mount in each["volumeMounts"]
+        for container in containers(exporter)
+        for mount in container["volumeMounts"]
         if mount["name"] == "nats-seed"
     ]
     assert mount["subPathExpr"] == "$(NODE_NAME).nk"
@@ -419,37 +421,37 @@ def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_n
     ("kind", "name", "folder"),
     [("Job", "migrations", "base"), ("CronJob", "archive", "components/archive")],
 )
-def test_with_the_operator_who_needs_the_owners_url_finds_it_in_the_operators_secret(
+def test_with_the_operator_the_owners_url_is_in_the_operators_secret(
     kind: str, name: str, folder: str
 ) -> None:
     patches = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
     (patch,) = [patch for patch in patches if patch["target"] == {"kind": kind, "name": name}]
     (operation,) = yaml.safe_load(patch["patch"])
     (workload,) = of_kind(kind, folder=folder)
-    at: Any = workload
+    value: Any = workload
     for part in operation["path"].split("/")[1:]:
-        at = at[int(part)] if part.isdigit() else at[part]
-    assert at["name"] == operation["value"]["name"]
-    assert [item["path"] for item in at["secret"]["items"]] == [
+        value = value[int(part)] if part.isdigit() else value[part]
+    assert value["name"] == operation["value"]["name"]
+    assert [item["path"] for item in value["secret"]["items"]] == [
         item["path"] for item in operation["value"]["secret"]["items"]
     ]
     assert operation["value"]["secret"]["secretName"] == "topolog-db-app"
 
 
 def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:
-    """The default policy also holds for pods that the operator makes: nobody reached them, nor they
+    """The default policy also applies to the operator's pods: no pod reached them, nor they
     the API or each other.
     """
     (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
     (policy,) = of_kind("NetworkPolicy", folder="components/cloudnative-pg")
     instances = {"matchLabels": {"cnpg.io/cluster": name_of(cluster)}}
-    (own,) = [
-        each
-        for each in of_kind("NetworkPolicy", folder="components/network-policies")
-        if name_of(each) == "postgres"
+    (own_policy,) = [
+        item
+        for item in of_kind("NetworkPolicy", folder="components/network-policies")
+        if name_of(item) == "postgres"
     ]
     assert policy["spec"]["podSelector"] == instances
-    assert policy["spec"]["ingress"][0] == own["spec"]["ingress"][0], (
+    assert policy["spec"]["ingress"][0] == own_policy["spec"]["ingress"][0], (
         "whoever reaches the other Postgres"
     )
     operator = {
@@ -469,10 +471,10 @@ def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:
     ]
 
 
-def test_names_are_found_beside_closed_policies_on_openshift_too() -> None:
+def test_dns_works_with_closed_policies_on_openshift() -> None:
     policies = {
-        name_of(found): found["spec"]
-        for found in of_kind("NetworkPolicy", folder="components/network-policies")
+        name_of(document): document["spec"]
+        for document in of_kind("NetworkPolicy", folder="components/network-policies")
     }
     dns = policies["openshift-dns"]
     assert dns["podSelector"] == policies["default"]["podSelector"] == {}, (
@@ -491,18 +493,18 @@ def test_names_are_found_beside_closed_policies_on_openshift_too() -> None:
 
 def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
     objects = built(K8S / "overlays" / "production")
-    for found in objects:
-        if found["kind"] in ("Deployment", "DaemonSet"):
-            (container,) = containers(found)
-            told = {variable["name"]: variable.get("value") for variable in container["env"]}
-            assert told["TOPOLOG_PRODUCTION"] == "true"
+    for document in objects:
+        if document["kind"] in ("Deployment", "DaemonSet"):
+            (container,) = containers(document)
+            variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+            assert variables["TOPOLOG_PRODUCTION"] == "true"
 
 
 def test_services_of_the_overlay_for_development_do_not_log_in_as_the_owner() -> None:
     secrets = {
-        name_of(found): found["data"]
-        for found in built(K8S / "overlays" / "dev")
-        if found["kind"] == "Secret"
+        name_of(document): document["data"]
+        for document in built(K8S / "overlays" / "dev")
+        if document["kind"] == "Secret"
     }
     url = urlsplit(b64decode(secrets["topolog-postgres"]["url"]).decode())
     assert url.username == "topolog_service"
@@ -533,14 +535,12 @@ def test_probes_ask_a_named_port_of_their_container() -> None:
                 assert container[probe]["httpGet"]["port"] in names
 
 
-def test_what_nats_shows_without_a_password_is_open_to_probes_and_policies_let_nobody_else_to_it() -> (
-    None
-):
+def test_the_open_port_of_nats_is_reachable_for_probes_only() -> None:
     (nats,) = (
         container for workload in workloads("components/nats") for container in containers(workload)
     )
-    told = {variable["name"]: variable.get("value") for variable in nats["env"]}
-    assert told["TOPOLOG_NATS_MONITOR_HOST"] == "0.0.0.0"
+    variables = {variable["name"]: variable.get("value") for variable in nats["env"]}
+    assert variables["TOPOLOG_NATS_MONITOR_HOST"] == "0.0.0.0"
     (monitor,) = (port["containerPort"] for port in nats["ports"] if port["name"] == "monitor")
     policies = documents(K8S / "components" / "network-policies" / "policies.yaml")
     open_ports = [
@@ -558,10 +558,10 @@ def test_what_nats_shows_without_a_password_is_open_to_probes_and_policies_let_n
 
 
 def kubectl() -> str:
-    found = shutil.which("kubectl") or shutil.which("kustomize")
-    if found is None:
+    tool = shutil.which("kubectl") or shutil.which("kustomize")
+    if tool is None:
         pytest.skip("neither kubectl nor kustomize is installed")
-    return found
+    return tool
 
 
 @lru_cache
@@ -580,20 +580,21 @@ def check_whole(objects: list[Document]) -> None:
     a known name, one image.
     """
     keys = [
-        (found["kind"], found["metadata"].get("namespace", ""), name_of(found)) for found in objects
+        (document["kind"], document["metadata"].get("namespace", ""), name_of(document))
+        for document in objects
     ]
     assert len(set(keys)) == len(keys)
     assert {namespace for kind, namespace, _name in keys if kind not in OF_THE_CLUSTER} == {
         "topolog"
     }
-    accounts = {name_of(found) for found in objects if found["kind"] == "ServiceAccount"}
+    accounts = {name_of(document) for document in objects if document["kind"] == "ServiceAccount"}
     images = set()
-    for found in objects:
-        for subject in found.get("subjects", []):
+    for document in objects:
+        for subject in document.get("subjects", []):
             assert (subject["namespace"], subject["name"] in accounts) == ("topolog", True)
         template: dict[str, Any] = (
-            found.get("spec", {}).get("template", {})
-            if found["kind"] != "CustomResourceDefinition"
+            document.get("spec", {}).get("template", {})
+            if document["kind"] != "CustomResourceDefinition"
             else {}
         )
         images |= {
@@ -610,27 +611,30 @@ def test_kustomize_builds_an_overlay(overlay: Path) -> None:
 def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
     objects = built(K8S / "overlays" / "dev")
     made = {
-        (name_of(found), key)
-        for found in objects
-        if found["kind"] == "Secret"
-        for key in found["data"]
+        (name_of(document), key)
+        for document in objects
+        if document["kind"] == "Secret"
+        for key in document["data"]
     }
     references = [
-        each for found in objects if found["kind"] in WORKLOADS for each in secrets_of(found)
+        secret
+        for document in objects
+        if document["kind"] in WORKLOADS
+        for secret in secrets_of(document)
     ]
     needed = {(name, key) for name, key, optional in references if not optional}
     assert needed <= made <= {(name, key) for name, key, _optional in references}
 
 
 def test_a_trial_leaves_most_of_a_small_machine_to_pods() -> None:
-    """On a node with two CPUs, one of them exclusive, a pod that asks for that one fits beside
-    it.
-    """
-    started = [found for found in built(K8S / "overlays" / "dev") if found["kind"] in WORKLOADS]
+    """On a node with two CPUs, one of them exclusive, a pod that requests that CPU fits, too."""
+    started = [
+        document for document in built(K8S / "overlays" / "dev") if document["kind"] in WORKLOADS
+    ]
     asked = [
         container["resources"]["requests"]["cpu"]
-        for found in started
-        for container in containers(found)
+        for document in started
+        for container in containers(document)
     ]
     assert all(part.endswith("m") for part in asked)
     assert sum(int(part.removesuffix("m")) for part in asked) <= 400
@@ -638,13 +642,15 @@ def test_a_trial_leaves_most_of_a_small_machine_to_pods() -> None:
 
 def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token() -> None:
     objects = built(K8S / "overlays" / "dev")
-    secrets = {name_of(found): found["data"] for found in objects if found["kind"] == "Secret"}
+    secrets = {
+        name_of(document): document["data"] for document in objects if document["kind"] == "Secret"
+    }
     url = urlsplit(b64decode(secrets["topolog-nats"]["exporter-url"]).decode())
-    (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
+    (exporter,) = [document for document in objects if document["kind"] == "DaemonSet"]
     (mount,) = [
         mount
-        for each in containers(exporter)
-        for mount in each["volumeMounts"]
+        for container in containers(exporter)
+        for mount in container["volumeMounts"]
         if mount["name"] == "nats-token"
     ]
     (volume,) = [volume for volume in pod_of(exporter)["volumes"] if volume["name"] == "nats-token"]
@@ -654,20 +660,24 @@ def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token(
     assert source["serviceAccountToken"]["audience"] == AUDIENCE
     assert pod_of(exporter)["automountServiceAccountToken"] is False
     (nats,) = [
-        found for found in objects if found["kind"] == "StatefulSet" and name_of(found) == "nats"
+        document
+        for document in objects
+        if document["kind"] == "StatefulSet" and name_of(document) == "nats"
     ]
-    told = {
+    variables = {
         variable["name"]: variable.get("value")
-        for each in containers(nats)
-        for variable in each["env"]
+        for container in containers(nats)
+        for variable in container["env"]
     }
     assert (
-        told["TOPOLOG_NATS_LOGINS"]
+        variables["TOPOLOG_NATS_LOGINS"]
         == f"system:serviceaccount:$(POD_NAMESPACE):{pod_of(exporter)['serviceAccountName']}"
     )
     assert pod_of(nats)["automountServiceAccountToken"] is True
     (policy,) = [
-        found for found in objects if found["kind"] == "NetworkPolicy" and name_of(found) == "nats"
+        document
+        for document in objects
+        if document["kind"] == "NetworkPolicy" and name_of(document) == "nats"
     ]
     assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} >= {
         443,
@@ -678,33 +688,39 @@ def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token(
 def test_the_exporter_alone_needs_nothing_else_of_topolog() -> None:
     objects = built(K8S / "overlays" / "exporter-only")
     kinds = {
-        (found["kind"], name_of(found))
-        for found in objects
-        if found["kind"] not in ("Namespace", "CustomResourceDefinition")
+        (document["kind"], name_of(document))
+        for document in objects
+        if document["kind"] not in ("Namespace", "CustomResourceDefinition")
     }
     roles = {(kind, "topolog-exporter-objects") for kind in ("ClusterRole", "ClusterRoleBinding")}
     assert (
         kinds == {(kind, "exporter") for kind in ("ServiceAccount", "Service", "DaemonSet")} | roles
     )
-    (container,) = containers(next(found for found in objects if found["kind"] == "DaemonSet"))
-    told = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert told["TOPOLOG_PUBLISH"] == "nrt"
-    assert not [name for name in told if name.startswith("TOPOLOG_NATS_URL")]
+    (container,) = containers(
+        next(document for document in objects if document["kind"] == "DaemonSet")
+    )
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["TOPOLOG_PUBLISH"] == "nrt"
+    assert not [name for name in variables if name.startswith("TOPOLOG_NATS_URL")]
     assert "topolog-nats'" not in str(objects), "the secret is not there"
 
 
 def test_production_has_two_of_each_service_spread_and_protected() -> None:
     objects = built(K8S / "overlays" / "production")
-    deployments = {name_of(found): found for found in objects if found["kind"] == "Deployment"}
-    budgets = {name_of(found) for found in objects if found["kind"] == "PodDisruptionBudget"}
+    deployments = {
+        name_of(document): document for document in objects if document["kind"] == "Deployment"
+    }
+    budgets = {
+        name_of(document) for document in objects if document["kind"] == "PodDisruptionBudget"
+    }
     assert set(deployments) == {"topology-store", "scheduler", "binder"}
     assert set(deployments) | {"nats"} == budgets
-    for name, found in deployments.items():
-        assert found["spec"]["replicas"] == 2
-        assert found["spec"]["strategy"]["type"] == "RollingUpdate", (
+    for name, document in deployments.items():
+        assert document["spec"]["replicas"] == 2
+        assert document["spec"]["strategy"]["type"] == "RollingUpdate", (
             "left out, each apply takes it away and finds it changed"
         )
-        (spread,) = pod_of(found)["topologySpreadConstraints"]
+        (spread,) = pod_of(document)["topologySpreadConstraints"]
         assert spread["labelSelector"]["matchLabels"] == {"app": name}
 
 
@@ -745,9 +761,9 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
     objects = built(overlay)
     check_whole(objects)
     assert "topolog-postgres-owner" not in str(
-        [found for found in objects if found["kind"] == "CronJob"]
+        [document for document in objects if document["kind"] == "CronJob"]
     ), "is not made there"
-    (exporter,) = [found for found in objects if found["kind"] == "DaemonSet"]
+    (exporter,) = [document for document in objects if document["kind"] == "DaemonSet"]
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
     options = {
@@ -760,39 +776,39 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         "NodeTopologyUpdated",
     ]
     (policy,) = [
-        found
-        for found in objects
-        if found["kind"] == "NetworkPolicy" and name_of(found) == "exporter"
+        document
+        for document in objects
+        if document["kind"] == "NetworkPolicy" and name_of(document) == "exporter"
     ]
     assert [443, 6443] in [
         [port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]
     ]
     check_tls(
         [
-            found
-            for found in objects
-            if name_of(found) in BY_SERVICE and found["kind"] in ("Deployment", "DaemonSet")
+            document
+            for document in objects
+            if name_of(document) in BY_SERVICE and document["kind"] in ("Deployment", "DaemonSet")
         ]
     )
 
 
 def check_tls(workloads: list[Document]) -> None:
-    """Each service shows the certificate of the secret that the README makes, where its settings
+    """Each service shows the certificate of the README's secret, if its settings
     name it; probes by TLS too.
     """
     readme = (K8S / "README.md").read_text(encoding="utf-8")
     assert len(workloads) == len(BY_SERVICE)
     for workload in workloads:
         (container,) = containers(workload)
-        told = {variable["name"]: variable.get("value", "") for variable in container["env"]}
+        variables = {variable["name"]: variable.get("value", "") for variable in container["env"]}
         (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "http-tls"]
         (volume,) = [
             volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-tls"
         ]
-        there = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
+        mounted = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
         assert {
-            told[f"TOPOLOG_HTTP_TLS_{part}"] for part in ("CERTIFICATE", "KEY", "CLIENT_CA")
-        } == there
+            variables[f"TOPOLOG_HTTP_TLS_{part}"] for part in ("CERTIFICATE", "KEY", "CLIENT_CA")
+        } == mounted
         assert {
             container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")
         } == {"HTTPS"}

@@ -24,12 +24,12 @@ FROM_PROMETHEUS = {"le", "app", "pod"}
 
 
 def exposed() -> dict[str, Metric]:
-    """Every name that /metrics shows, with what it is."""
-    found = {}
+    """Return every name at /metrics with its kind."""
+    exposed_names = {}
     for metric in METRICS.values():
         for suffix in ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",):
-            found[metric.exposed + suffix] = metric
-    return found
+            exposed_names[metric.exposed + suffix] = metric
+    return exposed_names
 
 
 def panels() -> list[dict[str, Any]]:
@@ -45,16 +45,16 @@ EXPRESSIONS += [(rule["alert"], rule["expr"]) for rule in ALERTS]
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
 def test_an_expression_asks_for_what_is_declared(where: str, expression: str) -> None:
     """Read as Prometheus reads it."""
-    known, (asked, labels) = exposed(), read(expression)
+    declared, (asked, labels) = exposed(), read(expression)
     assert asked
-    assert asked <= set(known), where
-    assert labels <= FROM_PROMETHEUS | {label for name in asked for label in known[name].labels}, (
-        where
-    )
+    assert asked <= set(declared), where
+    assert labels <= FROM_PROMETHEUS | {
+        label for name in asked for label in declared[name].labels
+    }, where
 
 
 def read(expression: str) -> tuple[set[str], set[str]]:
-    """The metrics that an expression asks for, and the labels by which it tells them apart."""
+    """Return the metrics of an expression, and the labels that it uses."""
     metrics, labels = set[str](), set[str]()
 
     def visit(node: promql_parser.Expr) -> None:
@@ -77,13 +77,13 @@ def test_counters_are_asked_for_their_rate_alone() -> None:
 
 def test_an_alert_on_any_count_sees_the_first_one_too() -> None:
     """A counter is shown from its first count on; an increase from nothing is none."""
-    found = [
-        (rule, each)
+    expressions = [
+        (rule, match)
         for rule in ALERTS
-        for each in re.findall(r"increase\((\S+)\[(\w+)\]\)\) > 0", rule["expr"])
+        for match in re.findall(r"increase\((\S+)\[(\w+)\]\)\) > 0", rule["expr"])
     ]
-    assert len(found) == 3
-    for rule, (counter, span) in found:
+    assert len(expressions) == 3
+    for rule, (counter, span) in expressions:
         assert f"({counter} unless {counter} offset {span}) > 0" in rule["expr"], rule["alert"]
 
 
@@ -121,13 +121,13 @@ def test_every_alert_has_a_runbook(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 
-def test_a_service_of_which_nothing_is_heard_has_an_alert() -> None:
-    """Every other expression is silent where nobody exposes its metric."""
+def test_a_silent_service_has_an_alert() -> None:
+    """Every other expression is silent if no process exposes its metric."""
     (rule,) = [rule for rule in ALERTS if "absent(" in rule["expr"]]
     absent = re.findall(r'absent\((\w+)\{app="([\w-]+)"\}\)', rule["expr"])
     assert {metric for metric, _ in absent} == {names.TASK_RUNNING.exposed}
     assert {app for _, app in absent} == {
-        name_of(found) for found in of_kind("Deployment", folder="base")
+        name_of(document) for document in of_kind("Deployment", folder="base")
     }
 
 
@@ -151,6 +151,6 @@ def test_the_log_is_near_its_limit_while_a_quarter_of_its_volume_is_free(compone
     )
     patches = [patch["patch"] for patch in documents(folder / KUSTOMIZATION)[0].get("patches", [])]
     told_gib = re.findall(r'name: TOPOLOG_LOG_LIMIT_GIB, value: "(\d+)"', "".join(patches))
-    (limit_gib,) = (int(each) for each in told_gib)
+    (limit_gib,) = (int(gib) for gib in told_gib)
     assert limit_gib * NEAR_PERCENT <= int(size_gib) * 75
     assert limit_gib * NEAR_PERCENT >= int(size_gib) * 50, "and is not while most of it is"

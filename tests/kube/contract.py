@@ -66,7 +66,7 @@ async def test_each_kind_that_is_followed_can_be_listed_both_ways(world: World, 
     assert streamed == {obj["metadata"]["uid"] for obj in (await world.kube.list(kind)).items}
 
 
-async def test_a_watch_from_a_lists_version_tells_exactly_what_came_after_it(world: World) -> None:
+async def test_a_watch_from_a_lists_version_shows_exactly_the_later_changes(world: World) -> None:
     await world.pod("before")
     listed = await world.kube.list("pods")
     made = await world.pod("after")
@@ -79,7 +79,7 @@ async def test_a_watch_from_a_lists_version_tells_exactly_what_came_after_it(wor
 
 
 async def test_versions_of_one_object_rise_as_numbers(world: World) -> None:
-    """The ledger tells younger from older by them."""
+    """The ledger orders pods by them."""
     made = await world.pod()
     await world.bind(made)
     assert int((await world.get())["metadata"]["resourceVersion"]) > int(
@@ -96,7 +96,7 @@ async def test_a_binding_sets_the_node_and_merges_its_annotations(world: World) 
     pod = await world.get()
     assert pod["spec"]["nodeName"] == "n1"
     assert pod["metadata"]["annotations"] == {"own": "kept", "topolog.io/placement": "c=0"}
-    (condition,) = [one for one in pod["status"]["conditions"] if one["type"] == "PodScheduled"]
+    (condition,) = [item for item in pod["status"]["conditions"] if item["type"] == "PodScheduled"]
     assert condition["status"] == "True"
 
 
@@ -160,7 +160,7 @@ async def test_a_status_is_written_to_the_pod_of_that_uid_alone(world: World) ->
     assert not (await world.get())["status"].get("conditions")
 
 
-async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(world: World) -> None:
+async def test_no_pod_is_bound_or_evicted_in_a_namespace_that_ends(world: World) -> None:
     """By 403, as by an admission policy; events are refused likewise, and conditions are taken."""
     made = await world.pod()
     uid = made["metadata"]["uid"]
@@ -185,7 +185,7 @@ async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(world: World)
     )
 
 
-async def test_an_event_stands_in_its_own_namespace_a_nodes_in_default(world: World) -> None:
+async def test_an_event_is_in_its_pods_namespace_and_a_nodes_event_in_default(world: World) -> None:
     event = excluded(f"{world.namespace}-n1", Identity("", ""), "why", 0, 1)
     wrong = await world.kube.create_event(world.namespace, event)
     right = await world.kube.create_event("default", event)
@@ -252,7 +252,7 @@ async def test_conditions_merge_by_type(world: World) -> None:
         assert isinstance(answer, Answer)
         assert answer.ok, answer
     conditions = {
-        one["type"]: one["message"] for one in (await world.get())["status"]["conditions"]
+        item["type"]: item["message"] for item in (await world.get())["status"]["conditions"]
     }
     assert conditions == {"PodScheduled": "second", "Other": "kept"}
 
@@ -296,8 +296,8 @@ async def test_a_topology_is_created_and_replaced_by_one_call(world: World) -> N
         assert isinstance(answer, Answer)
         assert answer.ok, answer
     listed = await world.kube.list("noderesourcetopologies")
-    (found,) = [one for one in listed.items if one["metadata"]["name"] == world.namespace]
-    assert [(zone["name"], zone["resources"][0]["available"]) for zone in found["zones"]] == [
+    (namespace,) = [item for item in listed.items if item["metadata"]["name"] == world.namespace]
+    assert [(zone["name"], zone["resources"][0]["available"]) for zone in namespace["zones"]] == [
         ("node-0", "6")
     ]
     await world.ask(

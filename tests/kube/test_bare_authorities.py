@@ -44,8 +44,8 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Certificates:
-    """A server on loopback whose authority signs with nothing but a name, as EKS' does."""
-    authority, own = (
+    """A server on loopback with an authority that signs only a name, as on EKS."""
+    authority, certificate = (
         ec.generate_private_key(ec.SECP256R1()),
         ec.generate_private_key(ec.SECP256R1()),
     )
@@ -53,25 +53,26 @@ def bare(tmp_path: Path) -> Certificates:
         x509.BasicConstraints(ca=True, path_length=None), critical=True
     )
     address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    server = _begun("server", own.public_key()).add_extension(address, critical=False)
+    server = _begun("server", certificate.public_key()).add_extension(address, critical=False)
     files = Certificates(tmp_path / "ca.crt", tmp_path / "tls.crt", tmp_path / "tls.key")
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     files.ca.write_bytes(ca.sign(authority, hashes.SHA256()).public_bytes(pem))
     files.certificate.write_bytes(server.sign(authority, hashes.SHA256()).public_bytes(pem))
-    files.key.write_bytes(own.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    files.key.write_bytes(certificate.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
     return files
 
 
 def _begun(name: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     subject, issuer = (
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in (name, "kubernetes")
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        for common_name in (name, "kubernetes")
     )
-    now, built = (
+    today, built = (
         datetime.now(UTC),
         x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key),
     )
-    built = built.not_valid_before(now - timedelta(hours=1)).not_valid_after(
-        now + timedelta(days=1)
+    built = built.not_valid_before(today - timedelta(hours=1)).not_valid_after(
+        today + timedelta(days=1)
     )
     return built.serial_number(x509.random_serial_number())
 
@@ -94,7 +95,7 @@ async def test_nats_with_a_bare_authority_is_believed(bare: Certificates) -> Non
         writer.close()
 
 
-def test_whoever_makes_a_context_for_a_server_says_how_it_is_checked() -> None:
+def test_each_tls_context_for_a_server_chooses_its_checks() -> None:
     bare_calls = [(path, line) for path, line in _contexts() if path not in OWN]
     assert bare_calls == [], "wrap it: shared.tls.as_go_checks"
 

@@ -1,4 +1,4 @@
-"""Certificates that are replaced while the client runs, against a TLS server: whom it trusts and
+"""Certificates that are replaced while the client runs, against a TLS server: the authority and
 which one it shows.
 """
 
@@ -30,7 +30,7 @@ WATCHED = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s
 
 
 class Secured(Server):
-    """Shows a certificate, asks for one, and notes whose it was shown at each connection."""
+    """Shows a certificate, requests one, and notes the client's name at each connection."""
 
     def __init__(self, shows: Certificates) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Secured(Server):
         self.show(shows)
 
     def show(self, made: Certificates) -> None:
-        """From the next connection on; its authority is one that clients may come with."""
+        """From the next connection on, with an authority that the server accepts."""
         self.context.load_cert_chain(made.certificate, made.key)
         self.context.load_verify_locations(made.ca)
 
@@ -73,7 +73,7 @@ async def serving(shows: Certificates) -> AsyncIterator[Secured]:
 async def trusting(
     folder: Path, server: Server, shows: Certificates | None = None
 ) -> AsyncIterator[KubeClient]:
-    """A client by a kubeconfig that names `ca.crt` beside it, and a certificate to show."""
+    """A client with a kubeconfig that names `ca.crt` and a client certificate."""
     user = (
         {"client-certificate": str(shows.certificate), "client-key": str(shows.key)}
         if shows is not None

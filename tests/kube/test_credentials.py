@@ -64,7 +64,7 @@ def kubeconfig(folder: Path, server: str, user: Mapping[str, object]) -> str:
 def plugin(
     folder: Path, version: str = "v1", body: str = "", says: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """A user whose plugin is a script beside the kubeconfig that counts its runs."""
+    """A user with a script as plugin, in the kubeconfig's folder, that counts its runs."""
     group = f"client.authentication.k8s.io/{version}"
     said = {
         "apiVersion": group,
@@ -74,8 +74,8 @@ def plugin(
     }
     (folder / "said.json").write_text(json.dumps(said))
     script = folder / "plugin.sh"
-    here = f'echo "$KUBERNETES_EXEC_INFO" >> "{folder}/runs"\n'
-    script.write_text("#!/bin/sh\n" + here + (body or f'cat "{folder}/said.json"') + "\n")
+    note_run = f'echo "$KUBERNETES_EXEC_INFO" >> "{folder}/runs"\n'
+    script.write_text("#!/bin/sh\n" + note_run + (body or f'cat "{folder}/said.json"') + "\n")
     script.chmod(0o755)
     return {"exec": {"apiVersion": group, "command": "./plugin.sh", "interactiveMode": "Never"}}
 
@@ -109,7 +109,7 @@ async def test_a_plugin_is_asked_in_its_version_and_once_for_many_calls(
     assert json.loads(run)["apiVersion"] == f"client.authentication.k8s.io/{version}"
 
 
-async def test_a_plugin_hears_of_the_shell_and_nothing_that_is_topologs(
+async def test_a_plugin_gets_the_environment_without_topologs_settings(
     tmp_path: Path, guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", "postgresql://u:s3cret@h/x")
@@ -195,7 +195,7 @@ async def test_a_token_file_is_read_again_after_a_401(tmp_path: Path, guard: Gua
     await kube.close()
 
 
-async def test_no_secret_stands_in_an_error(tmp_path: Path, guard: Guard) -> None:
+async def test_no_error_contains_a_secret(tmp_path: Path, guard: Guard) -> None:
     guard.good = "another"
     says = {
         "status": {

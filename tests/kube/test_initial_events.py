@@ -45,7 +45,7 @@ def mark(version: str = "7", value: str = "true", key: str = END) -> dict[str, A
 
 
 def stream(*events: dict[str, Any], more: bool = False) -> bytes:
-    body = b"".join(msgspec.json.encode(each) + b"\n" for each in events)
+    body = b"".join(msgspec.json.encode(decoded) + b"\n" for decoded in events)
     if more:  # chunked, and never ended: the connection stays open
         return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (
             len(body),
@@ -66,7 +66,7 @@ async def parts(kube: KubeClient) -> list[Listed]:
     return [part async for part in kube.pages("pods", streamed=True)]
 
 
-async def test_a_stream_is_told_in_parts_and_its_version_with_the_last(
+async def test_a_stream_comes_in_parts_and_the_last_has_the_version(
     server: Server,  # noqa: F811, RUF100
     kube: KubeClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -80,14 +80,18 @@ async def test_a_stream_is_told_in_parts_and_its_version_with_the_last(
             event("ADDED", "later"),
         )
     ]
-    found = await parts(kube)
-    assert [[item["metadata"]["name"] for item in part.items] for part in found] == [
+    listed_parts = await parts(kube)
+    assert [[item["metadata"]["name"] for item in part.items] for part in listed_parts] == [
         ["a", "b"],
         ["c"],
         [],
     ]
-    assert [[item["metadata"]["name"] for item in part.gone] for part in found] == [[], ["a"], []]
-    assert [part.resource_version for part in found] == ["", "", "7"]
+    assert [[item["metadata"]["name"] for item in part.gone] for part in listed_parts] == [
+        [],
+        ["a"],
+        [],
+    ]
+    assert [part.resource_version for part in listed_parts] == ["", "", "7"]
     asked = server.requests[0].split(b" ")[1]
     for wanted in (
         b"sendInitialEvents=true",
@@ -100,18 +104,18 @@ async def test_a_stream_is_told_in_parts_and_its_version_with_the_last(
 
 
 async def test_an_object_that_came_again_under_its_name_is_another() -> None:
-    found = InitialEvents("pods")
-    for each in (
+    gathered = InitialEvents("pods")
+    for decoded in (
         event("ADDED", "a", "1"),
         event("DELETED", "a", "1"),
         event("ADDED", "a", "2"),
         event("MODIFIED", "a", "2", "3"),
     ):
-        found.add(WatchEvent(each["type"], each["object"]))
-    part = found.take()
+        gathered.add(WatchEvent(decoded["type"], decoded["object"]))
+    part = gathered.take()
     assert [item["metadata"]["resourceVersion"] for item in part.items] == ["3"]
     assert [item["metadata"]["uid"] for item in part.gone] == ["1"]
-    assert len(found) == 0
+    assert len(gathered) == 0
 
 
 @pytest.mark.parametrize(
@@ -149,18 +153,18 @@ async def test_a_server_that_begins_and_then_says_that_it_cannot_is_listed_in_pa
     server: Server, kube: KubeClient
 ) -> None:
     """A kube-apiserver 1.36 over etcd 3.4.23: 200, and then this."""
-    told = failed(
+    error_event = failed(
         "a watch stream was requested by the client but the required storage feature "
         "RequestWatchProgress is disabled"
     )
-    server.answers = [stream(told), answer("200 OK", PAGE)]
+    server.answers = [stream(error_event), answer("200 OK", PAGE)]
     assert [part.resource_version for part in await parts(kube)] == ["9"]
     assert [part.resource_version for part in await parts(kube)] == ["9"], (
         "also the next time, without asking"
     )
 
 
-async def test_a_stream_that_fails_after_it_was_told_in_part_is_no_list(
+async def test_a_stream_that_fails_after_a_part_is_no_list(
     server: Server,  # noqa: F811, RUF100
     kube: KubeClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,7 +202,7 @@ async def test_a_stream_without_its_mark_is_no_list_and_pages_follow(
 async def test_a_list_as_a_stream_is_not_cut_off_as_a_watch_is(
     server: Server, kube: KubeClient
 ) -> None:
-    """Of a large cluster it takes longer: it comes as fast as it is told."""
+    """A list of a large cluster takes longer than a watch."""
     server.answers = [stream(mark())]
     await parts(kube)
     _ = [seen async for seen in kube.watch("pods", "1")]

@@ -172,7 +172,7 @@ def test_decimal_quantities_as_producers_write_them() -> None:
             ),
         ),
     )
-    resources = {one["name"]: one for one in to_nrt(report)["zones"][0]["resources"]}
+    resources = {resource["name"]: resource for resource in to_nrt(report)["zones"][0]["resources"]}
     assert resources["cpu"] == {
         "name": "cpu",
         "capacity": "3",
@@ -220,6 +220,10 @@ def test_placement_payload_reckons_with_gaps_between_zone_ids_and_with_container
 
 
 @pytest.mark.parametrize(("limit", "told"), [(8, []), (4, []), (16, ["16"]), (1024, ["1024"])])
-def test_a_limit_of_zones_above_the_default_is_told(limit: int, told: list[str]) -> None:
-    found = to_nrt(Report("n", "b", 1, max_numa_nodes=limit, zones=(Zone(0),)))["attributes"]
-    assert [one["value"] for one in found if one["name"] == "topologyManagerMaxNUMANodes"] == told
+def test_a_limit_of_zones_above_the_default_is_written(limit: int, told: list[str]) -> None:
+    attributes = to_nrt(Report("n", "b", 1, max_numa_nodes=limit, zones=(Zone(0),)))["attributes"]
+    assert [
+        attribute["value"]
+        for attribute in attributes
+        if attribute["name"] == "topologyManagerMaxNUMANodes"
+    ] == told

@@ -2,7 +2,7 @@
 nothing without it.
 
 What a bare API server lacks is brought along: the definition of NodeResourceTopology for as long as
-the tests run, where nobody installed it, and the namespace's service account, which a controller
+the tests run, if it is not installed, and the namespace's service account, which a controller
 manager would make. Namespaces end by a controller manager: without one they stay behind, empty, and
 the end of the run names them.
 """
@@ -35,7 +35,7 @@ if KUBECONFIG:
 
 
 async def _define() -> str:
-    """Install the definition where it is missing; its path, or nothing where it stood."""
+    """Install the definition if it is missing, and return its path, or nothing if it existed."""
     world = World(KubeClient(KUBECONFIG))
     body = yaml.safe_load(_DEFINITION.read_text())
     path = f"{_DEFINITIONS}/{body['metadata']['name']}"
@@ -54,7 +54,10 @@ async def _define() -> str:
 
 def _established(answer: Answer) -> bool:
     conditions = answer.body.get("status", {}).get("conditions") or ()  # null at first
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True"
+        for condition in conditions
+    )
 
 
 async def _remove(path: str) -> None:
@@ -78,7 +81,8 @@ async def _left_behind(namespaces: list[str]) -> list[str]:
 
 
 async def _streams(world: World) -> bool:
-    """Servers before 1.32, and those whose etcd tells no progress, show no list as a watch."""
+    """Servers before 1.32, or with an etcd without progress notifications, send no list as a
+    watch."""
     asked = "&".join(f"{name}={value}" for name, value in PARAMS.items())
     answer = await world.ask("GET", f"/api/v1/namespaces?{asked}&timeoutSeconds=1")
     return answer.ok and answer.body.get("type") != "ERROR"
@@ -94,10 +98,10 @@ def used() -> Iterator[list[str]]:
     yield namespaces
     if path:
         asyncio.run(_remove(path))
-    left = asyncio.run(_left_behind(namespaces))
-    if left:
+    remaining = asyncio.run(_left_behind(namespaces))
+    if remaining:
         warnings.warn(
-            f"no controller manager ends namespaces there; these stay behind: {' '.join(left)}",
+            f"no controller manager ends namespaces there; these stay behind: {' '.join(remaining)}",
             stacklevel=1,
         )
 

@@ -1,6 +1,5 @@
-"""Several API servers of one cluster: who does not answer is left for the next; what failed is the
-caller's to send again.
-"""
+"""Several API servers of one cluster: if one does not answer, the next is used, and the caller
+repeats the failed request."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ async def test_a_watch_that_cannot_be_had_moves_on_too(kube: KubeClient, server:
     assert isinstance(await kube.get_pod("ns", "p"), Answer)
 
 
-async def test_a_watch_whose_server_stands_still_is_given_up_and_the_next_server_asked(
+async def test_a_watch_of_a_hanging_server_is_given_up_and_the_next_server_is_used(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """client-go gives up after 45 s, and 310 s were spent here: new pods waited so long, though

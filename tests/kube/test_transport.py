@@ -21,7 +21,7 @@ OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r
 
 class Server:
     """Answers each request with the next of `answers` (the last for ever); None hangs, b"" closes.
-    Keeps what it was sent.
+    Keeps the requests.
     """
 
     def __init__(self) -> None:
@@ -117,9 +117,9 @@ async def test_parameters_are_quoted_and_a_servers_own_path_stays_in_front(serve
 async def test_a_header_that_cannot_be_sent_is_a_lost_answer_and_nothing_is_sent(
     server: Server, kube: KubeClient
 ) -> None:
-    found = await kube._call("PATCH", "/x", body={}, content_type="a\r\nHost: elsewhere")
-    assert isinstance(found, Lost)
-    assert "Content-Type" in found.message
+    answer = await kube._call("PATCH", "/x", body={}, content_type="a\r\nHost: elsewhere")
+    assert isinstance(answer, Lost)
+    assert "Content-Type" in answer.message
     assert server.requests == []
 
 
@@ -186,9 +186,9 @@ async def test_an_answer_that_was_cut_off_is_lost_and_the_request_was_sent_once(
     server: Server, get: Get, answer: bytes
 ) -> None:
     server.answers = [answer]
-    found = await get()
-    assert isinstance(found, Lost)
-    assert "GET /api/v1/namespaces/ns/pods/p" in found.message
+    lost = await get()
+    assert isinstance(lost, Lost)
+    assert "GET /api/v1/namespaces/ns/pods/p" in lost.message
     assert len(server.requests) == 1
     server.answers = [OK]
     assert isinstance(await get(), Answer)
@@ -206,7 +206,7 @@ async def test_no_answer_in_time_is_lost_and_frees_its_connection(
     assert server.connections == 2
 
 
-async def test_nobody_at_the_port_is_lost_for_a_call_and_unavailable_for_a_list() -> None:
+async def test_a_closed_port_is_a_lost_call_and_an_unavailable_list() -> None:
     kube = KubeClient("http://127.0.0.1:9")
     assert isinstance(await kube.get_pod("ns", "p"), Lost)
     with pytest.raises(KubeUnavailableError, match=r"list of pods from http://127\.0\.0\.1:9"):
@@ -219,9 +219,9 @@ async def test_a_body_above_the_limit_is_cut_off(
 ) -> None:
     monkeypatch.setattr(transport, "MAX_BODY_BYTES", 1000)
     server.answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000]
-    found = await get()
-    assert isinstance(found, Lost)
-    assert "limit of 1000 bytes" in found.message
+    answer = await get()
+    assert isinstance(answer, Lost)
+    assert "limit of 1000 bytes" in answer.message
 
 
 async def test_an_answer_that_is_no_json_keeps_its_status_and_text(
@@ -249,13 +249,13 @@ async def test_what_no_api_server_sends_settles_no_binding(
 ) -> None:
     """A proxy's page says neither that the pod is bound nor that it is gone."""
     server.answers = [b"HTTP/1.1 %d So\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)]
-    for found in (
+    for answer in (
         await kube.bind("ns", "p", "u", "n", {}),
         await kube.get_pod("ns", "p"),
         await kube.evict("ns", "p", "u"),
     ):
-        assert isinstance(found, Lost)
-        assert "is a proxy in between?" in found.message
+        assert isinstance(answer, Lost)
+        assert "is a proxy in between?" in answer.message
 
 
 async def test_a_page_grants_no_right(server: Server, kube: KubeClient) -> None:

@@ -46,7 +46,7 @@ class World:
         body: Object | None = None,
         content_type: str = "application/json",
     ) -> Answer:
-        """What a test does to the server beside the port; always a definite answer."""
+        """Changes of a test at the server, outside the port; the answer is always definite."""
         path, _, query = path.partition("?")
         answer = await self.kube._call(
             method, path, params=dict(parse_qsl(query)), body=body, content_type=content_type
@@ -55,7 +55,7 @@ class World:
         return answer
 
     async def pod(self, name: str = "p", **spec: Any) -> Object:
-        """A pod that nobody schedules. On a real server its service account may still be on its
+        """A pod that no scheduler places. On a real server its service account may still be on its
         way.
         """
         container = {"name": "c", "image": "registry.example/pause:1"}
@@ -103,14 +103,14 @@ class World:
 
     async def see(self, kind: Kind, version: str, count: int) -> list[WatchEvent]:
         """The first `count` events of this namespace after a version; bookmarks left out."""
-        found: list[WatchEvent] = []
+        events: list[WatchEvent] = []
         async with asyncio.timeout(60):
             async for seen in self.kube.watch(kind, version):
                 if (
                     seen.type != "BOOKMARK"
                     and seen.object["metadata"].get("namespace") == self.namespace
                 ):
-                    found.append(seen)
-                if len(found) == count:
-                    return found
-        raise AssertionError(f"the watch ended after {len(found)} of {count} events")
+                    events.append(seen)
+                if len(events) == count:
+                    return events
+        raise AssertionError(f"the watch ended after {len(events)} of {count} events")

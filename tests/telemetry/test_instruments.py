@@ -1,4 +1,4 @@
-"""What is recorded of a block: the clock's time of it, or the thread's own."""
+"""The time of a block: by the clock, or the thread's own."""
 
 from __future__ import annotations
 

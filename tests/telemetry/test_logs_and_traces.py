@@ -236,7 +236,7 @@ def test_the_span_file_is_bounded(tmp_path: Path) -> None:
     assert max(sizes.values()) <= 2_000
 
 
-def test_a_span_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+def test_a_span_file_that_cannot_be_written_stops_no_service(tmp_path: Path) -> None:
     span = TracerProvider().get_tracer("t").start_span("s")
     span.end()
     exporter = FileSpanExporter(tmp_path / "absent" / "spans", 10)

@@ -1,4 +1,4 @@
-"""Nothing that a report says can end a service: whatever the door takes in folds, wakes who waits,
+"""No report ends a service: every accepted report folds, wakes waiting pods,
 and is decided on.
 
 Reports are drawn from small worlds that contradict themselves: zones that come and go, amounts that
@@ -47,7 +47,7 @@ def _resource() -> st.SearchStrategy[Any]:
 
 def _placement(zones: list[int]) -> st.SearchStrategy[Any]:
     within = st.lists(st.sampled_from(zones), unique=True, max_size=3) if zones else st.just([])
-    held = st.fixed_dictionaries(
+    amounts = st.fixed_dictionaries(
         {"resource": st.sampled_from(RESOURCES), "zones": within, "amount": AMOUNTS}
     )
     return st.fixed_dictionaries(
@@ -55,7 +55,7 @@ def _placement(zones: list[int]) -> st.SearchStrategy[Any]:
             "namespace": st.just("ns"),
             "pod": NAMES,
             "container": st.sampled_from("ci"),
-            "held": st.lists(held, max_size=3),
+            "held": st.lists(amounts, max_size=3),
         },
         optional={"pod_uid": st.sampled_from(("p0", "u-other"))},
     )
@@ -178,7 +178,7 @@ def pod(name: str, cpu: int, gpu: int, init: bool) -> Pod:
 def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
     told: list[Any], init: bool, gpu: int
 ) -> None:
-    service, known, version = Service(), core.initial(), 0
+    service, state, version = Service(), core.initial(), 0
     service.hear(
         streams.node("n1"),
         NodeObserved(
@@ -192,19 +192,19 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
             streams.pod(name),
             PodObserved(pod(name, cpu, gpu, init), node="n1" if name == "p2" else ""),
         )
-    for each in told:
-        if isinstance(each, str):
-            if each.startswith("end") and "p0" in service.core.ledger.pods:
+    for event in told:
+        if isinstance(event, str):
+            if event.startswith("end") and "p0" in service.core.ledger.pods:
                 service.hear(streams.pod("p0"), PodEnded("p0", "deleted"))
         else:
-            read = validation.read(subjects.report("n1"), msgspec.json.encode(each))
+            read = validation.read(subjects.report("n1"), msgspec.json.encode(event))
             if not isinstance(read, Report):
                 continue
-            known.expired = True  # any boot may follow: what is judged here is what a report says
-            decision = core.decide(known, read, 10**12)
+            state.expired = True  # any boot may follow: what is judged here is what a report says
+            decision = core.decide(state, read, 10**12)
             if isinstance(decision, Accepted):
                 version += 1
-                core.evolve(known, decision.event, version, 10**12)
+                core.evolve(state, decision.event, version, 10**12)
                 service.hear(streams.report("n1"), decision.event)
         service.decide()
     assert state_hash(load(dump(SchedulerState(service.core.ledger))).ledger) == state_hash(
@@ -217,7 +217,7 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
 def test_a_log_from_before_the_door_checked_zones_is_folded_and_decided_on(
     policy: str, late: bool
 ) -> None:
-    """Such facts stand in logs for ever. p2 is listed half in zone 7, which the report does not
+    """Such events stay in logs for ever. p2 is listed half in zone 7, which the report does not
     have.
     """
     amounts = {"cpu": (8000, 4000), "memory": (8 * GIB, 7 * GIB)}
@@ -225,8 +225,8 @@ def test_a_log_from_before_the_door_checked_zones_is_folded_and_decided_on(
         Zone(id, {name: ZoneResource(all_, all_, free) for name, (all_, free) in amounts.items()})
         for id in (0, 1)
     )
-    held = (ZonedAmount("cpu", (7,), 4000), ZonedAmount("memory", (7,), GIB))
-    listed = tuple(Placement("ns", "p2", container, held) for container in "ci")
+    listed_amounts = (ZonedAmount("cpu", (7,), 4000), ZonedAmount("memory", (7,), GIB))
+    listed = tuple(Placement("ns", "p2", container, listed_amounts) for container in "ci")
     whole = Report(
         "n1", "boot", 1, policy=policy, tracked=("cpu", "memory"), zones=zones, placements=listed
     )

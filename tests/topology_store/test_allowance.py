@@ -52,7 +52,7 @@ def test_invented_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.problem_of(report(node="n1"), 100, 0.0) == ""
 
 
-def test_a_node_of_the_cluster_is_heard_beside_all_invented_ones(
+def test_a_node_of_the_cluster_may_report_in_spite_of_invented_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(allowance, "NODES", 3)
@@ -105,7 +105,7 @@ async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
     assert await judged("new") == ["NodeReported"]
 
 
-def test_resource_names_are_bounded_in_the_whole_cluster_and_free_again_when_nobody_reports_them(
+def test_resource_names_are_bounded_and_freed_once_no_node_reports_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(allowance, "RESOURCE_NAMES", 3)

@@ -43,13 +43,11 @@ def test_an_older_or_doubled_report_of_the_boot_is_ignored_however_it_differs(at
 
 
 @given(st.permutations(range(1, 7)), st.data())
-def test_whatever_the_order_the_newest_report_stands_in_the_end(
-    order: list[int], data: st.DataObject
-) -> None:
+def test_in_any_order_the_newest_report_wins(order: list[int], data: st.DataObject) -> None:
     free = data.draw(st.lists(st.integers(0, 8), min_size=7, max_size=7))
     node = Node()
-    for at in [*order, *order]:
-        node.take(report(at=at, free=free[at]))
+    for time_ms in [*order, *order]:
+        node.take(report(at=time_ms, free=free[time_ms]))
     assert node.known.report is not None
     assert node.known.report.zones == report(at=6, free=free[6]).zones
 
@@ -86,15 +84,15 @@ def test_a_node_that_reports_as_two_boots_at_once_settles_on_the_newer_and_names
     None
 ):
     node = Node()
-    for at in range(1, 6):
-        node.take(report(at=at, boot="boot-1", free=8 - at, exporter="a"))
-        node.take(report(at=at, boot="boot-2", free=at, exporter="b"))
+    for time_ms in range(1, 6):
+        node.take(report(at=time_ms, boot="boot-1", free=8 - time_ms, exporter="a"))
+        node.take(report(at=time_ms, boot="boot-2", free=time_ms, exporter="b"))
     assert node.known.report is not None
     assert node.known.report.boot_id == "boot-2"
     assert node.kinds().count("NodeReportRefused") == 1
 
 
-def test_a_zone_that_vanishes_is_told_in_full_and_not_as_a_difference() -> None:
+def test_a_zone_that_vanishes_is_appended_in_full() -> None:
     node = Node()
     node.take(report(at=1))
     node.take(report(at=2, zones=without_zone(report(), 1)))
@@ -117,7 +115,7 @@ def test_a_zone_that_vanishes_is_told_in_full_and_not_as_a_difference() -> None:
         {"cpu_policy": "static"},
     ],
 )
-def test_what_a_difference_cannot_say_is_told_in_full(fields: dict[str, Any]) -> None:
+def test_a_change_that_a_delta_cannot_express_is_appended_in_full(fields: dict[str, Any]) -> None:
     node = Node()
     node.take(report(at=1))
     node.take(report(at=2, **fields))
@@ -126,8 +124,8 @@ def test_what_a_difference_cannot_say_is_told_in_full(fields: dict[str, Any]) ->
 
 def test_a_full_report_comes_after_every_so_many_differences() -> None:
     node = Node()
-    for at in range(1, FULL_EVERY + 4):
-        node.take(report(at=at, free=at % 8))
+    for time_ms in range(1, FULL_EVERY + 4):
+        node.take(report(at=time_ms, free=time_ms % 8))
     assert node.kinds() == [
         "NodeReported",
         *["NodeReportChanged"] * FULL_EVERY,
@@ -199,7 +197,7 @@ def reports(draw: st.DrawFn) -> Report:
     listed = tuple(placements[key] for key in sorted(placements))
     read = draw(st.sampled_from([(), ("cpu",), ("cpu", "memory")]))
     hidden = tuple(
-        msgspec.structs.replace(each, namespace="", pod="") for each in draw(_listed)[:2]
+        msgspec.structs.replace(placement, namespace="", pod="") for placement in draw(_listed)[:2]
     )
     return report(
         at=draw(st.integers(1, 99)),
@@ -231,11 +229,11 @@ def test_a_difference_to_itself_is_none(made: Report) -> None:
 
 
 def test_a_difference_carries_only_what_changed() -> None:
-    before, after = (
+    old_report, new_report = (
         report(at=1, placements=lists("a", "b")),
         report(at=2, free=7, placements=lists("b", "c")),
     )
-    change = changes(before, after)
+    change = changes(old_report, new_report)
     assert isinstance(change, NodeReportChanged)
     assert change.available == {0: {"cpu": 7000}}
     assert [placement.pod for placement in change.listed] == ["c"]

@@ -44,8 +44,8 @@ class Following:
                 await self.held.keep(lease)
 
     def free(self, node: str) -> int:
-        known = self.reports.nodes.get(node)
-        return known.report.zones[0].resources["cpu"].available if known and known.report else -1
+        state = self.reports.nodes.get(node)
+        return state.report.zones[0].resources["cpu"].available if state and state.report else -1
 
 
 def free(value: int) -> int:
@@ -63,22 +63,26 @@ async def test_what_another_store_appended_is_known_without_a_lost_race() -> Non
 
 async def test_a_history_that_lost_events_and_outgrew_the_store_resets_it() -> None:
     log = FaultyLog()
-    store, other = Following(log), Following(log)
-    async with running(store.projector.run(), other.projector.run(), store.lead(), other.lead()):
+    store, second_store = Following(log), Following(log)
+    async with running(
+        store.projector.run(), second_store.projector.run(), store.lead(), second_store.lead()
+    ):
         await store.reports.take([message(report(at=1, free=1))])
         await store.reports.take(
             [message(report(at=2, free=2)), message(report(node="lost", at=1))]
         )
-        await until(lambda: store.projector.position == other.projector.position == 3)
+        await until(lambda: store.projector.position == second_store.projector.position == 3)
         log.restore(1)
-        await other.reports.take([message(report(at=4, free=7))])
+        await second_store.reports.take([message(report(at=4, free=7))])
         assert len(log._events) == 1, "what is judged by the history that is gone is not appended"
-        await until(lambda: store.projector.position == other.projector.position == 2)
+        await until(lambda: store.projector.position == second_store.projector.position == 2)
         assert isinstance(decode(log._events[-1]), LogOpened), "who had read more began a timeline"
-        for at in range(5, 9):
-            await other.reports.take([message(report(at=at, free=at - 4))])
+        for time_ms in range(5, 9):
+            await second_store.reports.take([message(report(at=time_ms, free=time_ms - 4))])
             await until(
-                lambda: store.projector.position == other.projector.position == len(log._events)
+                lambda: (
+                    store.projector.position == second_store.projector.position == len(log._events)
+                )
             )
         await until(lambda: store.free("n1") == free(4))
         assert store.free("lost") == -1
@@ -91,26 +95,26 @@ async def test_a_report_that_was_appended_and_lost_before_the_fold_read_it_is_no
 ):
     """Another store's report made the version that the lost one had, and would pass for it."""
     log = FaultyLog()
-    store, other = Following(log), Following(log)
+    store, second_store = Following(log), Following(log)
     async with running(store.projector.run()):
         await store.projector.wait_live()
     await store.reports.take([message(report(at=1, free=1))])
     assert store.projector.position == 0
     log.restore(0)
-    async with running(other.projector.run()):
-        await other.reports.take([message(report(at=2, free=7))])
+    async with running(second_store.projector.run()):
+        await second_store.reports.take([message(report(at=2, free=7))])
     async with running(store.projector.run()):
         await until(lambda: store.free("n1") == free(7))
 
 
-async def test_a_row_that_cannot_be_read_sets_one_node_aside_and_the_others_report_on() -> None:
+async def test_an_unreadable_row_quarantines_one_node_only() -> None:
     log = FaultyLog()
-    before = Following(log)
-    async with running(before.projector.run()):
-        await before.reports.take(
+    first_store = Following(log)
+    async with running(first_store.projector.run()):
+        await first_store.reports.take(
             [message(report(at=1, free=1)), message(report(node="n2", at=1, free=1))]
         )
-        await before.reports.take([message(report(at=2, free=2))])
+        await first_store.reports.take([message(report(at=2, free=2))])
     log.damage = undecodable(3)
     store = Following(log)
     async with running(store.projector.run()):
@@ -131,8 +135,8 @@ async def test_a_start_from_a_snapshot_reads_on_from_where_it_was_made() -> None
     log, read = FaultyLog(), list[int]()
     first = Following(log)
     async with running(first.projector.run()):
-        for at in range(1, 5):
-            await first.reports.take([message(report(at=at, free=at))])
+        for time_ms in range(1, 5):
+            await first.reports.take([message(report(at=time_ms, free=time_ms))])
         assert await first.projector.wait_for(4, 60)
         await first.projector.save()
         await first.reports.take([message(report(at=5, free=5))])
@@ -159,8 +163,8 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
         await tell(Draft(streams.report("n1"), NodeReportExpired("n1", 60)))
         assert store.free("n1") == free(3), "silent, and of the cluster still"
         await tell(Draft(streams.node("n1"), NodeEnded("n1", "uid-1", "deleted")))
-        known = store.reports.nodes["n1"]
-        assert known.report == Report("n1", "boot-1", 1, "exporter-1", policy="unknown")
+        state = store.reports.nodes["n1"]
+        assert state.report == Report("n1", "boot-1", 1, "exporter-1", policy="unknown")
         await store.reports.take([message(report(at=1, free=5)), message(report(at=2, free=6))])
         assert store.free("n1") == free(6), "an older report is old still, the next one is news"
         assert sum(event.type == "NodeReported" for event in log._events) == 2
@@ -173,15 +177,15 @@ async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_w
     read the log.
     """
     log = FaultyLog()
-    slow, other = Following(log), Following(log)
-    async with running(other.projector.run()):
-        await other.reports.take([message(report(at=1, boot="first"))])
+    slow, second_store = Following(log), Following(log)
+    async with running(second_store.projector.run()):
+        await second_store.reports.take([message(report(at=1, boot="first"))])
         late = asyncio.create_task(slow.reports.take([message(report(at=5, boot="second"))]))
         await asyncio.sleep(0)
-        await other.reports.take([message(report(at=1, boot="third"))])
+        await second_store.reports.take([message(report(at=1, boot="third"))])
         async with running(slow.projector.run()):
             await late
-        await other.reports.take([message(report(at=2, free=3, boot="third"))])
+        await second_store.reports.take([message(report(at=2, free=3, boot="third"))])
     assert [envelope.type for envelope in log._events] == [
         "NodeReported",
         "NodeReported",

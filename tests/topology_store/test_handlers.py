@@ -1,5 +1,5 @@
 """The report loop on a log and a bus: conflicts refold, hostile messages stop nothing, silence is
-told, a restart is harmless.
+logged, a restart is harmless.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ async def test_several_reports_of_one_node_in_a_batch_are_judged_in_order(
     store: Reports, log: MemoryEventLog
 ) -> None:
     await store.take(
-        [message(report(at=at, free=free)) for at, free in ((1, 8), (2, 7), (3, 7), (2, 1), (4, 6))]
+        [
+            message(report(at=time_ms, free=free))
+            for time_ms, free in ((1, 8), (2, 7), (3, 7), (2, 1), (4, 6))
+        ]
     )
     assert await types(log) == ["NodeReported", "NodeReportChanged", "NodeReportChanged"]
     assert store.nodes["n1"].report == report(at=4, free=6)
 
 
-async def test_a_stream_that_somebody_else_moved_is_folded_again_and_the_report_judged_anew(
+async def test_a_stream_that_another_store_moved_is_folded_again(
     store: Reports, log: MemoryEventLog
 ) -> None:
     await store.take([message(report(at=1))])
@@ -70,18 +73,18 @@ async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_fold
     log: MemoryEventLog,
 ) -> None:
     class Shown(MemoryEventLog):
-        """The answer comes after everybody has read what it is about."""
+        """The answer comes after all stores have read the event."""
 
         async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-            found = await super().append(commits)
+            outcomes = await super().append(commits)
             for envelope in self._events[-len(commits) :]:
                 following.evolve(reports.nodes, envelope, decode(envelope))
-            return found
+            return outcomes
 
     shown = Shown("store")
     reports = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
-    for at in (1, 2, 3):
-        await reports.take([message(report(at=at, free=at))])
+    for time_ms in (1, 2, 3):
+        await reports.take([message(report(at=time_ms, free=time_ms))])
     fresh = Reports(shown, lent("topology-store/0"), MemoryBus(), Hands())
     await load(fresh, shown)
     assert following.digests(reports.nodes) == following.digests(fresh.nodes)
@@ -90,8 +93,8 @@ async def test_a_event_that_the_fold_shows_before_its_append_is_answered_is_fold
 
 async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: MemoryEventLog) -> None:
     stores = [Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2)]
-    for at in range(1, 20):
-        await stores[at % 2].take([message(report(at=at, free=at % 8))])
+    for time_ms in range(1, 20):
+        await stores[time_ms % 2].take([message(report(at=time_ms, free=time_ms % 8))])
     fresh = Reports(log, lent("topology-store/0"), MemoryBus(), Hands())
     await load(fresh, log)
     assert fresh.nodes["n1"].report == report(at=19, free=3)
@@ -103,15 +106,17 @@ async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_st
     """A boot once superseded never returns: if the late report of the boot before were taken in,
     the node were deaf for ever.
     """
-    paused, other = (Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2))
-    for store in (paused, other):
+    paused, second_store = (
+        Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2)
+    )
+    for store in (paused, second_store):
         await store.take([message(report(at=1, boot="first"))])
-    await other.take([message(report(at=1, boot="third"))])
-    late = [message(report(at=at, boot="second")) for at in (5, 6)]
+    await second_store.take([message(report(at=1, boot="third"))])
+    late = [message(report(at=time_ms, boot="second")) for time_ms in (5, 6)]
     await paused.take(late)
-    await other.take([message(report(at=2, free=3, boot="third"))])
+    await second_store.take([message(report(at=2, free=3, boot="third"))])
     assert await types(log) == ["NodeReported", "NodeReported", "NodeReportChanged"]
-    assert other.nodes["n1"].report == report(at=2, free=3, boot="third")
+    assert second_store.nodes["n1"].report == report(at=2, free=3, boot="third")
 
 
 async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(
@@ -126,8 +131,8 @@ async def test_a_malformed_report_is_refused_and_the_others_of_its_batch_go_on(
 async def test_an_old_report_that_arrives_last_changes_nothing(
     store: Reports, log: MemoryEventLog
 ) -> None:
-    for at in (10, 30, 20):
-        await store.take([message(report(at=at, free=at // 10))])
+    for time_ms in (10, 30, 20):
+        await store.take([message(report(at=time_ms, free=time_ms // 10))])
     assert store.nodes["n1"].report == report(at=30, free=3)
     assert await types(log) == ["NodeReported", "NodeReportChanged"]
 
@@ -135,8 +140,8 @@ async def test_an_old_report_that_arrives_last_changes_nothing(
 async def test_a_late_report_is_old_even_when_the_newest_one_was_no_news(
     store: Reports, log: MemoryEventLog
 ) -> None:
-    for at, free in ((10, 4), (30, 4), (20, 7)):
-        await store.take([message(report(at=at, free=free))])
+    for time_ms, free in ((10, 4), (30, 4), (20, 7)):
+        await store.take([message(report(at=time_ms, free=free))])
     assert await types(log) == ["NodeReported"]
 
 
@@ -167,8 +172,10 @@ async def test_reports_travel_a_real_jetstream_into_the_log(
     projector = follow(log, store, Health())
     async with running(projector.run(), store.run()):
         await until(lambda: "early" in store.nodes)
-        for at in (1, 3):
-            await jetstream.publish(subjects.report("n1"), message(report(at=at, free=at)).data, {})
+        for time_ms in (1, 3):
+            await jetstream.publish(
+                subjects.report("n1"), message(report(at=time_ms, free=time_ms)).data, {}
+            )
         await jetstream.publish(subjects.report("n3"), b"rubbish", {})
         await until(
             lambda: "n1" in store.nodes and store.nodes["n1"].report == report(at=3, free=3)
@@ -186,18 +193,18 @@ async def test_reports_travel_a_real_jetstream_into_the_log(
 
 async def test_a_store_that_was_counted_out_appends_its_report_under_a_new_epoch_only() -> None:
     log = MemoryEventLog("paused", lambda: now_s)
-    now_s, held = 0.0, LentLease()
-    store = Reports(log, held, MemoryBus(), Hands())
+    now_s, lent_lease = 0.0, LentLease()
+    store = Reports(log, lent_lease, MemoryBus(), Hands())
     member = Membership(log, "topology-store", "paused", ttl_s=0.5)
-    async with running(member.run(held.keep)):
-        old = await held.lease()
+    async with running(member.run(lent_lease.keep)):
+        old = await lent_lease.lease()
         await store.take([message(report(at=1))])
         now_s = 0.6
         assert await log.members("topology-store") == [], "another store looked"
         await store.take([message(report(at=2, free=3))])
-    told = await log.read_stream(streams.report("n1"))
-    assert [(envelope.version, envelope.role) for envelope in told] == [
+    envelopes = await log.read_stream(streams.report("n1"))
+    assert [(envelope.version, envelope.role) for envelope in envelopes] == [
         (1, old.role),
         (2, old.role),
     ]
-    assert told[0].epoch == old.epoch < told[1].epoch
+    assert envelopes[0].epoch == old.epoch < envelopes[1].epoch

@@ -1,4 +1,4 @@
-"""Topology over HTTP, on a real socket: the listing, a node as it is and as it stood, and what is
+"""Topology over HTTP, on a real socket: the listing, a node now and at a position, and requests
 wrong with a question.
 """
 
@@ -91,10 +91,10 @@ async def test_the_listing_has_a_row_for_each_node_that_is_known_in_order(site: 
     ]
 
 
-async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_still_be_asked_for(
+async def test_a_removed_node_leaves_the_listing_and_has_a_past(
     site: Site,
 ) -> None:
-    """An invented name, a node that was taken out of the cluster; one that is only silent stays,
+    """An invented name, or a node that was removed from the cluster; a silent node stays,
     and so does one locked out.
     """
 
@@ -122,17 +122,20 @@ async def test_who_neither_reports_nor_is_a_node_leaves_the_listing_and_can_stil
     assert await listed() == ["gone", "locked", "silent"]
 
 
-async def test_a_node_is_told_as_it_is_and_as_it_stood_at_a_position(site: Site) -> None:
+async def test_a_node_is_shown_now_and_at_a_position(site: Site) -> None:
     await site.tell(
         "n1",
         NodeReported(report()),
         NodeReportChanged("n1", "boot-1", 2, available={0: {"cpu": 3000}}),
     )
-    now, then = (await site.ask("/topology/n1"))[1], (await site.ask("/topology/n1?position=1"))[1]
-    assert (free(now["topology"]), now["version"]) == (["3", "8"], 2)
+    current, then = (
+        (await site.ask("/topology/n1"))[1],
+        (await site.ask("/topology/n1?position=1"))[1],
+    )
+    assert (free(current["topology"]), current["version"]) == (["3", "8"], 2)
     assert (free(then["topology"]), then["version"]) == (["8", "8"], 1)
-    assert (await site.ask("/topology/n1?position=2"))[1] == now
-    assert (await site.ask("/topology/n1?position=999999999999999999"))[1] == now
+    assert (await site.ask("/topology/n1?position=2"))[1] == current
+    assert (await site.ask("/topology/n1?position=999999999999999999"))[1] == current
 
 
 async def test_more_events_than_a_page_are_all_folded(
@@ -140,8 +143,8 @@ async def test_more_events_than_a_page_are_all_folded(
 ) -> None:
     monkeypatch.setattr(whole_stream, "PAGE", 2)
     changes = [
-        NodeReportChanged("n1", "boot-1", at, available={0: {"cpu": 1000 * at}})
-        for at in range(2, 8)
+        NodeReportChanged("n1", "boot-1", time_ms, available={0: {"cpu": 1000 * time_ms}})
+        for time_ms in range(2, 8)
     ]
     await site.tell("n1", NodeReported(report()), *changes)
     stood = [

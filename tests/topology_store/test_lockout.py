@@ -1,5 +1,5 @@
-"""Forged and odd reports: bounded by the clock and no sign of life; a node that they lock out is
-told of and can be released.
+"""Forged and odd reports: bounded by the clock and no sign of life; a locked out node is
+reported and can be released.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def running(boot: str = "boot-1", up_ms: int = DAY_MS) -> Node:
     return node
 
 
-def test_a_boot_that_would_have_begun_while_the_running_one_was_heard_does_not_win() -> None:
+def test_a_boot_that_began_while_the_running_one_reported_does_not_win() -> None:
     node = running()
     refused = node.take(report(at=DAY_MS, boot="forged"))
     assert isinstance(refused, Accepted)
@@ -64,10 +64,10 @@ def test_a_late_report_and_clocks_that_differ_a_little_are_no_forgery() -> None:
 
 
 def test_of_a_node_that_fell_silent_another_boot_and_another_moment_are_believed() -> None:
-    for other in (report(at=2 * DAY_MS, boot="boot-2"), report(at=3 * DAY_MS)):
+    for refused_report in (report(at=2 * DAY_MS, boot="boot-2"), report(at=3 * DAY_MS)):
         node = running()
         node.silent(31)
-        decision = node.take(other)
+        decision = node.take(refused_report)
         assert isinstance(decision, Accepted)
         assert isinstance(decision.event, NodeReported)
 
@@ -79,9 +79,9 @@ def locked() -> Node:
     node.take(report(at=500, boot="forged"))
     node.take(report(at=DAY_MS + 1_000))
     node.silent(31)
-    for at in (11_000, 21_000):
+    for time_ms in (11_000, 21_000):
         node.now_ms += 10_000
-        node.take(report(at=DAY_MS + at))
+        node.take(report(at=DAY_MS + time_ms))
     return node
 
 
@@ -114,9 +114,9 @@ def test_an_operator_releases_a_locked_node_for_the_boot_that_it_runs() -> None:
 def test_a_machine_set_back_to_a_snapshot_is_locked_out_by_its_own_clock_and_released() -> None:
     node = running()
     node.silent(31)
-    for at in (1_000, 11_000):
+    for time_ms in (1_000, 11_000):
         node.now_ms += 10_000
-        node.take(report(at=at))
+        node.take(report(at=time_ms))
     assert "set back to a snapshot" in node.known.locked
     node.release()
     assert isinstance(node.take(report(at=21_000)), Accepted)

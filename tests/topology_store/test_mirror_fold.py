@@ -33,10 +33,10 @@ def envelope(position: int, event: Event, time_us: int = 0) -> Envelope:
 
 def test_silence_is_remembered_over_a_snapshot_and_ends_with_a_report() -> None:
     state = Mirrored()
-    told = NodeReportExpired("n1", 30)
+    expired = NodeReportExpired("n1", 30)
     mirror_fold.evolve(state, envelope(1, NodeReported(report())), NodeReported(report()))
     mirror_fold.pass_over(state, envelope(2, NodeReported(report())))
-    assert mirror_fold.evolve(state, envelope(3, told, 90_000_000), told) == ("n1",)
+    assert mirror_fold.evolve(state, envelope(3, expired, 90_000_000), expired) == ("n1",)
     again = mirror_fold.load(msgspec.json.encode(state))
     assert again.silent_since_us == {"n1": 60_000_000}
     later = NodeReported(report(at=2))

@@ -103,8 +103,8 @@ class Scene:
     def listed(self, version: str, *objects: dict[str, Any]) -> None:
         """A whole list of what the API has."""
         self.mirror.listing()
-        for found in objects:
-            self.mirror.seen(WatchEvent("ADDED", found))
+        for item in objects:
+            self.mirror.seen(WatchEvent("ADDED", item))
         self.mirror.complete(version)
 
     async def rounds(self, count: int = 3) -> None:
@@ -133,7 +133,7 @@ async def scene() -> AsyncIterator[Scene]:
     ],
     ids=["lost", "conflict", "error", "forbidden", "no definition"],
 )
-async def test_a_write_that_failed_is_told_with_its_node_and_tried_again_until_the_object_stands(
+async def test_a_failed_write_is_logged_and_repeated_until_the_object_exists(
     scene: Scene, trouble: Answer | Lost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.api.troubles = [trouble, trouble]

@@ -35,8 +35,8 @@ def wanted(history: History, pessimism: Pessimism = "ledger", since_us: int = 0)
 def free(made: dict[str, Any]) -> list[str]:
     return [
         resource["available"]
-        for one in made["zones"]
-        for resource in one["resources"]
+        for written_zone in made["zones"]
+        for resource in written_zone["resources"]
         if resource["name"] == "cpu"
     ]
 
@@ -54,7 +54,7 @@ def test_an_idle_node_is_its_report_owned_by_its_node_and_marked_as_ours(history
     ("pessimism", "amounts"),
     [("ledger", ["2", "5"]), ("overreserve", ["2", "2"]), ("none", ["5", "5"])],
 )
-def test_an_unproven_pod_is_taken_off_as_the_pessimism_says(
+def test_an_unconfirmed_pod_is_subtracted_by_pessimism(
     pessimism: Pessimism, amounts: list[str]
 ) -> None:
     history = History()

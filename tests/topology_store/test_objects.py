@@ -40,7 +40,7 @@ PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
 
 class Cluster:
-    """An API server, a log, and what stands between them at work."""
+    """An API server, a log, and the tasks between them."""
 
     def __init__(self, kube: KubeClient, log: MemoryEventLog) -> None:
         self.kube = kube
@@ -62,7 +62,7 @@ class Cluster:
 
     async def objects(self) -> dict[str, dict[str, Any]]:
         listed = await self.kube.list("noderesourcetopologies")
-        return {found["metadata"]["name"]: found for found in listed.items}
+        return {item["metadata"]["name"]: item for item in listed.items}
 
     async def n1(self) -> dict[str, Any]:
         return (await self.objects()).get("n1", {})
@@ -101,7 +101,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 def free_of(found: dict[str, Any]) -> list[str]:
     return [
-        resource["available"] for one in found.get("zones", []) for resource in one["resources"]
+        resource["available"]
+        for written_zone in found.get("zones", [])
+        for resource in written_zone["resources"]
     ]
 
 
@@ -205,15 +207,15 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
         return bool(await cluster.events())
 
     await cluster.eventually(taken)
-    known = cluster.reports.nodes["n1"].report
-    assert known is not None
-    assert (known.source, known.policy, known.scope, known.placements) == (
+    believed = cluster.reports.nodes["n1"].report
+    assert believed is not None
+    assert (believed.source, believed.policy, believed.scope, believed.placements) == (
         "nrt",
         "single-numa-node",
         "pod",
         None,
     )
-    assert [one.id for one in known.zones] == [0, 2]
+    assert [read_zone.id for read_zone in believed.zones] == [0, 2]
     patch = {"zones": foreign(available="5")["zones"]}
     assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, "application/merge-patch+json")).ok
 
@@ -242,9 +244,9 @@ async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(
 
     await cluster.eventually(other_taken)
     assert [type(event).__name__ for event in await cluster.events()] == ["NodeReported"]
-    known = cluster.reports.nodes["n1"].report
-    assert known is not None
-    assert known.source == "bus"
+    believed = cluster.reports.nodes["n1"].report
+    assert believed is not None
+    assert believed.source == "bus"
 
 
 async def test_an_object_that_cannot_be_read_holds_up_no_other(cluster: Cluster) -> None:

@@ -1,5 +1,5 @@
-"""Lists of NodeResourceTopology objects that come part by part: told as they come, whole only at
-their end, begun anew if cut.
+"""Lists of NodeResourceTopology objects come part by part, are complete only at their end, and
+begin again if they are cut off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def named(*names: str) -> list[dict[str, Any]]:
 
 
 class Parts:
-    """An API server whose lists are these, in turn, each in parts; a list that ends with an error
+    """An API server with these lists, in turn, each in parts; a list that ends with an error
     is cut off there.
     """
 
@@ -44,7 +44,7 @@ class Parts:
 
 
 class Heard:
-    """What a listener is told, in words."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -60,7 +60,7 @@ class Heard:
 
 
 async def followed(*lists: list[Listed | KubeUnavailableError]) -> tuple[list[str], list[str]]:
-    """What was told until the watch began, and from which version it began."""
+    """Return the calls until the watch began, and the version from which it began."""
     kube, heard = Parts(*lists), Heard()
     objects = Objects(kube, Hands(), heard)  # type: ignore[arg-type]
     async with running(objects.run()):
@@ -68,22 +68,22 @@ async def followed(*lists: list[Listed | KubeUnavailableError]) -> tuple[list[st
     return heard.told, kube.watched
 
 
-async def test_what_a_list_shows_is_told_part_by_part_and_it_is_complete_at_its_end() -> None:
+async def test_a_list_comes_part_by_part_and_is_complete_at_its_end() -> None:
     parts: list[Listed | KubeUnavailableError] = [
         Listed(named("a", "b"), ""),
         Listed(named("c"), "7", gone=named("b")),
     ]
-    told = ["listing", "ADDED a", "ADDED b", "DELETED b", "ADDED c", "complete v1alpha2"]
-    assert await followed(parts) == (told, ["7"])
+    calls = ["listing", "ADDED a", "ADDED b", "DELETED b", "ADDED c", "complete v1alpha2"]
+    assert await followed(parts) == (calls, ["7"])
 
 
-async def test_a_list_that_is_cut_off_is_never_complete_and_begins_anew() -> None:
+async def test_a_list_that_is_cut_off_is_never_complete_and_begins_again() -> None:
     cut: list[Listed | KubeUnavailableError] = [
         Listed(named("a"), "5"),
         KubeUnavailableError("reset"),
     ]
-    told = ["listing", "ADDED a", "listing", "ADDED a", "ADDED b", "complete v1alpha2"]
-    assert await followed(cut, [Listed(named("a", "b"), "6")]) == (told, ["6"])
+    calls = ["listing", "ADDED a", "listing", "ADDED a", "ADDED b", "complete v1alpha2"]
+    assert await followed(cut, [Listed(named("a", "b"), "6")]) == (calls, ["6"])
 
 
 async def test_an_empty_list_begins_and_ends_too() -> None:

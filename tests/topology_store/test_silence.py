@@ -1,5 +1,5 @@
-"""Watching for silence: told once, by one store that hears the bus; a bus that is away says nothing
-about nodes.
+"""The silence watch: one expiry, by one store that reaches the bus; a bus that is away is no
+evidence about nodes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def types(log: MemoryEventLog, node: str = "n1") -> list[str]:
     return [envelope.type for envelope in await log.read_stream(streams.report(node))]
 
 
-async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(
+async def test_a_silent_exporter_expires_once_until_its_next_report(
     store: Store, log: MemoryEventLog
 ) -> None:
     await store.reports.take([message(report(at=1)), message(report(at=1, node="n2"))])
@@ -86,10 +86,10 @@ async def test_a_silent_exporter_is_told_once_and_forgiven_at_its_next_report(
     assert await types(log) == ["NodeReported", "NodeReportExpired", "NodeReported"]
 
 
-async def test_a_fold_that_begins_anew_while_a_event_is_appended_ends_no_store(
+async def test_a_fold_that_begins_again_during_an_append_ends_no_store(
     store: Store, log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log was restored, and was what the fact was judged by: what stands there now is read."""
+    """The log was restored after the event was judged: the stream is read again."""
     append = log.append
 
     async def append_while_the_fold_begins_anew(commits: Sequence[Commit]) -> list[Outcome]:
@@ -118,7 +118,7 @@ async def test_a_restart_gives_every_node_its_time_to_report_again(log: MemoryEv
         assert not again.expired()
 
 
-async def test_a_store_that_is_cut_off_from_the_bus_expires_nobody_and_leaves_the_role_to_one_that_hears(
+async def test_a_store_without_the_bus_expires_no_node_and_gives_up_the_role(
     log: MemoryEventLog,
 ) -> None:
     clock = Hands()

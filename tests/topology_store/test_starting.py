@@ -1,4 +1,4 @@
-"""A topology-store starts whatever becomes of the bus: as a real process beside real servers."""
+"""A topology-store starts in any state of the bus: a real process with real servers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STREAMS = "streams of the bus"
 def servers(tmp_path: Path) -> Iterator[list[NatsProcess]]:
     made = list(cluster(tmp_path).values())
     yield made
-    for each in made:
-        each.kill()
+    for process in made:
+        process.kill()
 
 
 class Store:
@@ -37,7 +37,7 @@ class Store:
 
     def __init__(self, database: str, nats: str) -> None:
         port = str(free_port())
-        own = {
+        settings = {
             "DATABASE_URL": database,
             "HTTP_PORT": port,
             "NATS_URL": nats,
@@ -47,12 +47,12 @@ class Store:
         self._url = f"http://127.0.0.1:{port}/readyz"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "services.topology_store"],
-            env={**os.environ, **{f"TOPOLOG_{name}": value for name, value in own.items()}},
+            env={**os.environ, **{f"TOPOLOG_{name}": value for name, value in settings.items()}},
             stderr=subprocess.DEVNULL,
         )
 
     def waiting(self) -> dict[str, str]:
-        """What readiness waits for; while nobody answers, for that."""
+        """The problem of readiness, or the missing answer."""
         assert self.process.poll() is None, f"it ended with exit code {self.process.returncode}"
         try:
             with urllib.request.urlopen(self._url, timeout=10) as answer:
@@ -61,13 +61,13 @@ class Store:
             said = refusal.read()
         except OSError:
             return {"start": "no answer"}
-        found: dict[str, str] = json.loads(said)["waiting"]
-        return found
+        waiting: dict[str, str] = json.loads(said)["waiting"]
+        return waiting
 
 
 @pytest.fixture
 async def store(log_url: str, servers: list[NatsProcess]) -> AsyncIterator[Store]:  # noqa: F811, RUF100
-    made = Store(log_url, ",".join(each.url for each in servers))
+    made = Store(log_url, ",".join(server.url for server in servers))
     yield made
     made.process.kill()
     made.process.wait()
@@ -78,8 +78,8 @@ async def test_it_waits_for_servers_that_have_yet_to_find_a_leader(
 ) -> None:
     servers[0].start()
     await until(lambda: "did not take stream" in store.waiting().get(STREAMS, ""))
-    for each in servers[1:]:
-        each.start()
+    for server in servers[1:]:
+        server.start()
     await until(lambda: not store.waiting())
 
 

@@ -45,13 +45,13 @@ async def test_a_node_that_reported_loses_the_taint_and_keeps_the_others(kube: K
     history.node(taints=(OTHER, OURS))
     taint = StartupTaint(kube, SYSTEM_CLOCK, KEY, lambda: history.ledger)
     await taint.sweep()
-    assert [one["key"] for one in (await kube.list("nodes")).items[0]["spec"]["taints"]] == [
+    assert [item["key"] for item in (await kube.list("nodes")).items[0]["spec"]["taints"]] == [
         "other",
         KEY,
     ]
     history.report(zone(0, 8))
     await taint.sweep()
-    assert [one["key"] for one in (await kube.list("nodes")).items[0]["spec"]["taints"]] == [
+    assert [item["key"] for item in (await kube.list("nodes")).items[0]["spec"]["taints"]] == [
         "other"
     ]
     await taint.sweep()
@@ -60,7 +60,7 @@ async def test_a_node_that_reported_loses_the_taint_and_keeps_the_others(kube: K
     )
 
 
-def test_nothing_is_taken_without_a_report_that_stands() -> None:
+def test_no_taint_is_removed_without_a_current_report() -> None:
     history = History()
     history.node(taints=(OURS,))
     assert patch_for(history.n1, KEY) == []

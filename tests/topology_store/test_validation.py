@@ -44,10 +44,10 @@ def test_a_good_report_is_read_under_a_name_with_dots() -> None:
     ],
 )
 def test_what_is_no_report_is_refused_with_its_node_and_a_remedy(data: bytes) -> None:
-    found = read_as("n1", data)
-    assert isinstance(found, RefusedReport)
-    assert found.node == "n1"
-    assert "upgrade the exporter" in found.problem
+    result = read_as("n1", data)
+    assert isinstance(result, RefusedReport)
+    assert result.node == "n1"
+    assert "upgrade the exporter" in result.problem
 
 
 @given(st.binary(max_size=200))

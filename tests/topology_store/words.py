@@ -45,7 +45,7 @@ def without_zone(made: Report, zone_id: int) -> tuple[Zone, ...]:
 
 
 class Hands:
-    """A clock that stands still until it is moved; sleeping lets others run."""
+    """A clock that moves only on demand; sleeping lets other tasks run."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -102,7 +102,7 @@ class Node:
 
 
 async def load(reports: Reports, log: EventLog) -> None:
-    """What the projector does before the store begins: the fold of the log as it stands."""
+    """Fold the current log, as the projector does before the store begins."""
     for envelope in await log.read(0, 10_000):
         following.evolve(reports.nodes, envelope, decode(envelope))
     reports.reset(reports.nodes)
