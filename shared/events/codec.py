@@ -7,8 +7,8 @@ The type and schema of a row say how its payload is read, so that a replay parse
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
@@ -71,7 +71,7 @@ def decode(envelope: Envelope) -> Event:
 
 
 def _writer(envelope: Envelope) -> str:
-    written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(envelope.time_us / 1e6))
+    written = datetime.fromtimestamp(envelope.time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         f"written at {written} by role {envelope.role}, epoch {envelope.epoch}, of a release with "
         f"schema {envelope.schema} of {envelope.type}"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.architecture.plain_english import RARE, rate
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -64,25 +66,10 @@ def sources() -> list[Path]:
     return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
 
 
-# Most uses per 10,000 words: the highest rate among the docs of h11, procrastinate, kopf, starlette,
-# attrs and httpx. Higher rates made the pages hard to read.
-RARE = {
-    r"told|tells|tell|untold": 2,
-    r"nobody|somebody|anybody|everybody": 1,
-    r"who|whom|whoever|whose": 10,
-    r"one that|those that|those who|what is|what it|what they": 6,
-    r"where": 28,
-    r"beside": 1.5,
-    r"anew": 0.5,
-    r"stands?|stood": 8,
-    r"mend|mends|mended": 0.5,
-}
 GENERATED = {"events.md", "messages.md", "metrics.md"}
 
 
 @pytest.mark.parametrize("words", RARE)
 def test_the_pages_are_in_plain_english(words: str) -> None:
     text = "\n".join(page.read_text("utf-8") for page in pages() if page.name not in GENERATED)
-    total = len(re.findall(r"[A-Za-z']+", text))
-    uses = re.findall(rf"\b(?:{words})\b", text, re.IGNORECASE)
-    assert len(uses) * 10_000 / total <= RARE[words], f"write it in other words: {set(uses)}"
+    assert rate(words, text) <= RARE[words]
