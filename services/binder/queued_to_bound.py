@@ -1,16 +1,18 @@
 """Measure how long pods wait from their first event in the log to their binding, by the log's times.
+Pure.
 
 The measure is not part of the binder's state: a process measures only the pods whose first event it
-folds, and only while it leads, so that no pod is counted twice.
+folds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
-from shared.runtime.projector import Folded
-from shared.telemetry import names
-from shared.telemetry.instruments import observe
+from shared.events.catalog import Event
+from shared.events.envelope import Envelope
 
 
 class QueuedToBound:
@@ -20,13 +22,13 @@ class QueuedToBound:
         self._scheduler_name = scheduler_name
         self._queued_us: dict[str, int] = {}
 
-    def folded(self, page: Folded, leads: bool) -> None:
-        """Observe the latency of each pod that is bound on a page of events."""
+    def latencies(self, page: Iterable[tuple[Envelope, Event]]) -> Iterator[float]:
+        """Yield the latency in seconds of each pod that is bound on a page of events."""
         for envelope, event in page:
             if isinstance(event, cluster.PodObserved):
                 if not event.node and event.pod.scheduler_name == self._scheduler_name:
                     self._queued_us.setdefault(event.pod.uid, envelope.time_us)
             elif isinstance(event, binding.PodBound | cluster.PodEnded):
                 queued_us = self._queued_us.pop(event.uid, None)
-                if queued_us is not None and leads and isinstance(event, binding.PodBound):
-                    observe(names.QUEUED_TO_BOUND, max(envelope.time_us - queued_us, 0) / 1e6)
+                if queued_us is not None and isinstance(event, binding.PodBound):
+                    yield max(envelope.time_us - queued_us, 0) / 1e6

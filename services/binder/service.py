@@ -28,6 +28,8 @@ from shared.runtime.http import json_response
 from shared.runtime.leadership import Leadership
 from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold, Folded, Projector
+from shared.telemetry import names
+from shared.telemetry.instruments import observe
 
 
 async def build(service: Service, settings: BinderSettings) -> None:
@@ -44,7 +46,9 @@ async def build(service: Service, settings: BinderSettings) -> None:
 
     def folded(state: BinderState, page: Folded) -> None:
         announcer.folded(state, page)
-        queued_to_bound.folded(page, leads=announcer.enabled)
+        for latency_s in queued_to_bound.latencies(page):
+            if announcer.enabled:  # only the leader measures, so that no pod is counted twice
+                observe(names.QUEUED_TO_BOUND, latency_s)
         for follower in followers:
             follower.folded(state, page)
 
