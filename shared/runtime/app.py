@@ -130,6 +130,7 @@ class Service:
             self.telemetry,
             settings.token(),
             settings.tls(),
+            settings.http_allowed_hosts,
         )
         await self.http.start()
 

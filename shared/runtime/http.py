@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -114,12 +114,13 @@ class HttpServer:
         telemetry: Telemetry,
         token: Token = "",
         tls: HttpTls = NO_TLS,
+        hosts: Sequence[str] = (),
     ) -> None:
         self._address = (host, port)
         self._wanted = tls
         self._app = Starlette(routes=_health_routes(health, telemetry))
         self._config = uvicorn.Config(
-            Access(self._app, token, bool(tls.client_ca)),
+            Access(self._app, token, bool(tls.client_ca), hosts),
             http=TimedProtocol,
             ws="none",
             log_config=None,

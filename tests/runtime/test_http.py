@@ -9,11 +9,13 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shared.runtime import http_access
 from shared.runtime.app import Exit
+from shared.runtime.http_access import Access
 from shared.runtime.http_reading import READ_LIMIT_S
 from tests.runtime.test_app import Running, running, spawn
 
@@ -120,3 +122,83 @@ def test_what_is_open_to_the_network_is_warned_of_and_refused_in_production() ->
 )
 def test_loopback_is_told_from_the_network(host: str, local: bool) -> None:
     assert http_access.is_loopback(host) is local
+
+
+# A web page reaches a loopback port by its own name (DNS rebinding) or by a form (cross-site post).
+FOREIGN_HOSTS = ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "a.b", ""]
+OWN_HOSTS = [
+    "127.0.0.1",
+    "127.0.0.1:80",
+    "localhost:8080",
+    "[::1]:80",
+    "10.1.2.3:8080",
+    "scheduler:8080",
+    "topolog-scheduler.topolog.svc:8080",
+    "topolog-scheduler.topolog.svc.cluster.local",
+    "state.example",
+]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/state", "/"])
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+async def test_a_name_that_public_dns_may_contain_is_refused(path: str, host: str) -> None:
+    assert await answered(path, headers={"host": host}) == 421
+
+
+@pytest.mark.parametrize("host", OWN_HOSTS)
+async def test_addresses_cluster_names_and_allowed_names_are_answered(host: str) -> None:
+    assert await answered("/state", headers={"host": host}) == 200
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 200),
+        ("application/json; charset=utf-8", 200),
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("multipart/form-data; boundary=x", 415),
+        ("", 415),
+    ],
+)
+async def test_a_request_that_may_change_something_must_be_json(
+    content_type: str, status: int
+) -> None:
+    headers = {"host": "127.0.0.1"} | ({"content-type": content_type} if content_type else {})
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert await answered("/state", method, headers) == status
+
+
+async def test_a_port_with_a_token_may_have_any_name() -> None:
+    headers = {"host": "state.corp.example", "authorization": "Bearer s"}
+    assert await answered("/state", headers=headers, token="s") == 200
+    assert await answered("/state", headers={"host": "state.corp.example"}, token="s") == 401
+
+
+async def answered(
+    path: str, method: str = "GET", headers: dict[str, str] | None = None, token: str = ""
+) -> int:
+    """The status of one request to the access layer."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    statuses: list[int] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "path": path,
+        "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
+    }
+    await Access(app, token, hosts=["state.example"])(scope, receive, send)
+    return statuses[0]

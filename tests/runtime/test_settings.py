@@ -154,7 +154,7 @@ def test_a_url_in_a_file_is_read_again_whenever_it_is_asked_for(tmp_path: Path) 
     (problem,) = problems_of(
         {"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": str(tmp_path / "url")}
     )
-    assert problem.startswith("TOPOLOG_DATABASE_URL_FILE: holds a '#'")
+    assert problem.startswith("TOPOLOG_DATABASE_URL_FILE: contains a misplaced '#'")
     assert "hunter2" not in problem
 
 
