@@ -1,4 +1,4 @@
-"""A podresources server whose answers a test decides: real gRPC over a real unix socket."""
+"""A podresources server for tests: real gRPC over a unix socket, answers set by the test."""
 
 from __future__ import annotations
 

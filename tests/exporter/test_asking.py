@@ -58,10 +58,10 @@ class Node:
 
     async def asks(self) -> bool:
         """Whether a scan asks."""
-        before = self.source.times
+        earlier = self.source.times
         scan = await self.reader.scan()
         assert scan.allocatable.devices == self.source.devices
-        return self.source.times > before
+        return self.source.times > earlier
 
 
 async def test_the_same_devices_of_the_same_kubelet_are_asked_for_once(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_the_same_devices_of_the_same_kubelet_are_asked_for_once(tmp_path:
     assert not await node.asks(), "a checkpoint's order is its own"
 
 
-async def test_a_device_that_falls_ill_or_recovers_is_asked_for(tmp_path: Path) -> None:
+async def test_a_change_of_device_health_reads_allocatable_again(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.registered("g0", "g1")
     assert await node.asks()
@@ -85,7 +85,7 @@ async def test_a_device_that_falls_ill_or_recovers_is_asked_for(tmp_path: Path) 
     assert await node.asks()
 
 
-async def test_a_kubelet_that_restarted_is_asked_until_its_devices_are_back(tmp_path: Path) -> None:
+async def test_a_restarted_kubelet_is_read_until_its_devices_return(tmp_path: Path) -> None:
     """Its checkpoint names them from before; it hands them out again when their plugin has
     registered.
     """
@@ -101,7 +101,9 @@ async def test_a_kubelet_that_restarted_is_asked_until_its_devices_are_back(tmp_
 
 
 @pytest.mark.parametrize("cause", ["no checkpoint", "interval", "failure"])
-async def test_who_cannot_know_asks(tmp_path: Path, cause: str) -> None:
+async def test_without_a_checkpoint_every_scan_reads_allocatable(
+    tmp_path: Path, cause: str
+) -> None:
     node = Node(tmp_path, machine_interval_s=3600.0 if cause != "interval" else 0.001)
     if cause != "no checkpoint":
         node.registered("g0", "g1")

@@ -18,6 +18,6 @@ def test_a_tree_or_a_configured_file_comes_first(tmp_path: Path) -> None:
     assert boot_id(tmp_path, tmp_path / "mine") == "configured"
 
 
-def test_an_absent_file_is_named_with_the_flag_that_helps(tmp_path: Path) -> None:
+def test_an_absent_file_is_named_with_the_flag_to_set(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"absent.*--boot-id-file"):
         boot_id(tmp_path, tmp_path / "absent")

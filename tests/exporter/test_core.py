@@ -71,7 +71,7 @@ def test_worked_example_of_resource_topology_exporter() -> None:
     assert made.tracked == ("cpu", GPU, NET)
 
 
-def test_a_reserved_cpu_that_is_given_away_takes_none_of_the_others() -> None:
+def test_a_held_reserved_cpu_reduces_no_available_cpu() -> None:
     """Where cores differ in threads the kubelet takes whole cores, their reserved threads among
     them: 0, 3 and 5 are held, and of those to hand out only two."""
     machine = Machine((NumaNode(0, tuple(range(6))),))
@@ -180,8 +180,8 @@ def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -
 
 
 def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
-    held = {"init": ListedContainer("init", (2, 4, 3)), "c": ListedContainer("c", (2,))}
-    stored = checkpoints(("cpu",), uid_1=held, uid_2={"c": ListedContainer("c", (9,))})
+    holding = {"init": ListedContainer("init", (2, 4, 3)), "c": ListedContainer("c", (2,))}
+    stored = checkpoints(("cpu",), uid_1=holding, uid_2={"c": ListedContainer("c", (9,))})
     made = report(
         EVEN_ODD,
         Allocatable(tuple(range(24))),
@@ -202,29 +202,29 @@ def test_objects_count_the_listed_containers_alone() -> None:
     """The plugin counts those of the pods' specs, init containers not among them, and takes no
     payload of another count.
     """
-    held = {"init": ListedContainer("init", (2, 4)), "c": ListedContainer("c", (2,))}
+    holding = {"init": ListedContainer("init", (2, 4)), "c": ListedContainer("c", (2,))}
     pods = (pod("p", ListedContainer("c", (2,)), cpus=(2, 6)),)
-    stored = checkpoints(("cpu",), uid_1=held)
+    stored = checkpoints(("cpu",), uid_1=holding)
     scan = core.Scan(
         Freshness("boot", 5), EVEN_ODD, Allocatable(tuple(range(24))), pods, checkpoints=stored
     )
     made = core.report("n1", "exporter-1", scan, core.Rules())
-    assert [each.container for each in made.placements or ()] == ["c", "", "init"]
-    assert [each.container for each in core.as_listed(made, scan).placements or ()] == ["c"]
+    assert [item.container for item in made.placements or ()] == ["c", "", "init"]
+    assert [item.container for item in core.as_listed(made, scan).placements or ()] == ["c"]
     assert core.as_listed(made, scan).zones == made.zones
 
 
-def test_an_init_container_that_keeps_nothing_is_told_and_differs_from_no_checkpoint() -> None:
-    held = {"init": ListedContainer("init", (2,)), "c": ListedContainer("c", (2, 4))}
+def test_an_init_container_without_holdings_differs_from_a_missing_checkpoint() -> None:
+    holding = {"init": ListedContainer("init", (2,)), "c": ListedContainer("c", (2, 4))}
     listed = pod("p", ListedContainer("c", (2, 4)))
-    told = report(
+    made = report(
         EVEN_ODD,
         Allocatable(tuple(range(24))),
         listed,
-        checkpoints=checkpoints(("cpu",), uid_1=held),
+        checkpoints=checkpoints(("cpu",), uid_1=holding),
     )
-    assert told.placements is not None
-    assert told.placements[1] == Placement("default", "p", "init", (), "uid-1")
+    assert made.placements is not None
+    assert made.placements[1] == Placement("default", "p", "init", (), "uid-1")
     untold = report(EVEN_ODD, Allocatable(tuple(range(24))), listed)
     assert untold.placements is not None
     assert len(untold.placements) == 1
@@ -234,19 +234,19 @@ def test_an_init_container_that_keeps_nothing_is_told_and_differs_from_no_checkp
 def test_devices_tell_a_pods_uid_and_its_init_containers_memory_is_hidden_but_not_counted() -> None:
     group = DeviceGroup(GPU, ("g0",), (1,))
     block = MemoryBlock("memory", (1,), 30)
-    held = {
+    holding = {
         "init": ListedContainer("init", (), (block,), (group,)),
         "c": ListedContainer("c", (), (), (group,)),
     }
     offered = Allocatable(
         (), (MemoryBlock("memory", (1,), 100),), (group, DeviceGroup(GPU, ("g1",), (1,)))
     )
-    stored = checkpoints(("memory", "devices"), uid_1=held)
+    stored = checkpoints(("memory", "devices"), uid_1=holding)
     made = report(
         EVEN_ODD, offered, pod("p", ListedContainer("c", (), (), (group,))), checkpoints=stored
     )
     assert made.placements is not None
-    assert [(each.container, each.pod_uid, each.held) for each in made.placements] == [
+    assert [(item.container, item.pod_uid, item.held) for item in made.placements] == [
         ("c", "uid-1", (ZonedAmount(GPU, (1,), 1, "g0"),)),
         ("init", "uid-1", ()),
     ]
@@ -257,7 +257,7 @@ def test_devices_tell_a_pods_uid_and_its_init_containers_memory_is_hidden_but_no
     assert made.zones[1].resources[GPU] == ZoneResource(2, 2, 1)
 
 
-def test_podresources_and_checkpoints_that_know_the_same_are_settled() -> None:
+def test_equal_podresources_and_checkpoints_are_steady() -> None:
     first, second = DeviceGroup(GPU, ("g0",), (1,)), DeviceGroup(GPU, ("g1",), (1,))
     blocks = MemoryBlock("memory", (0,), 30), MemoryBlock("hugepages-2Mi", (0,), 2)
     stored = ListedContainer("c", (2, 4), blocks, (DeviceGroup(GPU, ("g0", "g1"), (1,)),))
@@ -317,7 +317,7 @@ def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() 
     assert (without.reserved_cpus, without.cpu_policy, without.devices) == ("", "none", ())
 
 
-def test_what_no_manager_pins_is_told_as_a_bound_only() -> None:
+def test_an_unpinned_resource_is_only_a_bound() -> None:
     machine = Machine((NumaNode(0, (0, 1), 100, {"hugepages-2Mi": 64}),))
     made = report(machine, Allocatable())
     assert made.zones[0].bounds == {"cpu": 2000, "memory": 36, "hugepages-2Mi": 64}
@@ -336,7 +336,7 @@ def test_excluded_pods_leave_accounting_and_fingerprint_and_excluded_resources_t
 
 
 def test_excluded_pods_are_those_that_go_matches() -> None:
-    """RTE ef567ef3 leaves out every pod but those that begin with `a`; Python's own patterns left
+    """RTE ef567ef3 leaves out all pods except those beginning with `a`; Python's own patterns left
     out those alone.
     """
     rules = core.Rules("all", excluded_pods=(core.PodPattern("*", "[^a]*"),))
@@ -352,18 +352,18 @@ def test_a_device_in_a_zone_that_the_machine_lacks_is_in_the_fingerprint() -> No
     made = report(EVEN_ODD, Allocatable(), holder, pod("a"))
     assert made.fingerprint == fingerprint([("default", "b")])
     assert made.placements is not None
-    assert all(not held.zones for each in made.placements for held in each.held)
+    assert all(not holding.zones for item in made.placements for holding in item.held)
 
 
 def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
     first = report(EVEN_ODD, Allocatable((2,)))
     later = msgspec.structs.replace(first, boot_time_ms=9)
-    other = msgspec.structs.replace(first, fingerprint="other")
+    second = msgspec.structs.replace(first, fingerprint="other")
     last = core.Published(first, 1000)
     assert core.should_publish(core.Published(), first, 0, 100, False)
     assert not core.should_publish(last, later, 1099, 100, False)
     assert core.should_publish(last, later, 1100, 100, False)
-    assert core.should_publish(last, other, 1001, 100, False)
+    assert core.should_publish(last, second, 1001, 100, False)
     assert core.should_publish(last, later, 1001, 100, True)
 
 
@@ -392,23 +392,23 @@ DEVICES = st.frozensets(
 
 
 @given(DEVICES, st.lists(DEVICES, max_size=3))
-def test_devices_are_available_that_are_healthy_and_held_by_nobody(
+def test_available_devices_are_healthy_and_free(
     healthy: frozenset[str], holders: list[frozenset[str]]
 ) -> None:
-    offered = tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(healthy))
-    held = [
-        tuple(DeviceGroup(GPU, (each,), (int(each[0]),)) for each in sorted(ids)) for ids in holders
+    offered = tuple(DeviceGroup(GPU, (item,), (int(item[0]),)) for item in sorted(healthy))
+    holding = [
+        tuple(DeviceGroup(GPU, (item,), (int(item[0]),)) for item in sorted(ids)) for ids in holders
     ]
     pods = [
         pod(f"p{number}", ListedContainer("c", (), (), groups))
-        for number, groups in enumerate(held)
+        for number, groups in enumerate(holding)
     ]
     made = report(EVEN_ODD, Allocatable((), (), offered), *pods)
     free = healthy.difference(*holders)
     for zone in made.zones:
-        told = zone.resources.get(GPU, ZoneResource(0, 0, 0))
-        assert told.allocatable == sum(each[0] == str(zone.id) for each in healthy)
-        assert told.available == sum(each[0] == str(zone.id) for each in free)
+        gpus = zone.resources.get(GPU, ZoneResource(0, 0, 0))
+        assert gpus.allocatable == sum(item[0] == str(zone.id) for item in healthy)
+        assert gpus.available == sum(item[0] == str(zone.id) for item in free)
 
 
 CPU_SETS = st.sets(st.integers(0, 23), max_size=6)
@@ -419,9 +419,9 @@ def test_cpus_in_use_and_available_add_up(owners: list[set[int]], offered: set[i
     taken: set[int] = set()
     pods = []
     for number, wanted in enumerate(owners):
-        own = tuple(sorted((wanted & offered) - taken))
-        taken.update(own)
-        pods.append(pod(f"p{number}", ListedContainer("c", own)))
+        extra = tuple(sorted((wanted & offered) - taken))
+        taken.update(extra)
+        pods.append(pod(f"p{number}", ListedContainer("c", extra)))
     made = report(EVEN_ODD, Allocatable(tuple(sorted(offered))), *pods)
     for zone, parity in zip(made.zones, (0, 1), strict=True):
         free = sum(1 for cpu in offered - taken if cpu % 2 == parity)

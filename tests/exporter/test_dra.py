@@ -1,6 +1,5 @@
-"""Claims of dynamic resource allocation: reported as listed, counted in zones where a slice or /sys
-names one, and only there.
-"""
+"""Claims of dynamic resource allocation: reported as listed, counted in zones if a slice or /sys
+names one."""
 
 from __future__ import annotations
 
@@ -42,9 +41,9 @@ def claim(*devices: tuple[str, str, list[str]], name: str = "gpu") -> pb.Dynamic
     """A claim with devices (driver, device, CDI names)."""
     made = pb.DynamicResource(claim_name=name, claim_namespace="blue")
     for driver, device, cdi in devices:
-        one = made.claim_resources.add(driver_name=driver, pool_name=NODE, device_name=device)
-        for each in cdi:
-            one.cdi_devices.add(name=each)
+        first = made.claim_resources.add(driver_name=driver, pool_name=NODE, device_name=device)
+        for item in cdi:
+            first.cdi_devices.add(name=item)
     return made
 
 
@@ -107,7 +106,7 @@ def test_claims_are_reported_with_driver_pool_device_and_cdi_names() -> None:
     assert made.dynamic is None, "nobody asked for slices: nothing is known of zones"
 
 
-def test_cdi_names_that_a_kubelet_repeats_from_device_to_device_count_once() -> None:
+def test_repeated_cdi_names_count_once() -> None:
     (pod,) = wire.pods(
         listed(
             claim(
@@ -115,12 +114,12 @@ def test_cdi_names_that_a_kubelet_repeats_from_device_to_device_count_once() -> 
             )
         )
     )
-    assert [each.cdi for each in pod.containers[0].claims] == [("x=a",), ("x=b",), ("x=c",)]
+    assert [item.cdi for item in pod.containers[0].claims] == [("x=a",), ("x=b",), ("x=c",)]
     (pod,) = wire.pods(listed(claim((GPU, "a", ["x=all"]), (GPU, "b", ["x=all"]))))
-    assert [each.cdi for each in pod.containers[0].claims] == [("x=all",), ("x=all",)]
+    assert [item.cdi for item in pod.containers[0].claims] == [("x=all",), ("x=all",)]
 
 
-def test_a_claim_without_devices_and_a_share_are_told_as_they_are() -> None:
+def test_a_claim_without_devices_and_a_share_are_reported() -> None:
     shared = claim((GPU, "a", []))
     shared.claim_resources[0].share_id = "uid-7"
     (pod,) = wire.pods(listed(claim(name="empty"), shared))
@@ -162,7 +161,7 @@ def test_a_zone_that_the_machine_lacks_elsewhere_costs_no_claim() -> None:
         ({}, ()),
     ],
 )
-def test_the_zone_is_what_somebody_names_and_else_unknown(
+def test_the_zone_comes_from_the_first_attribute_or_is_unknown(
     attributes: dict[str, Any], zones: tuple[int, ...]
 ) -> None:
     tree = Sys(**{"0000:3b:00.0": "1\n", "0000:5e:00.0": "-1\n"})
@@ -172,13 +171,13 @@ def test_the_zone_is_what_somebody_names_and_else_unknown(
 
 
 def test_only_the_newest_generation_of_this_nodes_pools_counts() -> None:
-    found = grouped(
+    result = grouped(
         slice_of(device("old", numa(0)), generation=1),
         slice_of(device("a-1", numa(0)), generation=2),
         slice_of(device("a-2", numa(0)), generation=2),
         slice_of(device("theirs", numa(0)), node="n2", generation=9),
     )
-    assert found == (DynamicGroup(GPU, NODE, (0,), "a-[1-2]"),)
+    assert result == (DynamicGroup(GPU, NODE, (0,), "a-[1-2]"),)
 
 
 def test_older_versions_keep_attributes_one_level_deeper() -> None:
@@ -187,7 +186,7 @@ def test_older_versions_keep_attributes_one_level_deeper() -> None:
 
 
 def test_parts_of_devices_are_not_counted_as_devices_and_tainted_ones_are_withheld() -> None:
-    found = grouped(
+    result = grouped(
         slice_of(
             device("whole", numa(0)),
             device("mig", numa(0), consumesCounters=[{"counterSet": "g"}]),
@@ -196,15 +195,15 @@ def test_parts_of_devices_are_not_counted_as_devices_and_tainted_ones_are_withhe
             device("noted", numa(0), taints=[{"key": "x", "effect": "None"}]),
         )
     )
-    assert found == (DynamicGroup(GPU, NODE, (0,), "noted,whole", "ill", "cpus,mig"),)
-    counted = dynamic.by_zone(Report(NODE, "b", 1, dynamic=found))
+    assert result == (DynamicGroup(GPU, NODE, (0,), "noted,whole", "ill", "cpus,mig"),)
+    counted = dynamic.by_zone(Report(NODE, "b", 1, dynamic=result))
     assert counted == {0: {f"resource.k8s.io/{GPU}": ZoneResource(3, 2, 2)}}
 
 
 @pytest.mark.parametrize(
     "items", [None, [7], [{"spec": {}}], [{"spec": {"driver": 1, "pool": {"name": "p"}}}], {"a": 1}]
 )
-def test_what_is_no_list_of_slices_is_an_error_and_never_a_count(items: object) -> None:
+def test_a_document_without_slices_is_an_error(items: object) -> None:
     with pytest.raises(SliceError):
         slices.devices(items, NODE)
 
@@ -232,9 +231,7 @@ def test_what_is_no_list_of_slices_is_an_error_and_never_a_count(items: object) 
         ),
     ],
 )
-def test_what_no_api_server_would_take_and_more_than_a_report_holds_is_an_error(
-    items: object, why: str
-) -> None:
+def test_invalid_or_too_many_slices_are_an_error(items: object, why: str) -> None:
     with pytest.raises(SliceError, match=why):
         slices.devices(items, NODE)
 
@@ -267,9 +264,9 @@ def counted(*placements: Placement) -> Report:
 
 
 def test_a_device_that_two_containers_share_is_taken_once() -> None:
-    found = dynamic.by_zone(counted(held("a-1", "u"), held("a-1", "b", pod="q")))
+    result = dynamic.by_zone(counted(held("a-1", "u"), held("a-1", "b", pod="q")))
     name = dynamic.resource_name(GPU)
-    assert found == {0: {name: ZoneResource(3, 3, 2)}, 1: {name: ZoneResource(1, 1, 0)}}
+    assert result == {0: {name: ZoneResource(3, 3, 2)}, 1: {name: ZoneResource(1, 1, 0)}}
 
 
 def test_objects_show_the_counts_among_a_zones_resources_and_nothing_without_slices() -> None:
@@ -293,12 +290,12 @@ def test_a_resource_that_is_excluded_is_not_reported() -> None:
 
 
 def test_a_claim_more_is_a_small_event_and_other_devices_are_a_report_in_full() -> None:
-    before, after = counted(), counted(held("a-1"))
-    delta = changes(before, after)
+    earlier, later = counted(), counted(held("a-1"))
+    delta = changes(earlier, later)
     assert delta is not None
-    assert resembles(before, after)
-    assert apply_change(before, delta) == after
-    assert not resembles(before, Report(NODE, "boot", 1, zones=(Zone(0), Zone(1)), placements=()))
+    assert resembles(earlier, later)
+    assert apply_change(earlier, delta) == later
+    assert not resembles(earlier, Report(NODE, "boot", 1, zones=(Zone(0), Zone(1)), placements=()))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +344,7 @@ def test_a_damaged_list_of_slices_is_named(tmp_path: Path) -> None:
 
 
 class Api:
-    """Answers for slices as it is told, the last answer for ever."""
+    """Returns the given answers for slices; the last one repeats."""
 
     def __init__(self, *answers: Answer | Lost) -> None:
         self.answers = list(answers)
@@ -405,7 +402,7 @@ async def test_an_exporter_counts_claims_that_come_and_go(tmp_path: Path) -> Non
         await eventually(lambda: dynamic.by_zone(newest()) == {1: {name: ZoneResource(2, 2, 2)}})
 
 
-async def test_a_device_that_no_slice_shows_is_asked_for_soon(
+async def test_a_device_without_slice_triggers_a_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.exporter.slice_source.SOON_S", 0.05)
@@ -433,12 +430,12 @@ async def test_without_an_answer_claims_are_reported_and_no_zone_is_made_up(
     api = Api(answer)
     async with exporting(tmp_path, api) as (_, kubelet, newest):
         kubelet.claims = (claim((GPU, "gpu-2", [])),)
-        await eventually(lambda: any(each.claims for each in newest().placements or ()))
+        await eventually(lambda: any(item.claims for item in newest().placements or ()))
         await eventually(lambda: api.asked > 0)
         assert newest().dynamic is None
 
 
-async def test_the_client_asks_for_the_slices_of_one_node_in_a_version_that_is_served(
+async def test_the_client_lists_the_slices_of_one_node_in_a_served_version(
     authorizer: tuple[Authorizer, KubeClient],  # noqa: F811, RUF100
 ) -> None:
     answer = await authorizer[1].resource_slices(NODE)

@@ -66,11 +66,11 @@ def test_a_duration_lasts_as_long_as_in_go(text: str, found: int) -> None:
         "1ss",
     ],
 )
-def test_what_is_no_duration_to_go_or_below_nothing_is_none(text: str) -> None:
+def test_an_invalid_or_negative_duration_is_none(text: str) -> None:
     assert nanoseconds(text) is None
 
 
-def test_an_interval_of_nothing_says_why_it_is_none() -> None:
+def test_an_interval_of_zero_is_rejected_with_the_reason() -> None:
     assert duration_s("1.5m") == "90"
     for text in ("0", "0s"):
         with pytest.raises(ValueError, match="a node without reports expires"):

@@ -1,5 +1,5 @@
-"""A long life in short: hundreds of pods come and go, the kubelet ends and comes back, the bus is
-away now and then, and what the exporter holds is what it held."""
+"""Memory of an exporter while hundreds of pods come and go, its kubelet restarts, and the bus is
+sometimes absent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_STATE = (
 
 
 class Forgetful(MemoryBus):
-    """Takes every tenth batch not, and keeps none."""
+    """Rejects every tenth batch, and keeps none."""
 
     tried = 0
 
@@ -46,12 +46,12 @@ def held_bytes(root: object) -> int:
     """Everything that can be reached from an object, code left out."""
     seen, waiting, size = {id(root)}, [root], 0
     while waiting:
-        one = waiting.pop()
-        size += sys.getsizeof(one)
-        for other in gc.get_referents(one):
-            if id(other) not in seen and not isinstance(other, NO_STATE):
-                seen.add(id(other))
-                waiting.append(other)
+        first = waiting.pop()
+        size += sys.getsizeof(first)
+        for second in gc.get_referents(first):
+            if id(second) not in seen and not isinstance(second, NO_STATE):
+                seen.add(id(second))
+                waiting.append(second)
     return size
 
 
@@ -83,7 +83,7 @@ async def live(exporter: Exporter, kubelet: Kubelet, begin: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_an_exporter_holds_does_not_grow(kubelet: Kubelet, tmp_path: Path) -> None:
+async def test_the_memory_of_an_exporter_does_not_grow(kubelet: Kubelet, tmp_path: Path) -> None:
     telemetry = set_up("exporter-test", TelemetrySettings())
     folder = f"{tmp_path / 'sys'},{tmp_path / 'kubelet'}"
     nodes = (

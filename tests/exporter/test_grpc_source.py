@@ -44,7 +44,7 @@ async def test_rate_limit_of_the_kubelet_is_waited_out(kubelet: Kubelet) -> None
     await source.close()
 
 
-async def test_rate_limit_that_stays_is_an_error_that_names_socket_and_call(
+async def test_a_permanent_rate_limit_is_an_error_with_socket_and_call(
     kubelet: Kubelet,
 ) -> None:
     kubelet.refusals = 99
@@ -128,30 +128,30 @@ async def test_calls_share_a_connection_until_it_has_borne_enough_of_them(
     await source.close()
 
 
-async def test_a_kubelet_that_took_the_place_of_another_is_asked_though_the_other_still_answers(
+async def test_a_replaced_socket_is_used_although_the_old_kubelet_answers(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
     source = GrpcSource(str(kubelet.socket))
     await source.pods()
-    other = await Kubelet(tmp_path / "other.sock").start()
-    other.pods = {"a": [1]}
-    other.socket.rename(kubelet.socket)
+    second = await Kubelet(tmp_path / "other.sock").start()
+    second.pods = {"a": [1]}
+    second.socket.rename(kubelet.socket)
     try:
         assert [pod.name for pod in await source.pods()] == ["a"]
     finally:
         await source.close()
-        await other.stop()
+        await second.stop()
 
 
 @pytest.mark.parametrize("refusals", [2, 99])
 async def test_a_call_that_failed_leaves_no_connection(kubelet: Kubelet, refusals: int) -> None:
     source = GrpcSource(str(kubelet.socket))
     await source.pods()
-    before = len(os.listdir("/proc/self/fd"))
+    earlier = len(os.listdir("/proc/self/fd"))
     kubelet.refusals = refusals
     for _ in range(3):
         with contextlib.suppress(SourceError):
             await source.pods()
     await asyncio.sleep(0.1)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(os.listdir("/proc/self/fd")) <= earlier
     await source.close()

@@ -37,16 +37,16 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
     """Some bytes changed, lost, doubled or put in."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        at = rng.randrange(len(changed) + 1)
+        position = rng.randrange(len(changed) + 1)
         match rng.randrange(4):
-            case 0 if at < len(changed):
-                changed[at] = rng.randrange(256)
+            case 0 if position < len(changed):
+                changed[position] = rng.randrange(256)
             case 1:
-                del changed[at : at + rng.randint(1, 8)]
+                del changed[position : position + rng.randint(1, 8)]
             case 2:
-                changed[at:at] = changed[at : at + rng.randint(1, 16)]
+                changed[position:position] = changed[position : position + rng.randint(1, 16)]
             case _:
-                changed[at:at] = rng.randbytes(rng.randint(1, 10))
+                changed[position:position] = rng.randbytes(rng.randint(1, 10))
     return bytes(changed)
 
 
@@ -56,11 +56,13 @@ def holds_together(made: Report) -> None:
         for amounts in zone.resources.values():
             assert 0 <= amounts.available <= amounts.allocatable <= amounts.capacity
     for placement in (*(made.placements or ()), *made.hidden):
-        assert all(ids.issuperset(held.zones) and held.amount >= 0 for held in placement.held)
+        assert all(
+            ids.issuperset(holding.zones) and holding.amount >= 0 for holding in placement.held
+        )
     assert msgspec.json.decode(msgspec.json.encode(made), type=Report) == made
 
 
-def test_mutated_answers_are_errors_or_reports_that_hold_together(recordings: Path) -> None:
+def test_mutated_answers_are_errors_or_consistent_reports(recordings: Path) -> None:
     rng = random.Random(12)
     folder = recordings / "03-second-guaranteed-with-hugepages"
     lists, offers = (folder / "list.pb").read_bytes(), (folder / "allocatable.pb").read_bytes()
@@ -71,13 +73,15 @@ def test_mutated_answers_are_errors_or_reports_that_hold_together(recordings: Pa
     files = [*stored, write_devices(device_checkpoint(devices))]
     reports = 0
     for number in range(MUTANTS):
-        one = number % 2 == 0
+        first = number % 2 == 0
         try:
             pods = wire.pods(
-                pb.ListPodResourcesResponse.FromString(mutated(rng, lists) if one else lists)
+                pb.ListPodResourcesResponse.FromString(mutated(rng, lists) if first else lists)
             )
             offered = wire.allocatable(
-                pb.AllocatableResourcesResponse.FromString(offers if one else mutated(rng, offers))
+                pb.AllocatableResourcesResponse.FromString(
+                    offers if first else mutated(rng, offers)
+                )
             )
         except (DecodeError, ValueError):
             continue
@@ -97,8 +101,8 @@ def test_mutated_answers_are_errors_or_reports_that_hold_together(recordings: Pa
 
 def test_a_zone_that_the_machine_lacks_is_no_zone_anywhere() -> None:
     group = DeviceGroup(GPU, ("g",), (1, 9))
-    held = ListedContainer("c", (), (MemoryBlock("memory", (9,), 5),), (group,))
-    made = report(EVEN_ODD, Allocatable((2,), (), (group,)), pod("p", held))
+    holding = ListedContainer("c", (), (MemoryBlock("memory", (9,), 5),), (group,))
+    made = report(EVEN_ODD, Allocatable((2,), (), (group,)), pod("p", holding))
     holds_together(made)
     assert made.devices is not None
     assert made.devices[0].zones == (1,)
@@ -128,13 +132,13 @@ def cpus(*groups: tuple[str, str, str]) -> dict[str, str]:
     return files
 
 
-def test_cores_with_an_offline_sibling_and_sparse_ids_are_told_as_they_are() -> None:
+def test_cores_with_an_offline_sibling_and_sparse_ids_are_read() -> None:
     files = cpus(("0", "0,8", "0"), ("2", "2", "0"), ("8", "0,8", "0"), ("11", "11", "3"))
     layout = read_layout(DictTree(files), {0: 0, 2: 0, 8: 0, 11: 4})
     assert layout == CpuLayout("0,2,8,11", "0x3,4", "0x3,3", "0,2,0,11", "0x3,3")
 
 
-def test_a_column_that_is_not_told_for_every_cpu_is_empty() -> None:
+def test_an_incomplete_column_is_empty() -> None:
     layout = read_layout(DictTree(cpus(("0", "0-1", "0"))), {0: 0, 1: 0, 2: 0})
     assert (layout.zones, layout.sockets, layout.cores, layout.caches) == ("0x3", "", "", "")
 
@@ -169,8 +173,8 @@ async def test_a_kubelet_that_never_answers_costs_no_descriptors(tmp_path: Path)
         MemoryBus(), ExporterSettings(nodes=(f"n1={tmp_path / 'none.sock'},{tmp_path}",))
     )
     await exporter.reporters["n1"].round()
-    before = len(os.listdir("/proc/self/fd"))
+    earlier = len(os.listdir("/proc/self/fd"))
     for _ in range(50):
         await exporter.reporters["n1"].round()
-    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert len(os.listdir("/proc/self/fd")) <= earlier + 2
     await exporter.close()

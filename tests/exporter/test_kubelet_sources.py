@@ -190,10 +190,10 @@ def test_a_change_of_any_source_is_noticed(node: Path) -> None:
 
 
 def test_only_the_exporter_of_this_machine_reads_its_proc() -> None:
-    one = ExporterSettings(node_name="n1")
-    assert one.places(one.specs()[0]).proc == "/proc"
-    many = ExporterSettings(nodes=("n1=/a.sock,/a/sys,/a/kubelet",))
-    assert many.places(many.specs()[0]).proc == ""
+    first = ExporterSettings(node_name="n1")
+    assert first.places(first.specs()[0]).proc == "/proc"
+    several = ExporterSettings(nodes=("n1=/a.sock,/a/sys,/a/kubelet",))
+    assert several.places(several.specs()[0]).proc == ""
 
 
 def recording(folder: Path, **files: str) -> Path:

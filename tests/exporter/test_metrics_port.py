@@ -59,7 +59,7 @@ def test_flags_of_the_metrics_port_have_their_counterparts() -> None:
     )
 
 
-def test_a_folder_of_rte_says_the_same_and_where_from(tmp_path: Path) -> None:
+def test_rtes_folder_sets_the_same_with_its_origin(tmp_path: Path) -> None:
     (tmp_path / "daemon").mkdir()
     tls = {
         "certsDir": "/c",
@@ -70,17 +70,17 @@ def test_a_folder_of_rte_says_the_same_and_where_from(tmp_path: Path) -> None:
     (tmp_path / "daemon" / "config.yaml").write_text(
         json.dumps({"topologyExporter": {"metricsMode": "httptls", "metricsTLS": tls}})
     )
-    found = gathered(["--config-root", str(tmp_path)], NODE)
-    made = load(ExporterSettings, found.environment).tls()
+    result = gathered(["--config-root", str(tmp_path)], NODE)
+    made = load(ExporterSettings, result.environment).tls()
     assert made == HttpTls(
         "/c/tls.crt", "/c/tls.key", "/c/ca.crt", "1.3", ("TLS_AES_128_GCM_SHA256",)
     )
-    lines = {line.setting: line for line in dump(found)}
+    lines = {line.setting: line for line in dump(result)}
     assert lines["http_tls_min_version"].origin.endswith(
         "daemon/config.yaml: topologyExporter.metricsTLS.minTLSVersion"
     )
     assert lines["http_tls_key"].origin == "default"
-    assert found.left_out == ()
+    assert result.left_out == ()
 
 
 def test_in_clear_text_versions_and_ciphers_say_nothing() -> None:
@@ -98,7 +98,7 @@ def test_in_clear_text_versions_and_ciphers_say_nothing() -> None:
         ("--podreadiness", "REFERENCE_POD_NAME"),
     ],
 )
-def test_what_cannot_be_is_told(flag: str, told: str) -> None:
+def test_invalid_options_are_named(flag: str, told: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "services.exporter", "--node=n1=/s", flag],
         capture_output=True,
@@ -146,9 +146,9 @@ def test_a_disabled_mode_serves_health_and_no_metrics(tmp_path: Path) -> None:
         assert (status(f"{url}/livez"), status(f"{url}/metrics")) == (200, 404)
 
 
-def test_metrics_go_to_clients_with_a_certificate_alone_where_that_is_asked(tmp_path: Path) -> None:
+def test_metrics_need_a_client_certificate_if_configured(tmp_path: Path) -> None:
     files = ensure(tmp_path / "certs", ["127.0.0.1"], ["prometheus"])
-    own = client(files.ca.parent, "prometheus")
+    extra = client(files.ca.parent, "prometheus")
     flags = (
         "--metrics-mode=httptls",
         f"--metrics-certs-dir={files.ca.parent}",
@@ -157,5 +157,5 @@ def test_metrics_go_to_clients_with_a_certificate_alone_where_that_is_asked(tmp_
     with exporting(tmp_path, *flags) as url:
         context = ssl.create_default_context(cafile=str(files.ca))
         assert (status(f"{url}/livez", context), status(f"{url}/metrics", context)) == (200, 403)
-        context.load_cert_chain(str(own.certificate), str(own.key))
+        context.load_cert_chain(str(extra.certificate), str(extra.key))
         assert status(f"{url}/metrics", context) == 200

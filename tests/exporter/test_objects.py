@@ -38,7 +38,7 @@ DROPPED = (
 
 
 class Api:
-    """Answers applies as it is told, and keeps what was applied."""
+    """Returns the given answers to applies, and records the applied objects."""
 
     def __init__(self, *answers: Answer | Lost) -> None:
         self.answers = list(answers)
@@ -120,7 +120,7 @@ async def test_only_changes_are_written_and_the_object_goes_with_its_node(
         for free in (4, 4, 4, 3, 3):
             written.put(report(free), "periodic")
             await asyncio.sleep(0.05)
-    assert [found["zones"][0]["resources"][0]["available"] for found in api.applied] == ["4", "3"]
+    assert [result["zones"][0]["resources"][0]["available"] for result in api.applied] == ["4", "3"]
     shown = telemetry.metrics_page().decode()
     assert (
         'rte_operation_delay_milliseconds{node="n1",operation_name="node_resource_object_update",trigger="reactive"}'
@@ -140,7 +140,7 @@ async def test_only_changes_are_written_and_the_object_goes_with_its_node(
         (Lost("connection refused"), "connection refused"),
     ],
 )
-async def test_a_failure_is_said_once_and_the_newest_state_is_written_in_the_end(
+async def test_a_failure_is_logged_once_and_the_newest_state_is_written(
     answer: Answer | Lost, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = Api(answer, answer, answer)
@@ -157,23 +157,21 @@ async def test_a_failure_is_said_once_and_the_newest_state_is_written_in_the_end
 
 
 async def test_a_round_hands_over_the_listed_containers_alone() -> None:
-    """Of a pod whose init container still keeps CPUs, the object counts one container, and the bus
-    is told of both.
-    """
+    """An object counts one container of a pod whose init container keeps CPUs; the bus gets both."""
     kept = Checkpoints(
         ("cpu",),
         {"uid-1": {"init": ListedContainer("init", (2, 3)), "c": ListedContainer("c", (2,))}},
     )
     pods = (ListedPod("default", "p", (ListedContainer("c", (2,)),)),)
     machine = Machine((NumaNode(0, (0, 1, 2, 3)),))
-    found = core.Scan(
+    result = core.Scan(
         Freshness("boot", 1), machine, Allocatable((0, 1, 2, 3)), pods, checkpoints=kept
     )
     kept_of: dict[str, Report] = {}
 
     class Node:
         async def scan(self) -> core.Scan:
-            return found
+            return result
 
         def put(self, about: object, told: object) -> None:
             if isinstance(about, Report):
@@ -183,4 +181,4 @@ async def test_a_round_hands_over_the_listed_containers_alone() -> None:
     node = Node()
     reporter = NodeReporter("n1", node, settings, node, lambda status: None, objects=node)  # type: ignore[arg-type]
     await reporter.round()
-    assert [each.container for each in kept_of["object"].placements or ()] == ["c"]
+    assert [item.container for item in kept_of["object"].placements or ()] == ["c"]

@@ -53,7 +53,7 @@ def test_without_fingerprints_there_is_none() -> None:
     assert (made.fingerprint, made.fingerprint_method) == ("", "")
 
 
-async def test_once_reports_each_node_and_says_what_failed(
+async def test_once_reports_each_node_and_returns_the_problems(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
     nodes = (node("n1", kubelet), f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}")
@@ -67,7 +67,7 @@ async def test_once_reports_each_node_and_says_what_failed(
     assert heard == [subjects.report("n1")]
 
 
-async def test_nothing_is_published_where_that_is_asked(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
+async def test_no_publish_publishes_nothing(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
     async with exporting(
         MemoryBus(), nodes=(node("n1", kubelet),), no_publish=True, interval_s=0.1
     ) as (exporter, recorder):
@@ -84,14 +84,14 @@ async def test_the_status_file_names_the_pods_of_the_fingerprint(
         MemoryBus(), nodes=(node("n1", kubelet),), pods_fingerprint_status_file=str(path)
     ) as (_, recorder):
         await recorder.until(lambda seen: "n1" in seen)
-    told = json.loads(path.read_bytes())
-    assert told["pods"] == [{"Namespace": "default", "Name": "p"}]
-    assert told["nodeName"] == "n1"
-    assert told["fingerprintComputed"] == recorder.reports["n1"][0].fingerprint
+    text = json.loads(path.read_bytes())
+    assert text["pods"] == [{"Namespace": "default", "Name": "p"}]
+    assert text["nodeName"] == "n1"
+    assert text["fingerprintComputed"] == recorder.reports["n1"][0].fingerprint
     assert not list(tmp_path.glob("__*"))
 
 
-async def test_a_folder_of_answers_stands_for_a_socket(recordings: Path, tmp_path: Path) -> None:
+async def test_a_folder_of_answers_replaces_a_socket(recordings: Path, tmp_path: Path) -> None:
     settings = ExporterSettings(
         node_name="n1", podresources_socket=f"fake://{recordings / '01-one-guaranteed'}"
     )
@@ -215,7 +215,7 @@ async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_kubelet_that_listens_anew_is_asked_anew(
+async def test_a_restarted_kubelet_is_asked_again(
     endpoint: Endpoint, tmp_path: Path, late: bool
 ) -> None:
     """It may have been restarted with another policy, and answers a moment after its socket is
@@ -246,7 +246,7 @@ async def test_a_kubelet_that_listens_anew_is_asked_anew(
         ({"uri": "https://127.0.0.1:1/configz"}, "check --kubelet-config-uri"),
     ],
 )
-def test_a_kubelet_that_cannot_be_believed_or_asked_is_an_error_with_a_remedy(
+def test_an_untrusted_or_unreachable_kubelet_is_an_error_with_a_remedy(
     endpoint: Endpoint, change: dict[str, str], named: str
 ) -> None:
     with pytest.raises(KubeletConfigError, match=named):
@@ -254,7 +254,7 @@ def test_a_kubelet_that_cannot_be_believed_or_asked_is_an_error_with_a_remedy(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"kubeletconfig"'])
-def test_what_is_no_configz_answer_is_refused(endpoint: Endpoint, body: bytes) -> None:
+def test_an_invalid_configz_answer_is_rejected(endpoint: Endpoint, body: bytes) -> None:
     _Kubelet.answers = {"Bearer secret": (200, body)}
     with pytest.raises(KubeletConfigError, match="check that this is a kubelet's /configz"):
         configz.fetch(endpoint)

@@ -1,6 +1,4 @@
-"""The exporter as a process: what it must not load, how it refuses to start, and that it serves,
-reports and drains.
-"""
+"""The exporter as a process: modules it must not load, refusals to start, health and SIGTERM."""
 
 from __future__ import annotations
 
@@ -38,19 +36,21 @@ def test_no_heavy_library_is_loaded() -> None:
         "services.exporter.service, sys"
     )
     code = f"{load}; print([name for name in {HEAVY!r} if sys.modules.get(name)])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
 
 
 def test_refuses_to_start_with_every_mistake_named() -> None:
     argv = [sys.executable, "-m", "services.exporter", "--interval", "0", "--http-port", "99999"]
-    found = subprocess.run(
+    result = subprocess.run(
         argv, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]}
     )
-    assert found.returncode == 2
-    assert "2 setting(s) to correct" in found.stderr
-    assert "TOPOLOG_INTERVAL_S" in found.stderr
-    assert "TOPOLOG_HTTP_PORT" in found.stderr
+    assert result.returncode == 2
+    assert "2 setting(s) to correct" in result.stderr
+    assert "TOPOLOG_INTERVAL_S" in result.stderr
+    assert "TOPOLOG_HTTP_PORT" in result.stderr
 
 
 async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_p
     )
     client = HttpClient(f"http://127.0.0.1:{port}")
     statuses = await _statuses(client)
-    assert [(one["node"], one["error"]) for one in statuses] == [("n1", "")]
+    assert [(first["node"], first["error"]) for first in statuses] == [("n1", "")]
     assert (await client.request("GET", "/healthz"))[0] == 200
     metrics = (await client.request("GET", "/metrics"))[1].decode()
     assert "topolog_exporter_scans_total{" in metrics
@@ -91,7 +91,7 @@ async def _statuses(client: HttpClient) -> list[dict[str, object]]:
                 status, body = await client.request("GET", "/nodes")
             except Unreachable:
                 status, body = 0, b""
-            found = json.loads(body) if status == 200 else []
-            if found and found[0]["scans"]:
-                return list(found)
+            result = json.loads(body) if status == 200 else []
+            if result and result[0]["scans"]:
+                return list(result)
             await asyncio.sleep(0.05)

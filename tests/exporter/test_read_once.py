@@ -57,19 +57,19 @@ def test_pods_of_an_answer_like_the_one_before_are_those_of_the_answer_read_alon
                 assert lists.read(data) == alone
 
 
-def test_what_has_the_same_bytes_is_the_same_value() -> None:
+def test_equal_bytes_are_the_same_value() -> None:
     answer, lists = pb.ListPodResourcesResponse(), wire.Lists()
     for name in "ab":
         answer.pod_resources.add(namespace="x", name=name)
-    before = lists.read(answer.SerializeToString())
-    assert lists.read(answer.SerializeToString()) is before
+    earlier = lists.read(answer.SerializeToString())
+    assert lists.read(answer.SerializeToString()) is earlier
     answer.pod_resources[1].containers.add(name="main")
-    after = lists.read(answer.SerializeToString())
-    assert after[0] is before[0]
-    assert after[1] != before[1]
+    later = lists.read(answer.SerializeToString())
+    assert later[0] is earlier[0]
+    assert later[1] != earlier[1]
 
 
-async def test_checkpoints_read_as_they_are_written_are_those_of_the_files_read_anew(
+async def test_incremental_reads_of_checkpoints_equal_full_reads(
     tmp_path: Path,
 ) -> None:
     rng, folder = random.Random(6), tmp_path / "kubelet"
@@ -119,7 +119,7 @@ class Changing(Asked):
 
 
 @pytest.mark.parametrize(("writes", "lists"), [(0, 1), (1, 2), (2, 3), (3, 3)])
-async def test_a_list_counts_with_the_checkpoints_that_stood_still_beside_it(
+async def test_a_list_counts_with_checkpoints_that_did_not_change(
     writes: int, lists: int, tmp_path: Path
 ) -> None:
     (tmp_path / "kubelet").mkdir()
@@ -129,16 +129,16 @@ async def test_a_list_counts_with_the_checkpoints_that_stood_still_beside_it(
     )
     source = Changing(tmp_path / "kubelet" / folders.CHECKPOINTS[0], writes)
     source.file.write_bytes(write_cpu(CpuCheckpoint("static", 1, {"u": {"c": 1}})))
-    found = (await NodeReader(spec, ExporterSettings(node_name="n1"), source).scan()).checkpoints
+    result = (await NodeReader(spec, ExporterSettings(node_name="n1"), source).scan()).checkpoints
     assert source.lists == lists
-    assert found == (
+    assert result == (
         checkpoints.parse(source.file.read_bytes(), b"", b"")
         if writes < 3
         else checkpoints.NOTHING_READ
     )
 
 
-def test_a_report_is_made_anew_where_anything_but_the_moment_is_another() -> None:
+def test_a_report_is_made_again_if_its_content_changed() -> None:
     scan = core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable((1, 2)), (pod("a"),))
     made = core.report("n1", "e", scan, core.Rules())
     later = msgspec.structs.replace(scan, freshness=Freshness("boot", 6))
@@ -153,7 +153,7 @@ def test_a_report_is_made_anew_where_anything_but_the_moment_is_another() -> Non
         "dynamic": (),
     }
     assert {"freshness", *others} == set(core.Scan.__struct_fields__)
-    for name, other in others.items():
+    for name, second in others.items():
         assert (
-            core.report_again(scan, made, msgspec.structs.replace(later, **{name: other})) is None
+            core.report_again(scan, made, msgspec.structs.replace(later, **{name: second})) is None
         ), name

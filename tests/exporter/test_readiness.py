@@ -25,7 +25,7 @@ POD = Pod("default", "exporter-x")
 
 
 class Api:
-    """Answers as it is told, and keeps what was patched."""
+    """Returns the given answers, and records the patches."""
 
     def __init__(self, *answers: Answer | Lost) -> None:
         self.answers = list(answers)
@@ -41,7 +41,7 @@ class Api:
 
 def written(api: Api) -> list[list[tuple[str, str, str | None]]]:
     return [
-        [(each["type"], each["status"], each["reason"]) for each in patch] for patch in api.patched
+        [(item["type"], item["status"], item["reason"]) for item in patch] for patch in api.patched
     ]
 
 
@@ -81,7 +81,7 @@ async def test_conditions_are_written_when_they_change_and_in_rtes_words() -> No
         (Lost("connection refused"), "connection refused"),
     ],
 )
-async def test_a_refusal_is_said_once_and_tried_again(answer: Answer | Lost, named: str) -> None:
+async def test_a_refusal_is_logged_once_and_retried(answer: Answer | Lost, named: str) -> None:
     api, said = Api(answer, answer), list[str]()
     readiness = PodReadiness(cast(Kube, api), POD, lambda: State(True, True), said.append)
     for _ in range(4):
@@ -100,7 +100,7 @@ async def kube() -> AsyncIterator[KubeClient]:
     await server.stop()
 
 
-async def test_an_api_server_takes_them_beside_its_own(kube: KubeClient) -> None:
+async def test_an_api_server_merges_them_with_its_own(kube: KubeClient) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     made = {
         "apiVersion": "v1",
@@ -116,9 +116,9 @@ async def test_an_api_server_takes_them_beside_its_own(kube: KubeClient) -> None
         {"PodresourcesFetched": "True"},
     ):
         await readiness.write()
-        found = await kube.get_pod("default", "exporter-x")
-        assert isinstance(found, Answer)
-        conditions = {each["type"]: each for each in found.body["status"]["conditions"]}
+        result = await kube.get_pod("default", "exporter-x")
+        assert isinstance(result, Answer)
+        conditions = {item["type"]: item for item in result.body["status"]["conditions"]}
         assert {kind: conditions[kind]["status"] for kind in expected} == expected
         assert conditions["PodresourcesFetched"]["lastTransitionTime"]
     assert not conditions["PodresourcesFetched"].get("reason"), (
@@ -126,7 +126,7 @@ async def test_an_api_server_takes_them_beside_its_own(kube: KubeClient) -> None
     )
 
 
-async def test_a_kubelet_that_fails_and_a_bus_that_is_away_show(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
+async def test_a_failing_kubelet_and_an_absent_bus_show_in_the_conditions(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
     bus = MemoryBus()
     bus.down = True
     async with exporting(bus, nodes=(node("n1", kubelet),), interval_s=0.2) as (exporter, recorder):
@@ -139,7 +139,7 @@ async def test_a_kubelet_that_fails_and_a_bus_that_is_away_show(kubelet: Kubelet
         await eventually(lambda: exporter.state().fetched is False)
 
 
-async def test_without_publishing_what_was_scanned_counts_as_taken(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
+async def test_without_publishing_the_conditions_are_true(kubelet: Kubelet) -> None:  # noqa: F811, RUF100
     async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), no_publish=True) as (
         exporter,
         _,

@@ -78,8 +78,8 @@ def test_bytes_and_json_say_the_same(
     for name in ("cpu_manager_state", "memory_manager_state"):
         (tmp_path / name).write_bytes((recordings / moment / name).read_bytes())
     config = recordings / "kubelet-config.yaml"
-    one = recorded.report(tmp_path, recordings / "sysfs", "vm0", config, core.Rules())
-    assert one == recorded.report(
+    first = recorded.report(tmp_path, recordings / "sysfs", "vm0", config, core.Rules())
+    assert first == recorded.report(
         recordings / moment, recordings / "sysfs", "vm0", config, core.Rules()
     )
 
@@ -108,7 +108,7 @@ def test_method_all_covers_every_listed_pod(recordings: Path) -> None:
     assert everything.fingerprint_method == "all"
 
 
-def test_what_no_manager_pins_is_shown_as_a_bound_and_a_policy_that_nobody_told_as_unknown(
+def test_an_unpinned_resource_is_a_bound_and_an_unset_policy_unknown(
     recordings: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "list.json").write_text("{}")

@@ -65,8 +65,8 @@ def test_a_pod_of_many_containers_is_one_entry_with_their_sum() -> None:
     report, cut = fitted(whole)
     assert "default/huge is listed as one entry" in cut
     placements = accepted(report).placements or ()
-    entry, other = placements
-    assert (entry.pod, entry.container, other.container) == ("huge", "", "c")
+    entry, second = placements
+    assert (entry.pod, entry.container, second.container) == ("huge", "", "c")
     assert sum(amount.amount for amount in entry.held) == 20_000 * 4096
     assert report.zones == whole.zones
 

@@ -51,7 +51,7 @@ def configlet(root: Path, name: str, text: str) -> None:
 
 
 def values(root: Path) -> dict[str, str]:
-    return {each.name: each.value for each in read(root, "n1").settings}
+    return {item.name: item.value for item in read(root, "n1").settings}
 
 
 # Every key of resource-topology-exporter's own dump of its configuration.
@@ -71,13 +71,13 @@ topologyExporter:
 """
 
 
-def test_every_key_that_rte_has_is_known(root: Path) -> None:
+def test_every_key_of_rte_is_known(root: Path) -> None:
     (root / "daemon" / "config.yaml").unlink()
     (root / "daemon" / "config.yaml").write_text(EVERY)
     (root / "extra" / "config.yaml").unlink()
-    found = values(root)
-    assert (found["exclude_resources"], found["exclude_pods"]) == ('["memory"]', '["a/b"]')
-    assert (found["topology_manager_policy"], found["topology_manager_scope"]) == (
+    result = values(root)
+    assert (result["exclude_resources"], result["exclude_pods"]) == ('["memory"]', '["a/b"]')
+    assert (result["topology_manager_policy"], result["topology_manager_scope"]) == (
         "restricted",
         "pod",
     )
@@ -99,7 +99,7 @@ def test_a_folder_is_taken_as_it_is(root: Path) -> None:
         "exclude_pods": '["kube-*/*"]',
         "metrics_cert_file": "tls.crt",
     }
-    left_out = {each.origin.rsplit(": ")[-1] for each in read(root, "n1").left_out}
+    left_out = {item.origin.rsplit(": ")[-1] for item in read(root, "n1").left_out}
     assert left_out == {"nrtUpdater.patchResync"}
 
 
@@ -146,17 +146,17 @@ def test_configlets_go_over_the_main_file_in_order_of_their_names_and_without_on
         ("a: [", "cannot be read as YAML"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_key_and_remedy(root: Path, text: str, named: str) -> None:
+def test_a_mistake_is_named_with_file_key_and_remedy(root: Path, text: str, named: str) -> None:
     configlet(root, "50.yaml", text)
-    with pytest.raises(RteConfigError) as told:
+    with pytest.raises(RteConfigError) as output:
         read(root, "n1")
-    assert named in str(told.value)
-    assert "50.yaml" in str(told.value)
+    assert named in str(output.value)
+    assert "50.yaml" in str(output.value)
 
 
-def test_what_is_commented_out_says_nothing(root: Path) -> None:
+def test_a_commented_section_sets_nothing(root: Path) -> None:
     """RTE ef567ef3 takes sections without keys, in every file, for sections that are not there."""
-    before = values(root)
+    earlier = values(root)
     configlet(
         root,
         "50.yaml",
@@ -165,7 +165,7 @@ def test_what_is_commented_out_says_nothing(root: Path) -> None:
             "resourceExclude:\ntopologyExporter: {metricsTLS: }\n"
         ),
     )
-    assert values(root) == before
+    assert values(root) == earlier
     extra = root / "extra" / "..data" / "config.yaml"
     extra.write_text("kubelet:\nresourceExclude:\npodExclude:\n")
     assert (
@@ -194,12 +194,12 @@ def test_the_extra_file_is_checked_too(root: Path, text: str) -> None:
         read(root, "n1")
 
 
-def test_flags_go_over_environment_over_folder_over_default_and_each_value_says_whence(
+def test_flags_go_over_environment_over_folder_over_default_with_origins(
     root: Path,
 ) -> None:
     environment = {"NODE_NAME": "n1", "TOPOLOG_SYSFS": "/env-sys"}
-    found = gathered(["--config-root", str(root), "--interval", "7"], environment)
-    lines = {line.setting: (line.value, line.origin) for line in dump(found)}
+    result = gathered(["--config-root", str(root), "--interval", "7"], environment)
+    lines = {line.setting: (line.value, line.origin) for line in dump(result)}
     assert lines["interval_s"] == (7.0, "command line")
     assert lines["sysfs"] == ("/env-sys", "environment TOPOLOG_SYSFS")
     assert lines["node_name"] == ("n1", "environment NODE_NAME")
@@ -214,17 +214,17 @@ def test_flags_go_over_environment_over_folder_over_default_and_each_value_says_
     assert lines["deadline_s"] == (10.0, "default")
 
 
-def test_the_command_prints_what_holds_and_names_what_is_wrong(
+def test_the_command_prints_settings_and_names_mistakes(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODE_NAME", "n1")
     app = typer.Typer()
     exporter.register(app)
     asked = ["exporter", "config", "--config-root", str(root)]
-    told = CliRunner().invoke(app, [*asked, "--dump"])
-    assert told.exit_code == 0, told.output
-    assert "watch_namespace = 'blue'" in told.stdout
-    assert "left out" in told.stdout
+    text = CliRunner().invoke(app, [*asked, "--dump"])
+    assert text.exit_code == 0, text.output
+    assert "watch_namespace = 'blue'" in text.stdout
+    assert "left out" in text.stdout
     assert json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["settings"]
     configlet(root, "50.yaml", "nrtUpdater: {noPublish: 1}")
     wrong = CliRunner().invoke(app, asked)
@@ -232,21 +232,21 @@ def test_the_command_prints_what_holds_and_names_what_is_wrong(
     assert "nrtUpdater.noPublish" in str(wrong.exception)
 
 
-def test_its_environment_fills_in_what_nothing_else_says(root: Path) -> None:
-    told = {
+def test_rtes_environment_fills_in_unset_settings(root: Path) -> None:
+    text = {
         "NODE_NAME": "n1",
         "TOPOLOGY_MANAGER_POLICY": "restricted",
         "PFP_STATUS_FILE": "/run/pfp.json",
     }
-    alone = {line.setting: (line.value, line.origin) for line in dump(gathered([], told))}
+    alone = {line.setting: (line.value, line.origin) for line in dump(gathered([], text))}
     assert alone["topology_manager_policy"] == ("restricted", "environment TOPOLOGY_MANAGER_POLICY")
     assert alone["pods_fingerprint_status_file"] == ("/run/pfp.json", "environment PFP_STATUS_FILE")
-    beside = {
-        line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))
+    sibling = {
+        line.setting: line.value for line in dump(gathered(["--config-root", str(root)], text))
     }
-    assert beside["topology_manager_policy"] == "single-numa-node"
+    assert sibling["topology_manager_policy"] == "single-numa-node"
     configlet(root, "50.yaml", "resourceMonitor: {podSetFingerprintStatusFile: ''}")
     empty = {
-        line.setting: line.value for line in dump(gathered(["--config-root", str(root)], told))
+        line.setting: line.value for line in dump(gathered(["--config-root", str(root)], text))
     }
     assert empty["pods_fingerprint_status_file"] == "/run/pfp.json"

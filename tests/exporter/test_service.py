@@ -151,7 +151,7 @@ async def test_dead_and_hanging_nodes_do_not_delay_the_others(
     await hanging.stop()
 
 
-async def test_node_that_comes_back_is_reported(kubelet: Kubelet) -> None:
+async def test_a_returned_node_is_reported(kubelet: Kubelet) -> None:
     await kubelet.stop()
     async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.3) as (
         exporter,
@@ -164,7 +164,7 @@ async def test_node_that_comes_back_is_reported(kubelet: Kubelet) -> None:
         await again.stop()
 
 
-async def test_newest_report_waits_for_a_bus_that_is_away(kubelet: Kubelet) -> None:
+async def test_the_newest_report_waits_for_an_absent_bus(kubelet: Kubelet) -> None:
     bus = MemoryBus()
     bus.down = True
     async with exporting(bus, nodes=(node("n1", kubelet),)) as (exporter, recorder):
@@ -177,7 +177,7 @@ async def test_newest_report_waits_for_a_bus_that_is_away(kubelet: Kubelet) -> N
     assert recorder.reports["n1"][0].placements != ()
 
 
-async def test_bus_that_came_back_empty_gets_every_node_in_full(kubelet: Kubelet) -> None:
+async def test_an_empty_bus_gets_every_node_in_full(kubelet: Kubelet) -> None:
     async with exporting(MemoryBus(), nodes=(node("n1", kubelet),)) as (exporter, recorder):
         await recorder.until(lambda seen: "n1" in seen)
         exporter.request_full()
@@ -242,13 +242,13 @@ async def test_a_change_is_looked_at_again_only_while_podresources_and_checkpoin
 async def test_a_thousand_pods_are_reported_and_a_report_of_more_is_cut(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    other = await Kubelet(tmp_path / "o.sock").start()
+    second = await Kubelet(tmp_path / "o.sock").start()
     async with exporting(
-        MemoryBus(), nodes=(node("n1", kubelet), node("n2", other)), interval_s=0.2
+        MemoryBus(), nodes=(node("n1", kubelet), node("n2", second)), interval_s=0.2
     ) as (exporter, recorder):
         kubelet.pods = {f"pod-{number:04d}": [number % 8] for number in range(1000)}
         await recorder.until(
-            lambda seen: any(len(each.placements or ()) == 1000 for each in seen.get("n1", ()))
+            lambda seen: any(len(item.placements or ()) == 1000 for item in seen.get("n1", ()))
         )
         kubelet.pods = {f"{'p' * 200}-{number:04d}": [number % 8] for number in range(3000)}
         await recorder.until(lambda seen: seen["n1"][-1].placements is None)
@@ -259,7 +259,7 @@ async def test_a_thousand_pods_are_reported_and_a_report_of_more_is_cut(
         kubelet.pods = {"p": [1]}
         await recorder.until(lambda seen: len(seen["n1"][-1].placements or ()) == 1)
         assert "left out" not in str(exporter.reporters["n1"].status.notices)
-    await other.stop()
+    await second.stop()
 
 
 def _value(page: str, name: str) -> float:
@@ -274,9 +274,7 @@ def _value(page: str, name: str) -> float:
     )
 
 
-async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(
-    kubelet: Kubelet, tmp_path: Path
-) -> None:
+async def test_metrics_have_the_names_of_rte_and_nfd_too(kubelet: Kubelet, tmp_path: Path) -> None:
     telemetry = set_up("exporter-test", TelemetrySettings())
     nodes = (node("n1", kubelet), f"dead={tmp_path / 'none.sock'},{tmp_path / 'sys'}")
     exporter = Exporter(MemoryBus(), ExporterSettings(nodes=nodes))
@@ -284,14 +282,14 @@ async def test_metrics_stand_under_the_names_of_rte_and_nfd_too(
         'rte_podresource_api_call_failures_total{function_name="get_allocatable_resources",node="dead"}',
         "nfd_topology_updater_scan_errors_total",
     )
-    before = [_value(telemetry.metrics_page().decode(), name) for name in counters]
+    earlier = [_value(telemetry.metrics_page().decode(), name) for name in counters]
     await exporter.once()
     exporter.reporters["n1"].trigger()
     await asyncio.sleep(0.02)
     await exporter.reporters["n1"].round()
     await exporter.close()
     shown = telemetry.metrics_page().decode()
-    assert [_value(shown, name) for name in counters] == [count + 1 for count in before]
+    assert [_value(shown, name) for name in counters] == [count + 1 for count in earlier]
     assert (
         'rte_operation_delay_milliseconds{node="n1",operation_name="podresources_scan",trigger="periodic"}'
         in shown

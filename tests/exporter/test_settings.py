@@ -13,14 +13,14 @@ from services.exporter.settings import ExporterSettings, NodeSpec
 from shared.runtime.settings import SettingsInvalid, load
 
 
-def told(*argv: str, **environment: str) -> ExporterSettings:
+def settings_of(*argv: str, **environment: str) -> ExporterSettings:
     return load(ExporterSettings, with_flags(argv, environment))
 
 
 def test_nodes_from_flags_and_file(tmp_path: Path) -> None:
     listed = tmp_path / "nodes.json"
     listed.write_text(json.dumps([{"name": "c", "socket": "/c.sock"}]))
-    settings = told(
+    settings = settings_of(
         "--node",
         "a=/a.sock,/a/sys",
         "--node",
@@ -36,7 +36,9 @@ def test_nodes_from_flags_and_file(tmp_path: Path) -> None:
 
 
 def test_node_name_of_the_downward_api_means_this_machine() -> None:
-    settings = told("--kubelet-dir", "/var/lib/kubelet", NODE_NAME="n7", TOPOLOG_INTERVAL_S="3")
+    settings = settings_of(
+        "--kubelet-dir", "/var/lib/kubelet", NODE_NAME="n7", TOPOLOG_INTERVAL_S="3"
+    )
     assert settings.specs() == (
         NodeSpec("n7", "/var/lib/kubelet/pod-resources/kubelet.sock", "/sys", "/var/lib/kubelet"),
     )
@@ -44,7 +46,7 @@ def test_node_name_of_the_downward_api_means_this_machine() -> None:
 
 
 def test_flags_win_over_the_environment() -> None:
-    settings = told(
+    settings = settings_of(
         "--node",
         "a=/a.sock",
         "--interval",
@@ -75,13 +77,13 @@ def test_flags_win_over_the_environment() -> None:
 )
 def test_wrong_settings_are_refused_by_name(argv: tuple[str, ...], named: str) -> None:
     with pytest.raises(SettingsInvalid) as caught:
-        told(*argv)
+        settings_of(*argv)
     assert named in str(caught.value)
 
 
-def test_several_mistakes_are_told_together() -> None:
+def test_several_mistakes_are_reported_together() -> None:
     with pytest.raises(SettingsInvalid) as caught:
-        told("--node", "a=/s", "--interval", "no", "--deadline", "-1")
+        settings_of("--node", "a=/s", "--interval", "no", "--deadline", "-1")
     assert len(caught.value.problems) == 2
 
 
@@ -127,7 +129,7 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_configuration_that_no_kubelet_takes_is_refused(text: bytes, named: str) -> None:
+def test_an_invalid_kubelet_configuration_is_rejected(text: bytes, named: str) -> None:
     with pytest.raises(KubeletConfigError, match=named):
         parse(text, "config.yaml")
 
@@ -144,7 +146,7 @@ def test_configuration_that_no_kubelet_takes_is_refused(text: bytes, named: str)
         ("--no-publish", "no_publish", True),
     ],
 )
-def test_flags_of_other_exporters_that_mean_the_same_are_taken(
+def test_equivalent_flags_of_other_exporters_are_accepted(
     flag: str, setting: str, value: object
 ) -> None:
     assert (
@@ -171,7 +173,7 @@ def test_every_namespace_has_nfds_name_too() -> None:
         ("--metrics-cert=a", "unrecognized arguments: --metrics-cert=a"),
     ],
 )
-def test_other_flags_of_other_exporters_say_what_stands_in_their_place(
+def test_unsupported_flags_of_other_exporters_name_the_replacement(
     flag: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -50,7 +50,7 @@ def test_sparse_ids_take_distances_in_order_of_online_nodes() -> None:
     )
 
 
-def test_nodes_are_found_by_folder_when_no_online_file_is_there() -> None:
+def test_nodes_are_listed_by_folder_without_an_online_file() -> None:
     machine = read_machine(tree(node1__cpulist="1", node0__cpulist="0", has_cpu="0-1"))
     assert [node.id for node in machine.nodes] == [0, 1]
     assert machine.nodes[0].distances == {0: 10, 1: 20}
@@ -126,7 +126,7 @@ def test_cores_are_core_and_package_ids_within_a_zone_as_cadvisor_groups_them() 
         ),
     ],
 )
-def test_a_tree_that_no_kernel_writes_is_refused_by_name(files: dict[str, str], named: str) -> None:
+def test_an_invalid_tree_is_rejected_with_the_file(files: dict[str, str], named: str) -> None:
     with pytest.raises(SysfsError, match=named):
         read_machine(DictTree(files))
 

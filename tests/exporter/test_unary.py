@@ -25,9 +25,7 @@ TYPE: Headers = [(":status", "200"), ("content-type", "application/grpc")]
 
 
 class Server:
-    """Answers every connection with what `says` makes of a connection whose request has come;
-    `spoils` alters the bytes.
-    """
+    """Answers each request by `says(connection)`; `spoils` changes the bytes of the answer."""
 
     def __init__(self) -> None:
         self.says: Callable[[H2Connection], None] = lambda connection: answer(connection, b"hello")
@@ -75,7 +73,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Server, Callable[..., Aw
 Asked = tuple[Server, Callable[..., Awaitable[bytes]]]
 
 
-async def test_an_answer_of_any_size_comes_whole_and_the_request_is_grpcs(server: Asked) -> None:
+async def test_an_answer_of_any_size_is_whole_and_the_request_is_grpc(server: Asked) -> None:
     for size in (0, 1, 100, 65_536, 3_000_000):
         message = os.urandom(size)
         server[0].says = lambda connection, message=message: answer(connection, message)  # type: ignore[misc]
@@ -128,7 +126,7 @@ def _larger(connection: H2Connection) -> None:
         (_larger, "RESOURCE_EXHAUSTED", "larger than max"),
     ],
 )
-async def test_what_is_no_answer_has_a_code_and_words(
+async def test_an_invalid_answer_has_a_code_and_a_message(
     server: Asked, says: Callable[[H2Connection], None], code: str, words: str
 ) -> None:
     server[0].says = says
@@ -150,12 +148,12 @@ async def test_a_server_of_another_protocol_is_an_error_of_the_call(
 
 
 async def _says_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Python 3.13 closes a connection of which nobody has the writer any more."""
+    """Keep the writer: Python 3.13 closes a connection without a reference to its writer."""
     await asyncio.sleep(30)
     writer.close()
 
 
-async def test_a_server_that_hangs_is_given_up_and_one_that_is_away_is_named(
+async def test_a_hanging_server_times_out_and_an_absent_one_is_named(
     server: Asked, tmp_path: Path
 ) -> None:
     server[0].spoils = lambda _data: b""
@@ -171,7 +169,7 @@ async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_op
     server: Asked,
 ) -> None:
     rng = random.Random(7)
-    before = len(os.listdir("/proc/self/fd"))
+    earlier = len(os.listdir("/proc/self/fd"))
     outcomes = set()
     for _ in range(400):
         server[0].spoils = lambda data: damaged(rng, data)
@@ -182,7 +180,7 @@ async def test_damaged_answers_are_errors_of_the_call_and_leave_no_descriptor_op
             outcomes.add(error.code)
     await asyncio.sleep(0.1)
     assert {"INTERNAL", "UNAVAILABLE"} <= outcomes
-    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert len(os.listdir("/proc/self/fd")) <= earlier + 2
 
 
 async def test_calls_one_after_another_share_a_connection_however_large_their_answers(

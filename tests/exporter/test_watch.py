@@ -34,9 +34,9 @@ class Seen:
     async def after(self, act: Callable[[], object], node: str = "n1") -> None:
         """Act, and wait until a further change was noticed."""
         await asyncio.sleep(0.05)
-        before = self.changes.get(node, 0)
+        earlier = self.changes.get(node, 0)
         act()
-        await eventually(lambda: self.changes.get(node, 0) > before)
+        await eventually(lambda: self.changes.get(node, 0) > earlier)
 
 
 @asynccontextmanager
@@ -53,9 +53,9 @@ async def watching(*places: Place) -> AsyncIterator[Seen]:
 
 def replace(path: Path, text: str) -> None:
     """As kubelets write: another file, then a rename."""
-    other = path.with_name(f".{path.name}123")
-    other.write_text(text)
-    other.replace(path)
+    second = path.with_name(f".{path.name}123")
+    second.write_text(text)
+    second.replace(path)
 
 
 @pytest.fixture(params=["inotify", "polling"])
@@ -78,7 +78,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         "config.yaml",
     ],
 )
-async def test_every_file_of_a_kubelet_is_noticed(way: str, tmp_path: Path, name: str) -> None:
+async def test_a_write_to_any_file_of_a_kubelet_triggers(
+    way: str, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "device-plugins").mkdir()
     async with watching(*kubelet_places("n1", str(tmp_path))) as seen:
         await seen.after(lambda: replace(tmp_path / name, "one"))
@@ -129,7 +131,7 @@ def test_a_scan_waits_longer_than_changes_gather() -> None:
     assert ExporterSettings(node_name="n1").settle_s > watch.GATHER_S
 
 
-async def test_other_files_of_the_folder_concern_nobody(tmp_path: Path) -> None:
+async def test_other_files_of_the_folder_trigger_nothing(tmp_path: Path) -> None:
     async with watching(file_place("n1", str(tmp_path / "notify"))) as seen:
         (tmp_path / "other").write_text("x")
         await asyncio.sleep(0.1)
@@ -147,9 +149,10 @@ def test_no_unit_of_time_has_more_scans_than_twice_the_pace(
         now_s += pace.wait_s(now_s)
         scans.append(now_s)
     assert all(
-        sum(1 for other in scans if at <= other < at + 1.0 - 1e-6) <= 2 * events for at in scans
+        sum(1 for second in scans if position <= second < position + 1.0 - 1e-6) <= 2 * events
+        for position in scans
     )
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    assert [Pace(0, 1.0).wait_s(at) for at in (0.0, 0.0, 0.0)] == [0.0, 0.0, 0.0]
+    assert [Pace(0, 1.0).wait_s(position) for position in (0.0, 0.0, 0.0)] == [0.0, 0.0, 0.0]
