@@ -26,6 +26,11 @@ _LOGIN_REMEDY = (
     "the URL of topolog_service goes into the secret topolog-postgres"
 )
 
+_DURABLE_REMEDY = (
+    "set them to on in postgresql.conf or with ALTER SYSTEM, and check ALTER ROLE and ALTER "
+    "DATABASE (SELECT * FROM pg_db_role_setting); then SELECT pg_reload_conf()"
+)
+
 
 def judge(seen: Inspection, *, in_cluster: bool = True, running: bool = True) -> Iterator[Finding]:
     """Yield the findings, the worst first.
@@ -63,6 +68,14 @@ def judge(seen: Inspection, *, in_cluster: bool = True, running: bool = True) ->
             ABOUT,
             f"the database's clock differs by {seen.clock_skew_s:+.1f} s from this machine's",
             "chronyc tracking, on both machines",
+        )
+    if seen.not_durable:
+        off = ", ".join(seen.not_durable)
+        yield warning(
+            ABOUT,
+            f"{off} off: a crash of the database may lose events that it acknowledged, such as "
+            "reservations of pods that run",
+            _DURABLE_REMEDY,
         )
     yield note(ABOUT, _growth(seen))
 

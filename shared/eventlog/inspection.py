@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from shared.eventlog.postgres_connection import connect
-from shared.eventlog.postgres_logins import rights_of
+from shared.eventlog.postgres_logins import not_durable, rights_of
 from shared.eventlog.revisions import newest_revision, revisions, works
 
 # Growth is measured over at most this many of the newest events.
@@ -23,7 +23,7 @@ class Inspection(msgspec.Struct, frozen=True):
     role, negative after expiry. `span_*` measure growth over the newest events: their number, how
     many of them reserve a pod, and the seconds from first to last. `clock_skew_s` is the database's
     clock minus this machine's. `longest_*` is the stream with the most events.
-    `synchronous_commit` is the setting under which the login's sessions commit."""
+    `not_durable` are settings by which a crash may lose acknowledged events."""
 
     revision: str
     newest_revision: str
@@ -40,6 +40,7 @@ class Inspection(msgspec.Struct, frozen=True):
     span_events: int = 0
     span_pods: int = 0
     span_s: float = 0.0
+    not_durable: tuple[str, ...] = ()
 
 
 async def inspect(url: str) -> Inspection:
@@ -86,6 +87,7 @@ async def inspect(url: str) -> Inspection:
             span_events=span["facts"],
             span_pods=span["pods"],
             span_s=span["span_us"] / 1e6,
+            not_durable=await not_durable(connection),
         )
     finally:
         await connection.close()

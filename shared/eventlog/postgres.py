@@ -25,7 +25,7 @@ from shared.eventlog.postgres_connection import (
     make_pool,
     unavailable,
 )
-from shared.eventlog.postgres_logins import require_limited_login
+from shared.eventlog.postgres_logins import require_limited_login, warn_if_not_durable
 from shared.eventlog.postgres_pages import READ, READ_STREAM, page_in
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_timelines import begin_timeline
@@ -141,12 +141,14 @@ class PostgresEventLog:
     ) -> PostgresEventLog:
         """Connect and check the revision. Raises LogUnavailable, LogNotMigrated. Services pass
         `production`: then a login that may change events raises LoginTooStrong, otherwise it is
-        logged as a warning. A read-only login always raises LoginTooWeak."""
+        logged as a warning. A read-only login always raises LoginTooWeak. A database that may lose
+        acknowledged events is logged as a warning."""
         log = cls(address, **options)
         try:
             await log._retried(require_current)
             if production is not None:
                 await log._retried(lambda connection: require_limited_login(connection, production))
+                await log._retried(warn_if_not_durable)
         except BaseException:
             await log.close()
             raise

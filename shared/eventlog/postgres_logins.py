@@ -87,6 +87,27 @@ async def require_limited_login(connection: Any, production: bool) -> None:
         logs.get("log").warning(names.LOGIN_TOO_STRONG, problem=rights.problem)
 
 
+# Settings that must be on so that an acknowledged commit survives a crash of the server or, for the
+# last two, of its machine.
+_DURABILITY = ("synchronous_commit", "fsync", "full_page_writes")
+
+
+async def not_durable(connection: Any) -> tuple[str, ...]:
+    """Return the settings, as this login's sessions see them, by which a crash may lose
+    acknowledged events."""
+    rows = await connection.fetch(
+        "SELECT name FROM pg_settings WHERE name = ANY($1::text[]) AND setting = 'off'",
+        list(_DURABILITY),
+    )
+    return tuple(sorted(row["name"] for row in rows))
+
+
+async def warn_if_not_durable(connection: Any) -> None:
+    """Log a warning if the server acknowledges commits that a crash may lose."""
+    if settings := await not_durable(connection):
+        logs.get("log").warning(names.LOG_NOT_DURABLE, off=list(settings))
+
+
 async def make_login(url: str, login: str, password: str) -> bool:
     """Create `login` or set its password; return True if it is new. `url` is the owner's, which
     needs the right to create roles. Logins belong to the whole server, so a database without a log

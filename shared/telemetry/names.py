@@ -164,6 +164,13 @@ LOGIN_TOO_STRONG = event(
     "The service's database login may change events.",
     "Use the login topolog_service, which `topolog database roles` creates.",
 )
+LOG_NOT_DURABLE = event(
+    "log.not_durable",
+    "The database acknowledges commits before they are on disk; a crash may lose acknowledged "
+    "events, such as reservations of pods that run.",
+    "Set the settings that the line names to `on` in Postgres and reload it; also check the "
+    "login's and the database's own settings (`ALTER ROLE`, `ALTER DATABASE`).",
+)
 LOG_BYTES = gauge("topolog_log_bytes", "Size of the log's database.")
 LOG_LIMIT_BYTES = gauge(
     "topolog_log_limit_bytes", "Size that the log should not exceed (TOPOLOG_LOG_LIMIT_GIB)."

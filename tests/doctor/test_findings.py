@@ -56,6 +56,7 @@ def test_a_healthy_database_yields_only_its_growth() -> None:
 @pytest.mark.parametrize(
     ("change", "severity", "words"),
     [
+        ({"not_durable": ("synchronous_commit",)}, "warning", "synchronous_commit off"),
         ({"revision": "0001", "works": False}, "problem", "revision 0001"),
         ({"revision": "", "works": False}, "problem", "revision none"),
         ({"rank": "the owner of the log"}, "warning", "is the owner of the log"),

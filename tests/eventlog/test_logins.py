@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+import structlog
 
 from services.cli.main import main
 from services.embedded.errors import EmbeddedError
@@ -26,6 +27,7 @@ from shared.eventlog.port import Appended
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER, WRITER, connect
 from shared.eventlog.postgres_logins import Rights, make_login, scram
+from shared.telemetry import names
 from tests.eventlog.words import commit
 
 
@@ -268,4 +270,23 @@ async def test_migrations_by_an_owner_who_may_make_no_login_end_in_words(
     monkeypatch.setattr("services.embedded.run_migrations.SERVICE", service)
     with pytest.raises(EmbeddedError, match="may not create roles"):
         await serve()
+    await owner.close()
+
+
+async def test_a_database_that_may_lose_acknowledged_events_is_reported(
+    log_url: str, service: str
+) -> None:
+    """By the server's configuration, by the role's, or by the database's."""
+    await make_login(log_url, service, "a password")
+    owner = await connect(log_url)
+    for setting, expected in (("off", True), ("local", False), ("on", False)):
+        await owner.execute(f"ALTER ROLE {service} SET synchronous_commit = {setting}")
+        with structlog.testing.capture_logs() as lines:
+            log = await PostgresEventLog.open(as_user(log_url, service), production=True)
+            await log.close()
+        off = [line["off"] for line in lines if line["event"] == names.LOG_NOT_DURABLE]
+        assert any("synchronous_commit" in settings for settings in off) == expected
+        seen = await inspect(as_user(log_url, service))
+        assert ("synchronous_commit" in seen.not_durable) == expected
+    await owner.execute(f"DROP ROLE {service}")
     await owner.close()
