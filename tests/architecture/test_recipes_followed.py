@@ -382,4 +382,4 @@ def test_a_registered_provider_is_used_wherever_the_recipe_says(tmp_path: Path) 
 def test_a_new_provider_among_the_kubelets_own_is_reported(tmp_path: Path) -> None:
     at = follow(tmp_path, "Add a hint provider", "line")
     at.put(REGISTRY, ")\n\nPROVIDERS: ", "    Seats(),\n")
-    assert "test_what_is_taken_for_the_kubelets_own_is" in at.test(REGISTERED)
+    assert "test_the_kubelets_own_providers_are_the_kubelets" in at.test(REGISTERED)

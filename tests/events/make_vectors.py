@@ -19,12 +19,12 @@ FOLDER = Path(__file__).parent / "vectors"
 
 
 def path_of(name: str, schema: int) -> Path:
-    """Where the vector of a type and schema stands."""
+    """Return the path of the vector of a type and schema."""
     return FOLDER / f"{name}.{schema}.json"
 
 
 def main() -> None:
-    """Write what is missing."""
+    """Write the missing vectors."""
     for name, entry in sorted(CATALOG.items()):
         path = path_of(name, entry.schema)
         if path.exists():

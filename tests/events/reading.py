@@ -1,11 +1,11 @@
-"""What a release makes of facts: `python -I tests/events/reading.py ARCHIVE < FACTS` by the code of
-ARCHIVE, `read` by ours.
+"""How a release reads events: `python -I tests/events/reading.py ARCHIVE < EVENTS` runs the code of
+ARCHIVE, and `read` runs ours.
 
-Facts are JSON lines with the envelope's fields (the payload as text, the chain left out). The
-answer is one JSON object: `refused`, type and schema -> why it cannot be read; `decoded`, position
--> the fact's fields; `aside`, streams set aside; `promised`, after each fact uid -> stage and node,
-and uid -> charged node, whether proven, and zone -> amounts. Must import nothing of the project
-before ARCHIVE leads.
+Events are JSON lines with the envelope's fields (the payload as text, without the chain). The
+answer is one JSON object. `refused`: type and schema -> why it cannot be read. `decoded`: position
+-> the event's fields. `aside`: quarantined streams. `promised`: after each event, uid -> stage and
+node, and uid -> charged node, whether confirmed, and zone -> amounts. Must import nothing of the
+project before ARCHIVE is on the path.
 """
 
 from __future__ import annotations

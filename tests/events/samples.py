@@ -1,8 +1,7 @@
-"""One fact of a type with every field set to something that is not its default, and one with only
-what is required.
+"""One event of a type with every field set to another value than its default, and one with the
+required fields only.
 
-Built from the struct's own declaration, so that a new field is sampled without anybody remembering
-to.
+Built from the struct's own declaration, so that a new field is sampled without a change here.
 """
 
 from __future__ import annotations
@@ -38,7 +37,9 @@ def _value(info: Any, name: str, default: Any) -> Any:
 
 def _union(info: look.UnionType, name: str, default: Any) -> Any:
     return _value(
-        next(one for one in info.types if not isinstance(one, look.NoneType)), name, default
+        next(variant for variant in info.types if not isinstance(variant, look.NoneType)),
+        name,
+        default,
     )
 
 

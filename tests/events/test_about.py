@@ -1,5 +1,5 @@
-"""Every fact says which pod and node it is about, the ledger has decided on every fact, and pods'
-facts can be told.
+"""Every event names its pod and node, has a handler of the ledger or a reason to have none, and, if
+it is about a pod, a line in the pod's story.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def test_every_event_has_a_handler_of_the_ledger_or_a_reason_to_have_none(name: 
     struct = CATALOG[name].struct
     assert (struct in fold._HANDLERS) != (struct in fold._WHY_NOT), "both, or neither"
     if not fold.concerns(struct):
-        before = Ledger()
-        fold.evolve(before, Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), full(struct))
-        assert before == Ledger(position=1)
+        ledger = Ledger()
+        fold.evolve(ledger, Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), full(struct))
+        assert ledger == Ledger(position=1)
 
 
-def test_a_event_that_nobody_decided_on_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_without_a_decision_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(fold._HANDLERS, cluster.PodEnded)
     with pytest.raises(KeyError, match="PodEnded"):
         fold.concerns(cluster.PodEnded)
@@ -66,9 +66,7 @@ def test_every_event_about_a_pod_is_a_line_of_its_story(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
-def test_a_stream_that_a_event_names_is_of_a_kind_that_this_release_knows(name: str) -> None:
-    """Else what cannot be read there would be passed over, as if only a newer release knew of
-    it.
-    """
+def test_a_stream_in_an_event_docstring_is_of_a_known_kind(name: str) -> None:
+    """Otherwise unreadable events there would be skipped as those of a newer release."""
     named = re.findall(r"[Ss]treams?\s+`([a-z]+(?:/|`))", CATALOG[name].struct.__doc__ or "")
     assert all(streams.is_known(stream.rstrip("`")) for stream in named), named

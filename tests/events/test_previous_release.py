@@ -1,9 +1,9 @@
-"""The release before this one, by its own code, beside facts that this one writes: it reads them
-alike or refuses them by name.
+"""The release before this one, by its own code, reads events that this one writes alike, or refuses
+them by name.
 
-A rolling update has both on one log, and a rollback has the older one alone. What the older one
-cannot read it passes over, or sets its stream aside (`shared.events.quarantine`); what it reads,
-it must not read as something else. `previous_release.zip` holds its sources
+A rolling update has both releases on one log, and a rollback has the older one alone. An event that
+the older release cannot read is skipped, or quarantines its stream (`shared.events.quarantine`); it
+must read no event as something else. `previous_release.zip` has its sources
 (`scripts/previous_release.py`).
 """
 
@@ -67,14 +67,14 @@ def before(lines: Iterable[str]) -> dict[str, Any]:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
+    problems: dict[str, Any] = json.loads(ran.stdout)
+    return problems
 
 
 def ours_of(lines: Iterable[str]) -> dict[str, Any]:
     """What this release makes of them, as JSON says it."""
-    found: dict[str, Any] = json.loads(json.dumps(read(lines)))
-    return found
+    problems: dict[str, Any] = json.loads(json.dumps(read(lines)))
+    return problems
 
 
 def line(envelope: Envelope) -> str:
@@ -141,8 +141,10 @@ def test_a_history_of_ours_is_folded_to_the_same_charges_there(seed: int) -> Non
     assert any(charges for charges, _ in ours["promised"])
     namesakes, again = namesakes_of(lines), seen_again(lines)
     sooner = 0
-    for there, here in zip(theirs["promised"], compress(ours["promised"], read_there), strict=True):
-        (charged_there, stages_there), (charged_here, stages_here) = there, here
+    for theirs_charges, our_charges in zip(
+        theirs["promised"], compress(ours["promised"], read_there), strict=True
+    ):
+        (charged_there, stages_there), (charged_here, stages_here) = theirs_charges, our_charges
         differ = {
             uid
             for uid in charged_there.keys() | charged_here.keys()
@@ -160,20 +162,20 @@ def test_a_history_of_ours_is_folded_to_the_same_charges_there(seed: int) -> Non
 def namesakes_of(lines: Iterable[str]) -> set[str]:
     """Pods that bear the name of an earlier one."""
     bearers = dict[tuple[str, str], str]()
-    found = set[str]()
+    problems = set[str]()
     for each in map(json.loads, lines):
         pod = json.loads(each["payload"]).get("pod") if each["type"] == "PodObserved" else None
         if (
             pod is not None
             and bearers.setdefault((pod["namespace"], pod["name"]), pod["uid"]) != pod["uid"]
         ):
-            found.add(pod["uid"])
-    return found
+            problems.add(pod["uid"])
+    return problems
 
 
 def seen_again(lines: Iterable[str]) -> set[str]:
-    """Pods that were seen anew, as with other labels or being deleted: the release before took what
-    their kubelet lists for somebody else's from then on."""
+    """Pods that were seen again, for example with other labels or being deleted: the release before
+    took their kubelet's listing for that of another pod from then on."""
     seen = Counter(
         json.loads(each["payload"])["pod"]["uid"]
         for each in map(json.loads, lines)
@@ -182,11 +184,11 @@ def seen_again(lines: Iterable[str]) -> set[str]:
     return {uid for uid, times in seen.items() if times > 1}
 
 
-def narrower(here: list[Any], there: list[Any]) -> bool:
+def narrower(our_charges: list[Any], theirs_charges: list[Any]) -> bool:
     """Not proven there, and charged here on the same node: in fewer of the zones, or with less in
     some.
     """
-    (node, _, zones), (node_there, proven_there, zones_there) = here, there
+    (node, _, zones), (node_there, proven_there, zones_there) = our_charges, theirs_charges
     within = all(
         held <= zones_there[zone].get(name, 0)
         for zone, amounts in zones.items()
@@ -196,13 +198,13 @@ def narrower(here: list[Any], there: list[Any]) -> bool:
 
 
 def test_a_event_from_the_future_sets_one_stream_aside_there_and_leaves_the_rest() -> None:
-    known = alone(1, full(CATALOG["PodRunning"].struct))
-    future = json.loads(known) | {
+    expected = alone(1, full(CATALOG["PodRunning"].struct))
+    future = json.loads(expected) | {
         "position": 2,
         "stream": "s/2",
         "type": "PodDreamt",
         "payload": '{"type":"PodDreamt","uid":"u"}',
     }
-    theirs = before([known, json.dumps(future), alone(3, full(CATALOG["PodEnded"].struct))])
+    theirs = before([expected, json.dumps(future), alone(3, full(CATALOG["PodEnded"].struct))])
     assert set(theirs["aside"]) == {"s/2"}
     assert set(theirs["decoded"]) == {"1", "3"}

@@ -72,9 +72,9 @@ def test_a_event_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: s
     vector's `decoded`.
     """
     vector = next(v for v in VECTORS if (v["type"], v["schema"]) == (name, CATALOG[name].schema))
-    known = next(case["decoded"] for case in vector["cases"] if case["name"] == "full")
-    assert holds(known, {key: known.get(key) for key in plain(full(CATALOG[name].struct))})
-    assert set(plain(full(CATALOG[name].struct))) == set(known)
+    types = next(case["decoded"] for case in vector["cases"] if case["name"] == "full")
+    assert holds(types, {key: types.get(key) for key in plain(full(CATALOG[name].struct))})
+    assert set(plain(full(CATALOG[name].struct))) == set(types)
 
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
@@ -125,7 +125,7 @@ def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None
         (stored("PodBound", 1, b"\xff\xfe"), "malformed"),
     ],
 )
-def test_what_cannot_be_decoded_is_told_with_position_type_and_remedy(
+def test_an_undecodable_event_is_reported_with_position_type_and_remedy(
     envelope: Envelope, problem: str
 ) -> None:
     with pytest.raises(UndecodableEvent, match="topolog replay") as refusal:

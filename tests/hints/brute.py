@@ -28,15 +28,17 @@ class Kubelet(NamedTuple):
     topology_manager: TopologyManager
     managers: tuple[ResourceManager, ...]
 
-    def merged(self, states: States, own: tuple[Any, ...], asked: ManagerRequests) -> Hint | None:
-        """None where the policy refuses."""
+    def merged(
+        self, states: States, reused: tuple[Any, ...], asked: ManagerRequests
+    ) -> Hint | None:
+        """Return None if the policy rejects the request."""
         if self.topology_manager.policy == "none":
             return NO_HINT
-        each = zip(self.managers, states, own, asked, strict=True)
+        columns = zip(self.managers, states, reused, asked, strict=True)
         lists = filter_hints(
             [
-                manager.hints(state, left, wanted) if wanted else None
-                for manager, state, left, wanted in each
+                manager.hints(state, reusable, wanted) if wanted else None
+                for manager, state, reusable, wanted in columns
             ]
         )
         if self.topology_manager.policy == "single-numa-node":
@@ -65,71 +67,72 @@ class Kubelet(NamedTuple):
         if self.topology_manager.scope == "pod" and whole is None:
             return set(), True
         for step in request.steps:
-            after = []
-            for before, own in ways:
-                hint = whole or self.merged(before, own, step.asked)
-                each = zip(self.managers, before, own, step.asked, strict=True)
-                found = [
+            next_states = []
+            for earlier, reused in ways:
+                hint = whole or self.merged(earlier, reused, step.asked)
+                columns = zip(self.managers, earlier, reused, step.asked, strict=True)
+                allocations = [
                     (
-                        [(state, left)]
+                        [(state, reusable)]
                         if not asked
-                        else list(manager.allocate(state, left, asked, step.kind, hint))
+                        else list(manager.allocate(state, reusable, asked, step.kind, hint))
                     )
                     if hint
                     else []
-                    for manager, state, left, asked in each
+                    for manager, state, reusable, asked in columns
                 ]
-                refused = refused or not all(found)
-                after += [
-                    (tuple(s for s, _ in way), tuple(o for _, o in way)) for way in product(*found)
+                refused = refused or not all(allocations)
+                next_states += [
+                    (tuple(s for s, _ in way), tuple(o for _, o in way))
+                    for way in product(*allocations)
                 ]
-            ways = after
-        left = {
+            ways = next_states
+        reusable = {
             tuple(
-                manager.after_admission(state, own)
-                for manager, state, own in zip(self.managers, *way, strict=True)
+                manager.after_admission(state, reused)
+                for manager, state, reused in zip(self.managers, *way, strict=True)
             )
             for way in ways
         }
-        return left, refused
+        return reusable, refused
 
     def explored(
         self, starts: Sequence[Moment], coming: Sequence[PendingAdmission]
     ) -> tuple[set[Moment], set[Any]]:
-        """Every moment from here on, and who (as asked for) may be refused on the way."""
-        found, pending, doomed = set(starts), list(starts), set()
+        """Return every moment from here on, and the requests that may be rejected on the way."""
+        allocations, pending, doomed = set(starts), list(starts), set()
         while pending:
             states, ahead = pending.pop()
-            after: set[Moment] = set()
-            for at, (manager, state) in enumerate(zip(self.managers, states, strict=True)):
-                after |= {
-                    ((*states[:at], later, *states[at + 1 :]), ahead)
+            next_states: set[Moment] = set()
+            for index, (manager, state) in enumerate(zip(self.managers, states, strict=True)):
+                next_states |= {
+                    ((*states[:index], later, *states[index + 1 :]), ahead)
                     for later in manager.later(state)
                 }
             for number in ahead:
                 admitted, refused = self.admit(states, coming[number].request)
-                left = tuple(each for each in ahead if each != number)
-                after |= {(each, left) for each in admitted}
+                reusable = tuple(columns for columns in ahead if columns != number)
+                next_states |= {(columns, reusable) for columns in admitted}
                 if refused:
                     doomed.add(coming[number].request.key)
-                    after.add((states, left))
-            pending += after - found
-            found |= after
-        return found, doomed
+                    next_states.add((states, reusable))
+            pending += next_states - allocations
+            allocations |= next_states
+        return allocations, doomed
 
     def verdict(
         self, bases: Sequence[States], coming: Sequence[PendingAdmission], newcomer: HintRequest
     ) -> SearchResult:
-        """Nobody of those on their way is heard to run."""
+        """None of the pending pods is known to run."""
         for base in bases:
             everybody = tuple(range(len(coming)))
-            before, doomed = self.explored([(base, everybody)], coming)
-            after: list[Moment] = []
-            for states, ahead in before:
+            earlier, doomed = self.explored([(base, everybody)], coming)
+            next_states: list[Moment] = []
+            for states, ahead in earlier:
                 admitted, refused = self.admit(states, newcomer)
                 if refused:
                     return "refused"
-                after += [(each, ahead) for each in admitted]
-            if self.explored(after, coming)[1] - doomed:
+                next_states += [(columns, ahead) for columns in admitted]
+            if self.explored(next_states, coming)[1] - doomed:
                 return "endangers"
         return "admitted"

@@ -38,15 +38,13 @@ def world(resource: str, *there: Pod) -> World:
     state = msgspec.structs.replace(
         state, devices=msgspec.structs.replace(state.devices, registered={resource: pool})
     )
-    for each in there:
-        state = admit(state, each).state
+    for running_pod in there:
+        state = admit(state, running_pod).state
     return proven_world(drop_stale(state), CycleConfig())
 
 
 def effects(resource: str) -> dict[str, object]:
-    """What is decided and told of pods that ask for one of it; who stands in zone 0 is the cheaper
-    to evict.
-    """
+    """Return decisions and messages for pods that request one of it. The pod in zone 0 is the cheaper victim."""
     asking, empty, bound = pod("p", 4, 10, **{resource: 1}), world(resource), world(resource)
     full = world(resource, pod("low0", 5, -2), pod("low1", 7, -1))
     placed, refused = empty.cluster.place(asking), full.cluster.place(asking)

@@ -1,9 +1,7 @@
-"""What a provider's properties are tried with: which of its resources pods ask for, and what
-somebody holds after an allocation.
+"""What a provider's properties are tried with: which of its resources pods ask for, and what a pod holds after an allocation.
 
-A provider of one's own that is registered is tried with what it owns of `KNOWN`; with another
-resource it has a line in `RESOURCES`. Where what a pod holds does not follow from the zone (CPUs go
-by id) `HELD` says how.
+A registered provider is tried with its resources in `KNOWN`, or with those of its line in
+`RESOURCES`. If a pod's holdings do not follow from the zone (CPUs have ids), `HELD` computes them.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ HELD: dict[str, Callable[[Any, Any, RequestedAmounts, int], tuple[ZonedAmount, .
 
 
 def resources(provider: HintProvider) -> tuple[str, ...]:
-    """Those that its examples ask for."""
-    found = RESOURCES.get(provider.name) or tuple(name for name in KNOWN if provider.owns(name))
-    assert found, (
+    """Return the resources that its examples request."""
+    names = RESOURCES.get(provider.name) or tuple(name for name in KNOWN if provider.owns(name))
+    assert names, (
         f"provider {provider.name} owns none of {', '.join(KNOWN)}: give RESOURCES in "
         "tests/hints/examples.py one of its own"
     )
-    return found
+    return names
 
 
 def held(

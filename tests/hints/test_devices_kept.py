@@ -1,7 +1,10 @@
-"""What init containers leave of devices, some of which lie in no zone: the hints of who comes next
-are those of the kubelet model. A real kubelet (1.36.2) counts those without topology for nothing
-then, and rules no zone out for them; beside one whose topology names no zone it has no hint.
-Listings tell neither from the other: both are tried."""
+"""Devices that init containers leave, some of them in no zone: the hints for the next container are
+those of the kubelet model.
+
+A real kubelet (1.36.2) ignores devices without a topology, and excludes no zone because of them;
+with a device of an empty topology it has no hint. Listings do not distinguish the two, so both
+are followed.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ ZONES = 3
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_hints_beside_what_is_kept_are_the_kubelets(seed: int) -> None:
+def test_hints_after_init_containers_are_the_kubelets(seed: int) -> None:
     rng = random.Random(seed)
     gpus = {
-        f"g{at}": Device(rng.choice([None, 0 if seed % 2 else None, 1, 2, 4]))
-        for at in range(rng.randint(2, 6))
+        f"g{index}": Device(rng.choice([None, 0 if seed % 2 else None, 1, 2, 4]))
+        for index in range(rng.randint(2, 6))
     }
     state = kubelet(ZONES, "best-effort")
     state = msgspec.structs.replace(state, devices=register(state.devices, GPU, gpus))
@@ -42,12 +45,14 @@ def test_the_hints_beside_what_is_kept_are_the_kubelets(seed: int) -> None:
         "Guaranteed",
         (Container("i", "init", first, first), Container("c", "app", second, second)),
     )
-    after = device_manager.allocate(state.devices, pod, pod.containers[0], NO_HINT)
-    assert not isinstance(after, AllocationError)
+    state_after = device_manager.allocate(state.devices, pod, pod.containers[0], NO_HINT)
+    assert not isinstance(state_after, AllocationError)
     (base,) = seen.states
     ways = seen.manager.allocate(base, None, ((GPU, taken),), "init", NO_HINT)
-    found = [seen.manager.hints(way, own, ((GPU, asked),)) for way, own in ways]
-    assert (device_manager.container_hints(after, pod, pod.containers[1]) or None) in found
+    hints_by_way = [seen.manager.hints(way, reusable, ((GPU, asked),)) for way, reusable in ways]
+    assert (
+        device_manager.container_hints(state_after, pod, pod.containers[1]) or None
+    ) in hints_by_way
 
 
 def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
@@ -57,11 +62,11 @@ def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
         state, devices=register(state.devices, GPU, {"a": Device(1), "b": Device(None)})
     )
     seen = DeviceHints().observe(report_of(state, stored=True), (), "best-effort", fine=True)
-    (after, kept), (strictly, held) = seen.manager.allocate(
+    (state_after, kept), (strictly, held) = seen.manager.allocate(
         seen.states[0], None, ((GPU, 2),), "init", NO_HINT
     )
-    assert seen.manager.single(after, kept, ((GPU, 1),)) == 0b1
-    (hint,) = (seen.manager.hints(after, kept, ((GPU, 1),)) or {})[GPU] or []
+    assert seen.manager.single(state_after, kept, ((GPU, 1),)) == 0b1
+    (hint,) = (seen.manager.hints(state_after, kept, ((GPU, 1),)) or {})[GPU] or []
     assert (hint.mask, hint.preferred) == (0b1, True)
     assert seen.manager.single(strictly, held, ((GPU, 1),)) == 0, (
         "a topology that names no zone touches none"

@@ -1,5 +1,4 @@
-"""Properties that every hint provider has, those of the registry and those of the tests alike:
-whoever registers one is tried.
+"""Properties that every hint provider has, those of the registry and of the tests alike: every registered provider is tried.
 
 Nodes are random kubelets with pods, as the production exporter reports them; a resource that the
 model does not know is two devices in each zone. `brute.py` says in plain words what a verdict is.
@@ -63,9 +62,9 @@ class Tried(NamedTuple):
     def asked(self, provider: HintProvider) -> RequestedAmounts:
         """Some of what zones have."""
         most = {
-            name: held.capacity
+            name: amounts.capacity
             for zone in self.report.zones
-            for name, held in zone.resources.items()
+            for name, amounts in zone.resources.items()
         }
         names = [name for name in resources(provider) if name in most]
         chosen = self.rng.sample(names, self.rng.randint(1, len(names))) if names else []
@@ -82,7 +81,7 @@ class Tried(NamedTuple):
 
 
 def use(monkeypatch: pytest.MonkeyPatch, provider: HintProvider) -> None:
-    """Beside the kubelet's own, or among them."""
+    """Register the provider after the kubelet's own, or use it as one of them."""
     providers = (
         registry.PROVIDERS if provider in registry.PROVIDERS else (*registry.PROVIDERS, provider)
     )
@@ -99,15 +98,15 @@ def a_kubelet(
 ) -> KubeletState:
     zones = rng.choice((2, 2, 3))
     pools = {
-        name: {f"{name}-{z}-{at}": Device(1 << z) for z in range(zones) for at in (0, 1)}
+        name: {f"{name}-{z}-{number}": Device(1 << z) for z in range(zones) for number in (0, 1)}
         for name in devices(provider)
     }
     state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)))
     state = msgspec.structs.replace(
         state, devices=msgspec.structs.replace(state.devices, registered=pools)
     )
-    for at in range(rng.randint(0, pods)):
-        state = admit(state, a_pod(rng, f"settled{at}", provider, inits)).state
+    for number in range(rng.randint(0, pods)):
+        state = admit(state, a_pod(rng, f"settled{number}", provider, inits)).state
     return drop_stale(state)
 
 
@@ -122,7 +121,7 @@ def a_pod(rng: random.Random, name: str, provider: HintProvider, inits: bool = T
     instead = rng.choice(devices(provider))
     pod = random_pod(rng, name)
     renamed = [
-        {instead if each == GPU else each: amount for each, amount in part.requests.items()}
+        {instead if entry == GPU else entry: amount for entry, amount in part.requests.items()}
         for part in pod.containers
     ]
     parts = [
@@ -152,7 +151,7 @@ def tried(provider: HintProvider, policy: str, scope: str, seed: int) -> Tried:
 def immutable(value: Any) -> bool:
     """All the way down."""
     if isinstance(value, tuple | frozenset):
-        return all(immutable(each) for each in value)
+        return all(immutable(entry) for entry in value)
     if isinstance(value, msgspec.Struct):
         return value.__struct_config__.frozen and all(
             immutable(getattr(value, name)) for name in value.__struct_fields__
@@ -163,30 +162,30 @@ def immutable(value: Any) -> bool:
 def check_states(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> None:
     """Immutable, hashable, and the same for the same report."""
     for seed in range(rounds):
-        found = tried(provider, policy, scope, seed)
-        again = observed(provider, found.state, policy)[1]
-        assert (again.states, again.bounds) == (found.seen.states, found.seen.bounds), seed
+        case = tried(provider, policy, scope, seed)
+        again = observed(provider, case.state, policy)[1]
+        assert (again.states, again.bounds) == (case.seen.states, case.seen.bounds), seed
         assert (hash(again.manager), again.manager) == (
-            hash(found.seen.manager),
-            found.seen.manager,
+            hash(case.seen.manager),
+            case.seen.manager,
         ), "equal nodes share their book"
-        assert found.seen.states, seed
-        assert len(found.seen.states) == 1 or found.seen.bounds, "what may be so or so is named"
-        assert all(immutable(state) for state in found.seen.states), seed
+        assert case.seen.states, seed
+        assert len(case.seen.states) == 1 or case.seen.bounds, "what may be so or so is named"
+        assert all(immutable(state) for state in case.seen.states), seed
 
 
 def check_hints(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> None:
-    """`single` tells of `hints` the zones that are preferred alone, and nothing else."""
+    """`single` returns exactly the zones that `hints` prefers alone."""
     for seed in range(rounds):
-        found = tried(provider, policy, scope, seed)
-        for state in found.seen.states if policy != "none" else ():
-            asked = found.asked(provider)
+        case = tried(provider, policy, scope, seed)
+        for state in case.seen.states if policy != "none" else ():
+            asked = case.asked(provider)
             if asked:
-                told, hints = (
-                    found.seen.manager.single(state, None, asked),
-                    found.seen.manager.hints(state, None, asked),
+                answer, hints = (
+                    case.seen.manager.single(state, None, asked),
+                    case.seen.manager.hints(state, None, asked),
                 )
-                assert told == alone(hints), (seed, asked, told, hints)
+                assert answer == alone(hints), (seed, asked, answer, hints)
 
 
 def alone(hints: dict[str, list[Hint] | None] | None) -> int:
@@ -194,39 +193,39 @@ def alone(hints: dict[str, list[Hint] | None] | None) -> int:
     opinion, and yet none of its zones holds it."""
     if hints == {}:
         return 0
-    found = NO_OPINION
-    for each in (hints or {}).values():
-        if each is not None:
-            found &= sum(
+    case = NO_OPINION
+    for entry in (hints or {}).values():
+        if entry is not None:
+            case &= sum(
                 {
                     hint.mask
-                    for hint in each
+                    for hint in entry
                     if hint.mask and hint.preferred and not hint.mask & (hint.mask - 1)
                 }
             )
-    return found
+    return case
 
 
 def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
-    """States stay as they are; whoever ends gives back what it took, by what was taken and by what
-    is listed. How often the latter was tried."""
+    """States do not change, and an end gives back the allocation, by the taken and by the listed
+    amounts. Returns how often the latter was tried."""
     listed = 0
     for seed in range(rounds):
-        found = tried(provider, policy, scope, seed)
-        manager, asked = found.seen.manager, found.asked(provider)
-        for state in found.seen.states if asked else ():
-            before = repr(state)
+        case = tried(provider, policy, scope, seed)
+        manager, asked = case.seen.manager, case.asked(provider)
+        for state in case.seen.states if asked else ():
+            text_before = repr(state)
             for hint in offers(manager, state, asked, policy):
-                for after, own in allocated(manager, state, asked, hint):
-                    assert immutable((after, own)), (seed, after, own)
-                    check_given_back(manager, state, after, own, seed)
+                for allocated_state, reused in allocated(manager, state, asked, hint):
+                    assert immutable((allocated_state, reused)), (seed, allocated_state, reused)
+                    check_given_back(manager, state, allocated_state, reused, seed)
                     zone = (hint.mask or 0).bit_length() - 1
                     if hint.mask == 1 << max(zone, 0) and policy != "none":
-                        taken = held(provider, state, after, asked, zone)
-                        assert manager.release(after, taken) == state, (seed, asked, hint)
-                        assert manager.hold(state, taken) == after, (seed, asked, hint)
+                        taken = held(provider, state, allocated_state, asked, zone)
+                        assert manager.release(allocated_state, taken) == state, (seed, asked, hint)
+                        assert manager.hold(state, taken) == allocated_state, (seed, asked, hint)
                         listed += 1
-            assert repr(state) == before, seed
+            assert repr(state) == text_before, seed
     return listed
 
 
@@ -235,9 +234,9 @@ def offers(
 ) -> Sequence[Hint]:
     if policy == "none":
         return [NO_HINT]
-    each = [hints for hints in (manager.hints(state, None, asked) or {}).values() if hints]
-    found = [hint for hint in each[0] if all(hint in other for other in each)] if each else []
-    return found[:6]
+    entry = [hints for hints in (manager.hints(state, None, asked) or {}).values() if hints]
+    case = [hint for hint in entry[0] if all(hint in others for others in entry)] if entry else []
+    return case[:6]
 
 
 def allocated(
@@ -250,23 +249,28 @@ def allocated(
 
 
 def check_given_back(
-    manager: ResourceManager, before: Any, after: Any, own: Reusable, seed: int
+    manager: ResourceManager, text_before: Any, allocated_state: Any, reused: Reusable, seed: int
 ) -> None:
-    left = manager.after_admission(after, own)
-    assert not manager.later(left) or manager.later(before), (
+    state_after = manager.after_admission(allocated_state, reused)
+    assert not manager.later(state_after) or manager.later(text_before), (
         "an app container leaves nothing that ends by itself"
     )
     try:
-        taken = manager.taken(before, left)
+        taken = manager.taken(text_before, state_after)
     except TooManyChoicesError:
         return
     assert immutable(taken), taken
-    assert manager.given_back(left, taken) == before, (seed, before, left, taken)
+    assert manager.given_back(state_after, taken) == text_before, (
+        seed,
+        text_before,
+        state_after,
+        taken,
+    )
 
 
 def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
-    """What `allocate` says of a pod the next report tells, and what `release` says of its end the
-    one after that. How often.
+    """The next report agrees with `allocate`, and the report after the pod's end with `release`.
+    Returns how often.
     """
     met = 0
     for seed in range(rounds):
@@ -275,14 +279,19 @@ def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int 
         came = admit(a_kubelet(rng, policy, scope, provider, inits=False), pod)
         if not came.admitted:
             continue
-        there, told = observed(provider, came.state, policy)
-        if any(not each.pod for each in there.hidden):
-            continue  # that it is no stale pod's the ledger tells (`kubelet_states._by_uid`), no provider
+        listing_report, answer = observed(provider, came.state, policy)
+        if any(not entry.pod for entry in listing_report.hidden):
+            continue  # the ledger, not a provider, sorts out stale entries (`_sort_hidden`)
         gone = observed(provider, drop_stale(remove(came.state, pod.uid)), policy)[1]
-        ended = [item for each in there.placements or () if each.pod == "p" for item in each.held]
-        assert {told.manager.release(state, ended) for state in told.states} == set(gone.states), (
-            seed
-        )
+        ended = [
+            item
+            for entry in listing_report.placements or ()
+            if entry.pod == "p"
+            for item in entry.held
+        ]
+        assert {answer.manager.release(state, ended) for state in answer.states} == set(
+            gone.states
+        ), seed
         met += any(provider.owns(item.resource) for item in ended)
     return met
 
@@ -297,16 +306,16 @@ def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider)
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
     world.observe(NODE, allocatable=dict.fromkeys(observed.allocatable, 1 << 50))
-    for at in range(rng.choice((0, 0, 1, 2))):
-        world.bound(a_pod(rng, f"coming{at}", provider), NODE)
+    for number in range(rng.choice((0, 0, 1, 2))):
+        world.bound(a_pod(rng, f"coming{number}", provider), NODE)
     return world
 
 
 def check_verdicts(
     provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS
 ) -> tuple[int, int]:
-    """What surely fits is admitted, what is admitted may fit, and the verdict on the node is that
-    of brute force. How many passed and were refused."""
+    """A sure fit is admitted, an admitted pod may fit, and the filter result is that of brute force.
+    Returns how many passed and how many were refused."""
     passed = refused = 0
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")
@@ -327,21 +336,21 @@ def check_verdicts(
             assert admitted or not is_sure(events, pod_class, plan), (seed, "sufficient")
             assert possible(events, plan) or not admitted, (seed, "necessary")
         cluster.evaluator.evaluate_all_if_new(pod_class)
-        at = pod_class.row, events.slot
-        if cluster.evaluator.cache.sure[at] and not events.pending:
-            assert bool(cluster.evaluator.cache.scores[at] != RULED_OUT) is admitted, (
+        number = pod_class.row, events.slot
+        if cluster.evaluator.cache.sure[number] and not events.pending:
+            assert bool(cluster.evaluator.cache.scores[number] != RULED_OUT) is admitted, (
                 seed,
                 "swept",
             )
-        told = cluster.verdict(new, NODE)
-        assert (told is None) is admitted, (seed, told)
+        answer = cluster.verdict(new, NODE)
+        assert (answer is None) is admitted, (seed, answer)
         assert isinstance(cluster.place(new), Placed) is admitted, seed
         passed, refused = passed + admitted, refused + (not admitted)
     return passed, refused
 
 
 ALL = pytest.mark.parametrize(
-    "provider", EVERY, ids=lambda each: f"{each.name}{list(EVERY).index(each)}"
+    "provider", EVERY, ids=lambda entry: f"{entry.name}{list(EVERY).index(entry)}"
 )
 BY_RULE = pytest.mark.parametrize(("policy", "scope"), RULES)
 BY_POLICY = pytest.mark.parametrize(
@@ -376,9 +385,9 @@ def test_what_is_allocated_is_given_back(
     assert check_allocations(provider, policy, scope) > 2 or policy == "none"
 
 
-@pytest.mark.parametrize("provider", registry.KUBELETS_OWN, ids=lambda each: each.name)
+@pytest.mark.parametrize("provider", registry.KUBELETS_OWN, ids=lambda entry: entry.name)
 @BY_POLICY
-def test_reports_tell_what_was_allocated_and_released(
+def test_reports_show_allocations_and_releases(
     provider: HintProvider, policy: str, scope: str
 ) -> None:
     assert check_the_road(provider, policy, scope) > 1
@@ -473,10 +482,10 @@ class Vague(Licences, frozen=True):
         (Boasting(), check_verdicts),
         (Vague(), check_states),
     ],
-    ids=lambda each: (
-        type(getattr(each, "manager", each)).__name__
-        if isinstance(each, Licences)
-        else each.__name__
+    ids=lambda entry: (
+        type(getattr(entry, "manager", entry)).__name__
+        if isinstance(entry, Licences)
+        else entry.__name__
     ),
 )
 def test_a_provider_that_breaks_a_rule_is_seen(
@@ -489,7 +498,7 @@ def test_a_provider_that_breaks_a_rule_is_seen(
         check(provider, "single-numa-node", "container", 10 * ROUNDS)
 
 
-def test_who_owns_what_no_example_knows_is_told_where_to_say_it() -> None:
+def test_a_provider_without_an_example_is_reported_with_a_remedy() -> None:
     class Elsewhere(Licences, frozen=True):
         def owns(self, resource: str) -> bool:
             return resource == "example.com/elsewhere"

@@ -1,6 +1,4 @@
-"""Where a provider is registered: nobody's is forgotten, and one's own is not taken for one of the
-kubelet's.
-"""
+"""Every provider file is registered, and a new provider does not count as one of the kubelet's."""
 
 from __future__ import annotations
 
@@ -15,24 +13,22 @@ from shared.hints.memory import MemoryHints
 from shared.hints.provider import HintProvider
 
 
-def test_a_provider_file_that_was_not_registered_is_noticed() -> None:
-    """Whatever of `shared/hints` says what it owns is a provider."""
+def test_an_unregistered_provider_file_is_reported() -> None:
+    """Every class of `shared/hints` with `owns` is a provider."""
     modules = [
-        import_module(f"shared.hints.{each.name}")
-        for each in pkgutil.iter_modules(shared.hints.__path__)
+        import_module(f"shared.hints.{entry.name}")
+        for entry in pkgutil.iter_modules(shared.hints.__path__)
     ]
     kinds = {
-        each
+        entry
         for module in modules
-        for each in vars(module).values()
-        if isinstance(each, type) and hasattr(each, "owns")
+        for entry in vars(module).values()
+        if isinstance(entry, type) and hasattr(entry, "owns")
     }
-    assert {type(each) for each in registry.PROVIDERS} == kinds - {HintProvider}
+    assert {type(entry) for entry in registry.PROVIDERS} == kinds - {HintProvider}
 
 
-def test_what_is_taken_for_the_kubelets_own_is() -> None:
-    """Of nodes where pods ask these alone, preemption asks the kubelet model, which has no
-    other.
-    """
-    assert [type(each) for each in registry.KUBELETS_OWN] == [DeviceHints, CpuHints, MemoryHints]
+def test_the_kubelets_own_providers_are_the_kubelets() -> None:
+    """If pods of a node use only these, preemption asks the kubelet model, which has no other."""
+    assert [type(entry) for entry in registry.KUBELETS_OWN] == [DeviceHints, CpuHints, MemoryHints]
     assert registry.PROVIDERS[: len(registry.KUBELETS_OWN)] == registry.KUBELETS_OWN

@@ -1,4 +1,4 @@
-"""Words for ledger tests: a pod, a report, a history that is folded fact by fact."""
+"""Builders for ledger tests: a pod, a report, a history that is folded event by event."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def report(
 
 
 class History:
-    """A log in miniature: every fact gets the next position and version, and is folded at once.
+    """A log in miniature: every event gets the next position and version, and is folded at once.
     `touched`: by the latest.
     """
 
@@ -137,7 +137,7 @@ class History:
         return self.ledger.nodes["n1"]
 
     def free(self, zone_id: int, name: str = CPU) -> int:
-        """What is certainly free; CPUs in whole ones."""
+        """Return the guaranteed free amount; CPUs in whole ones."""
         amount = self.n1.free_min[zone_id][name]
         return amount // 1000 if name == CPU else amount
 

@@ -1,4 +1,4 @@
-"""Pods come in few kinds: what they say alike is held once, and is what each of them said."""
+"""Pods come in few kinds: equal parts of their specs are one object, with the same values."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def decoded(name: str, cpus: int, constraints: Constraints) -> Pod:
 
 def seen(*pods: Pod) -> History:
     history = History()
-    for each in pods:
-        history.tell(streams.pod(each.uid), PodObserved(each))
+    for pod_spec in pods:
+        history.tell(streams.pod(pod_spec.uid), PodObserved(pod_spec))
     return history
 
 
@@ -54,14 +54,17 @@ def of_store(history: History) -> dict[str, LedgerPod]:
 def test_pods_of_one_kind_hold_what_they_say_alike_once(
     held: Callable[[History], dict[str, LedgerPod]],
 ) -> None:
-    told = [
+    texts = [
         decoded("a", 2, TOLERANT),
         decoded("b", 2, TOLERANT),
         decoded("c", 3, Constraints()),
         decoded("d", 3, Constraints()),
     ]
-    again = [decoded(each.name, 2 + (at > 1), each.constraints) for at, each in enumerate(told)]
-    a, b, c, d = (entry.pod for entry in held(seen(*told)).values())
+    again = [
+        decoded(pod_spec.name, 2 + (number > 1), pod_spec.constraints)
+        for number, pod_spec in enumerate(texts)
+    ]
+    a, b, c, d = (entry.pod for entry in held(seen(*texts)).values())
     assert [a, b, c, d] == again
     assert a.containers is b.containers
     assert a.constraints is b.constraints
@@ -94,7 +97,10 @@ def test_what_is_only_written_alike_stays_as_it_is() -> None:
 
 def test_of_too_many_kinds_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike, "KINDS", 2)
-    told = [decoded(f"p{at}", 1 + at % 5, Constraints(node_name=f"n{at % 5}")) for at in range(20)]
-    before = [msgspec.structs.replace(each) for each in told]
-    assert [entry.pod for entry in seen(*told).ledger.pods.values()] == before
+    texts = [
+        decoded(f"p{number}", 1 + number % 5, Constraints(node_name=f"n{number % 5}"))
+        for number in range(20)
+    ]
+    earlier = [msgspec.structs.replace(pod_spec) for pod_spec in texts]
+    assert [entry.pod for entry in seen(*texts).ledger.pods.values()] == earlier
     assert max(len(alike._kinds), len(alike._constraints)) <= 2

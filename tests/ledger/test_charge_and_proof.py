@@ -51,7 +51,7 @@ def test_a_report_that_covers_the_demand_proves_the_pod_and_ends_the_other_zones
     assert (history.free(0), history.free(1)) == (2, 8)
 
 
-def test_a_pod_listed_before_its_admission_is_not_proven() -> None:
+def test_a_pod_listed_before_its_admission_is_not_confirmed() -> None:
     history = History()
     history.report(*two_zones())
     history.reserve(pod("a", cpus=6))
@@ -81,7 +81,7 @@ def test_a_first_torn_report_still_charges_the_zone_that_the_pod_shows_up_in() -
     assert history.free(0, "vendor.com/gpu") == 0
 
 
-def test_a_release_widens_the_charge_of_an_unproven_pod() -> None:
+def test_a_release_widens_the_charge_of_an_unconfirmed_pod() -> None:
     history = History()
     old, new = pod("old", cpus=6), pod("new", cpus=6)
     history.seen(old, node="n1")
@@ -116,7 +116,7 @@ def test_a_change_of_policy_charges_every_zone_again() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-def test_a_report_after_a_kubelet_restart_that_proves_less_charges_the_last_proven_zone() -> None:
+def test_a_report_after_a_kubelet_restart_that_shows_less_charges_the_last_confirmed_zone() -> None:
     history = History()
     made = pod("a", cpus=6)
     history.report(*two_zones())
@@ -166,7 +166,7 @@ def a_pod_and_its_namesake(listed: Placement) -> tuple[History, Pod]:
     return history, second
 
 
-def test_a_pod_recreated_under_its_name_is_not_proven_by_its_predecessors_listing() -> None:
+def test_a_recreated_pod_is_not_confirmed_by_its_predecessors_listing() -> None:
     history, second = a_pod_and_its_namesake(held("a", 0, 6))
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
     assert not history.charge(second).confirmed
@@ -181,7 +181,7 @@ def test_other_complete_placements_prove_a_recreated_pod() -> None:
     assert history.charge(second).confirmed
 
 
-def test_a_uid_from_the_kubelets_checkpoint_settles_the_question_of_the_name() -> None:
+def test_a_uid_in_the_kubelets_checkpoint_identifies_the_pod_of_a_name() -> None:
     history, second = a_pod_and_its_namesake(held("a", 0, 6, uid="uid-a"))
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6, uid="uid-second"),))
     assert history.charge(second).confirmed
@@ -203,35 +203,33 @@ def ended_beside(*, sent_later: bool) -> History:
     """A pod that came and went since the first report, and another that was sent after that, or
     before.
     """
-    history, went, other = History(), pod("went", cpus=6), pod("other", cpus=2)
+    history, went, namesake = History(), pod("went", cpus=6), pod("other", cpus=2)
     history.report(*two_zones())
-    for each in (went, other) if sent_later else (other, went):
-        history.reserve(each)
-        if each is went:
+    for entry in (went, namesake) if sent_later else (namesake, went):
+        history.reserve(entry)
+        if entry is went:
             history.end(went)
     return history
 
 
-def test_who_ended_before_a_listed_pod_was_sent_is_known_to_be_gone() -> None:
-    """The report was made after the one that it lists was sent, and so after the end of the
-    other.
-    """
+def test_a_pod_that_ended_before_a_listed_pod_was_sent_is_forgotten() -> None:
+    """The report was made after the listed pod was sent, and so after the end of the other."""
     history = ended_beside(sent_later=True)
     assert "ns/went" in history.n1.ended
     history.report(*two_zones(free0=6), at=2, placements=(held("other", 0, 2),))
     assert "ns/went" not in history.n1.ended
 
 
-def test_who_ended_since_a_listed_pod_was_sent_may_have_come_since_the_report() -> None:
+def test_a_pod_that_ended_after_a_listed_pod_was_sent_may_have_come_after_the_report() -> None:
     history = ended_beside(sent_later=False)
-    for at in (2, 3):
-        history.report(*two_zones(free0=6), at=at, placements=(held("other", 0, 2),))
+    for number in (2, 3):
+        history.report(*two_zones(free0=6), at=number, placements=(held("other", 0, 2),))
         assert "ns/went" in history.n1.ended, "the report may have been on its way for long"
     history.report(*two_zones(free0=6), at=4, placements=(held("other", 0, 2),))
     assert "ns/went" not in history.n1.ended, "three reports without it are taken for evidence"
 
 
-def test_a_listed_name_that_two_bore_tells_nobody_when_the_report_was_made() -> None:
+def test_a_listed_name_of_two_pods_does_not_date_the_report() -> None:
     history = ended_beside(sent_later=False)
     history.end(pod("other", cpus=2))
     history.reserve(pod("other", cpus=2, uid="uid-second"))
@@ -277,7 +275,7 @@ def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
     assert (history.free(0), history.free(1)) == (5, 6)
 
 
-def test_a_pod_that_only_its_uid_tells_is_charged_what_the_checkpoint_says_and_no_more() -> None:
+def test_a_pod_known_by_uid_only_is_charged_what_the_checkpoint_shows() -> None:
     """The app holds nothing by which the exporter could know the pod again; the ledger knows the
     uid.
     """
@@ -292,7 +290,7 @@ def test_a_pod_that_only_its_uid_tells_is_charged_what_the_checkpoint_says_and_n
     assert (history.free(0), history.free(1)) == (8, 6)
 
 
-def test_init_cpus_read_from_the_checkpoint_need_no_charge_beside_the_report() -> None:
+def test_init_cpus_in_the_checkpoint_need_no_further_charge() -> None:
     history = History()
     made = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
     history.report(*two_zones())
@@ -390,7 +388,7 @@ def test_a_foreign_pod_is_charged_from_the_event_that_shows_it_bound() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-def test_a_node_that_comes_back_with_another_uid_keeps_the_pods_that_nobody_has_ended() -> None:
+def test_a_node_that_comes_back_with_another_uid_keeps_its_live_pods() -> None:
     """Pods outlive the Node object, and some may have been bound to the new one before it was
     observed.
     """
@@ -451,7 +449,7 @@ def test_a_nominees_claim_charges_the_zones_until_it_is_withdrawn() -> None:
     assert history.free(0) == 8
 
 
-def test_a_report_without_placements_settles_nothing_by_itself() -> None:
+def test_a_report_without_placements_confirms_nothing_by_itself() -> None:
     history = History()
     history.report(
         *two_zones(),
@@ -472,7 +470,7 @@ def test_reports_keep_their_value() -> None:
 
 def test_the_end_of_a_pod_without_demand_gives_back_what_is_listed_for_its_ended_namesake() -> None:
     """While the namesake lives, the listing counts as its own; bounds kept step by step stay those
-    computed anew.
+    computed again.
     """
     history = History()
     history.report(*two_zones())

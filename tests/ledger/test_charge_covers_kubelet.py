@@ -1,6 +1,6 @@
 """A charge is at least what a kubelet can give the pod, zone by zone, and on the node as a whole;
-and what stays charged of a proven pod is at least what the kubelet holds for it beyond its listing,
-where no figure of the Memory Manager's own has it."""
+and the charge of a confirmed pod is at least what the kubelet holds for it beyond its listing,
+unless the Memory Manager's own figure includes that."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def test_no_kubelet_gives_a_pod_more_than_it_is_charged(
             verdict = admit(state, pod)
             if verdict.admitted:
                 pods += 1
-                after = drop_stale(verdict.state)
-                _check(pod, state, after)
-                _check_hidden(pod, state, after)
+                state_after = drop_stale(verdict.state)
+                _check(pod, state, state_after)
+                _check_hidden(pod, state, state_after)
     assert pods > SCENES // 2
 
 
 def _charged(
-    pod: Pod, before: KubeletState, after: KubeletState
+    pod: Pod, before: KubeletState, state_after: KubeletState
 ) -> tuple[Report, Charge, ZoneAmounts]:
     """The report before the pod came, its charge by that report, and what the kubelet took for it,
     zone by zone.
     """
-    was, free, left = report_of(before), free_of(before), free_of(after)
+    was, free, remaining = report_of(before), free_of(before), free_of(state_after)
     demand = zonal_demand(pod, was.tracked)
     possible = possible_zones(demand, was, free)
     charge = Charge(
@@ -78,58 +78,58 @@ def _charged(
         was,
         charge,
         {
-            zone: {n: amount - left[zone][n] for n, amount in held.items()}
+            zone: {n: amount - remaining[zone][n] for n, amount in held.items()}
             for zone, held in free.items()
         },
     )
 
 
-def _check(pod: Pod, before: KubeletState, after: KubeletState) -> None:
-    _, charge, taken = _charged(pod, before, after)
-    _within(taken, charge, _groups(after, pod))
-    whole, once = held_once(charge), total(taken.values()) | _devices(before, after)
+def _check(pod: Pod, before: KubeletState, state_after: KubeletState) -> None:
+    _, charge, taken = _charged(pod, before, state_after)
+    _within(taken, charge, _groups(state_after, pod))
+    whole, once = held_once(charge), total(taken.values()) | _devices(before, state_after)
     assert all(amount <= whole.get(name, 0) for name, amount in once.items() if not is_memory(name))
 
 
-def _devices(before: KubeletState, after: KubeletState) -> Amounts:
+def _devices(before: KubeletState, state_after: KubeletState) -> Amounts:
     """As many as the kubelet gave: one of two zones is still one."""
     return {
         name: len(held) - len(before.devices.in_use.get(name, ()))
-        for name, held in after.devices.in_use.items()
+        for name, held in state_after.devices.in_use.items()
     }
 
 
-def _check_hidden(pod: Pod, before: KubeletState, after: KubeletState) -> None:
+def _check_hidden(pod: Pod, before: KubeletState, state_after: KubeletState) -> None:
     """Without checkpoints the listing has no uid and no init containers. Once the pod runs, memory
     is free.
     """
     for stored in (False, True):
-        _check_listed(pod, before, after, False, stored)
-        _check_listed(pod, before, start_containers(after, pod), True, stored)
+        _check_listed(pod, before, state_after, False, stored)
+        _check_listed(pod, before, start_containers(state_after, pod), True, stored)
 
 
 def _check_listed(
-    pod: Pod, before: KubeletState, after: KubeletState, runs: bool, stored: bool
+    pod: Pod, before: KubeletState, state_after: KubeletState, runs: bool, stored: bool
 ) -> None:
-    was, charge, taken = _charged(pod, before, after)
+    was, charge, taken = _charged(pod, before, state_after)
     charge.runs_at, groups, report = (
         int(runs),
-        _groups(after, pod) or _groups(before, pod),
-        report_of(after, stored),
+        _groups(state_after, pod) or _groups(before, pod),
+        report_of(state_after, stored),
     )
     listed = by_key(report.placements or ())[pod.key]
     if not covers(charge.demand, listed):
         return
-    shown, kept, told = (
+    shown, kept, reported = (
         held_zones(listed),
         residual(charge, listed, report),
-        any(each.pod_uid for each in listed),
+        any(part.pod_uid for part in listed),
     )
-    figures, left = {each.id: each.free for each in report.zones}, free_of(after)
+    figures, remaining = {part.id: part.free for part in report.zones}, free_of(state_after)
     for zone in was.zones:
         for name, amount in taken[zone.id].items():
             if name in figures[zone.id]:
-                assert figures[zone.id][name] == left[zone.id][name], (
+                assert figures[zone.id][name] == remaining[zone.id][name], (
                     "whatever init containers hold"
                 )
                 continue
@@ -137,7 +137,7 @@ def _check_listed(
             if not (groups and is_memory(name)):
                 charged = kept.get(zone.id, Amounts()).get(name, 0)
                 assert hidden <= charged, (zone.id, name, hidden, kept, charge)
-                assert charged == hidden or is_memory(name) or not told, (
+                assert charged == hidden or is_memory(name) or not reported, (
                     "checkpoints tell CPUs and devices exactly"
                 )
 
@@ -154,7 +154,7 @@ def _within(taken: ZoneAmounts, charge: Charge, groups: bool) -> None:
 
 
 def _groups(state: KubeletState, pod: Pod) -> bool:
-    """Whether memory stands in several zones at once: how it is split between them is the Memory
+    """Return True if memory is in several zones at once: how it is split between them is the Memory
     Manager's, and what a pod gives back of such zones may be another's."""
     if any(node.cells.bit_count() > 1 for node in state.memory.nodes.values()):
         return True

@@ -25,12 +25,12 @@ def told(
 def reconcile(history: History) -> int | None:
     """Do what a scheduler does with a dirty node; returns the settled position."""
     node = history.n1
-    found = match(history.ledger, node)
-    if found is None:
+    matched = match(history.ledger, node)
+    if matched is None:
         return None
-    event = NodeReconciled("n1", "fingerprint", node.report_version, found.position, "")
+    event = NodeReconciled("n1", "fingerprint", node.report_version, matched.position, "")
     history.tell(streams.node("n1"), event)
-    return found.position
+    return matched.position
 
 
 def charged(*pods: Pod) -> History:
@@ -41,14 +41,14 @@ def charged(*pods: Pod) -> History:
     return history
 
 
-def test_a_match_settles_the_charges_up_to_its_position() -> None:
+def test_a_match_confirms_the_charges_up_to_its_position() -> None:
     history = charged(pod("a", cpus=6))
     told(history, "a", free0=2, at=2)
     assert reconcile(history) is not None
     assert (history.free(0), history.free(1)) == (2, 8)
 
 
-def test_a_later_charge_is_not_settled_by_an_earlier_match() -> None:
+def test_a_later_charge_is_not_confirmed_by_an_earlier_match() -> None:
     history = charged(pod("a", cpus=6))
     told(history, "a", free0=2, at=2)
     history.reserve(pod("b", cpus=2))
@@ -85,7 +85,7 @@ def test_a_pod_that_left_too_long_ago_to_be_known_lets_nothing_match() -> None:
     assert reconcile(history) is None
 
 
-def test_a_match_forgets_who_left_before_it() -> None:
+def test_a_match_forgets_pods_that_left_earlier() -> None:
     ended, coming = pod("a", cpus=6), pod("b", cpus=6)
     history = charged(ended, coming)
     history.end(ended)
@@ -105,7 +105,7 @@ def test_a_recreated_name_matches_only_its_predecessors_position() -> None:
     assert history.free(1) == 2
 
 
-def test_a_recreated_name_settles_after_a_report_that_lacked_it() -> None:
+def test_a_recreated_name_is_confirmed_after_a_report_without_it() -> None:
     first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
     history = charged(first)
     told(history, "a", free0=2, at=2)
@@ -128,7 +128,7 @@ def test_only_pods_with_exclusive_resources_are_expected_by_that_method() -> Non
     assert history.free(1) == 8
 
 
-def test_an_emptied_node_settles_on_the_empty_fingerprint() -> None:
+def test_an_empty_node_matches_the_empty_fingerprint() -> None:
     made = pod("a", cpus=6)
     history = charged(made)
     told(history, "a", free0=2, at=2)
@@ -151,7 +151,7 @@ def test_an_end_widens_where_no_listing_says_what_was_freed() -> None:
     assert history.charge(new).possible == {"c": (0, 1)}
 
 
-def test_a_new_boot_charges_everything_anew() -> None:
+def test_a_new_boot_charges_every_pod_again() -> None:
     history = charged(pod("a", cpus=6))
     told(history, "a", free0=2, at=2)
     reconcile(history)
@@ -162,7 +162,7 @@ def test_a_new_boot_charges_everything_anew() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-def test_a_match_of_a_report_that_is_no_longer_current_settles_nothing() -> None:
+def test_a_match_of_an_older_report_confirms_nothing() -> None:
     history = charged(pod("a", cpus=6))
     told(history, "a", free0=2, at=2)
     version = history.n1.report_version
@@ -179,7 +179,7 @@ def dirty(history: History) -> str:
     return history.n1.dirty
 
 
-def test_a_match_that_settles_everything_ends_the_dirty_mark() -> None:
+def test_a_match_that_confirms_everything_ends_the_dirty_mark() -> None:
     history = charged(pod("a", cpus=6))
     assert dirty(history)
     told(history, "a", free0=2, at=2)
@@ -216,9 +216,9 @@ def test_a_match_of_a_replaced_report_leaves_the_node_dirty() -> None:
 
 def test_only_a_match_that_changes_something_is_worth_a_event() -> None:
     history = charged(pod("a", cpus=6))
-    found = match(history.ledger, history.n1)
-    assert found is not None, "the report agrees with the time before the charge"
-    assert not would_confirm(history.n1, found.position)
+    matched = match(history.ledger, history.n1)
+    assert matched is not None, "the report agrees with the time before the charge"
+    assert not would_confirm(history.n1, matched.position)
     told(history, "a", free0=2, at=2)
     assert would_confirm(history.n1, history.charge(pod("a", cpus=6)).charged_at)
 

@@ -1,4 +1,4 @@
-"""A landing that is remembered is the one that would be worked out."""
+"""A remembered landing equals a computed one."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def _anew(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmo
     ),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20),
 )
-def test_whoever_asked_before_and_for_what_the_landing_is_the_same(
+def test_earlier_questions_do_not_change_a_landing(
     pods: list[list[Amounts]], nodes: list[tuple[str, list[Amounts]]], asked: list[tuple[int, int]]
 ) -> None:
     demands = [
-        tuple(ContainerDemand(f"c{at}", "app", each) for at, each in enumerate(parts))
+        tuple(ContainerDemand(f"c{index}", "app", amount) for index, amount in enumerate(parts))
         for parts in pods
     ]
     reports = [_report(policy, range(len(free))) for policy, free in nodes]
@@ -64,7 +64,7 @@ def test_whoever_asked_before_and_for_what_the_landing_is_the_same(
             assert landing(*of) == _anew(*of)
 
 
-def test_a_node_whose_bound_rose_is_asked_anew() -> None:
+def test_a_raised_bound_gives_a_new_landing() -> None:
     demand, report = (
         (ContainerDemand("c", "app", {"cpu": 4}),),
         _report("single-numa-node", range(2)),
@@ -75,7 +75,7 @@ def test_a_node_whose_bound_rose_is_asked_anew() -> None:
     assert landing(demand, report, freed).possible == {"c": (0, 1)}
 
 
-def test_a_report_of_another_policy_is_asked_anew() -> None:
+def test_a_report_of_another_policy_gives_a_new_landing() -> None:
     demand: tuple[ContainerDemand, ...] = (ContainerDemand("c", "app", {"cpu": 4}),)
     free_max: ZoneAmounts = {0: {"cpu": 8}, 1: {"cpu": 2}}
     assert landing(demand, _report("single-numa-node", range(2)), free_max).possible == {"c": (0,)}

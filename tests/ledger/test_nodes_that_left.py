@@ -64,7 +64,7 @@ def test_a_claim_holds_the_node() -> None:
     assert history.ledger.nodes == {}
 
 
-def test_who_reports_and_never_was_a_node_is_kept() -> None:
+def test_a_reporting_name_without_a_node_object_is_kept() -> None:
     """An operator looks for it: the exporter's node has another name, or is locked out."""
     history = History()
     history.report(zone(0, 8))
@@ -86,7 +86,7 @@ def test_a_pod_that_turns_up_elsewhere_holds_no_node_that_left() -> None:
     assert set(history.ledger.nodes) == {"n2"}
 
 
-def test_a_node_that_only_a_pod_told_of_goes_with_the_pod() -> None:
+def test_a_node_known_from_one_pod_only_is_forgotten_with_the_pod() -> None:
     history = History()
     history.seen(pod("a", cpus=2), node="n1")
     assert "n1" in history.ledger.nodes
@@ -95,9 +95,7 @@ def test_a_node_that_only_a_pod_told_of_goes_with_the_pod() -> None:
 
 
 def test_a_nominee_that_turns_up_elsewhere_claims_nothing_any_more() -> None:
-    """Whoever decides must hear of the node whose claim ended, and not only of the one where the
-    pod stands.
-    """
+    """The fold reports the node whose claim ended, and not only the pod's node."""
     history = in_use()
     history.node(name="n2")
     history.seen(pod("preemptor", cpus=4))

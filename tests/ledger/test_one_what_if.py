@@ -1,5 +1,5 @@
-"""Outside the ledger nobody works out a charge, and whoever adds or takes charges is named in ADR
-1, which says why.
+"""Only the ledger computes charges, and modules that add or take charges are named in ADR 1, which
+gives the reason.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def test_charges_are_worked_out_in_the_ledger_alone() -> None:
     forbidden = {f"{module}.{name}" for module in CHARGING for name in WORKING_OUT}
     assert len(OUTSIDE) > 400
     assert {
-        path.name: found for path, names in OUTSIDE.items() if (found := names & forbidden)
+        path.name: imported for path, names in OUTSIDE.items() if (imported := names & forbidden)
     } == {}
 
 
-def test_whoever_adds_or_takes_charges_is_named_with_the_reason() -> None:
+def test_modules_that_add_or_take_charges_are_named_with_the_reason() -> None:
     who = [
         path
         for path, names in OUTSIDE.items()

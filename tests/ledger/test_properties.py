@@ -1,5 +1,5 @@
-"""Whatever is told in whatever order: bounds kept incrementally equal those computed anew, and no
-pods means no charges.
+"""In any order of events, incremental bounds equal bounds computed from scratch, and a ledger
+without pods has no charges.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ STEPS = (
 def placements(draw: st.DrawFn) -> tuple[Placement, ...] | None:
     if draw(st.integers(0, 9)) == 0:
         return None
-    found = []
+    drawn = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
         cpus = draw(st.sampled_from((0, 2, 4, 6)))
-        found.append(
+        drawn.append(
             held(name, draw(st.integers(0, 2)), cpus, draw(st.integers(0, 1)))
             if cpus
             else listed_empty(name)
         )
-    return tuple(found)
+    return tuple(drawn)
 
 
 @st.composite
@@ -86,7 +86,7 @@ def deltas(draw: st.DrawFn, step: int) -> NodeReportChanged:
 
 @st.composite
 def hidden(draw: st.DrawFn, step: int) -> tuple[Placement, ...] | None:
-    """What checkpoints say of a pod by its uid, beyond what is listed; or nothing new."""
+    """Return hidden holdings of a pod by its uid, or None for no change."""
     if draw(st.booleans()):
         return None
     cpus, uid = draw(st.integers(0, 4)), f"uid-{draw(st.integers(0, step))}"
@@ -109,13 +109,13 @@ def histories(draw: st.DrawFn) -> History:
                 )
                 scope = draw(st.sampled_from(["container", "pod"]))
                 boot = draw(st.sampled_from(["boot-1", "boot-1", "boot-2"]))
-                told = {
+                fields = {
                     "placements": draw(placements()),
                     "policy": policy,
                     "scope": scope,
                     "devices": draw(st.sampled_from(DEVICES)),
                 }
-                history.report(*zones, at=step, boot=boot, **told)
+                history.report(*zones, at=step, boot=boot, **fields)
             case "delta" if "n1" in history.ledger.nodes:
                 history.tell(streams.report("n1"), draw(deltas(step)))
             case "runs" if live:
@@ -163,7 +163,7 @@ def histories(draw: st.DrawFn) -> History:
 
 @given(histories())
 @settings(max_examples=examples(120), deadline=None)
-def test_bounds_kept_incrementally_equal_bounds_computed_anew(history: History) -> None:
+def test_incremental_bounds_equal_bounds_computed_from_scratch(history: History) -> None:
     for node in history.ledger.nodes.values():
         assert node.free_min == compute_free_min(node)
         assert node.free_max == compute_free_max(node)
@@ -189,7 +189,7 @@ def recomputed_whole(history: History) -> None:
 
 
 def listing_a(*parts: Container) -> History:
-    """One pod, proven on zone 0 by a full report."""
+    """One pod, confirmed in zone 0 by a full report."""
     history = History()
     history.report(zone(0, 8))
     history.reserve(pod("a", *parts))
@@ -198,14 +198,14 @@ def listing_a(*parts: Container) -> History:
     return history
 
 
-def test_a_delta_of_a_new_boot_settles_whom_it_says_nothing_of() -> None:
+def test_a_delta_of_a_new_boot_confirms_pods_that_it_does_not_list() -> None:
     history = listing_a(container("c", 4))
     history.tell(streams.report("n1"), NodeReportChanged("n1", "boot-2", 3))
     assert history.n1.charges["uid-a"].confirmed_zones == {0: {"cpu": 4000}}
     recomputed_whole(history)
 
 
-def test_a_delta_settles_whose_namesake_it_might_have_listed() -> None:
+def test_a_delta_confirms_a_pod_that_had_a_namesake() -> None:
     history = listing_a(container("c", 4))
     history.reserve(pod("b", container("c"), uid="uid-b1"))
     history.reserve(pod("b", container("c"), uid="uid-b2"))
@@ -215,7 +215,7 @@ def test_a_delta_settles_whose_namesake_it_might_have_listed() -> None:
     recomputed_whole(history)
 
 
-def test_who_runs_keeps_no_memory_of_its_init_containers() -> None:
+def test_a_running_pod_keeps_no_memory_of_its_init_containers() -> None:
     history = listing_a(container("i", memory=1, kind="init"), container("c", 4))
     assert history.n1.charges["uid-a"].zones
     history.tell(streams.pod("uid-a"), PodRunning("uid-a", "n1"))
@@ -223,7 +223,7 @@ def test_who_runs_keeps_no_memory_of_its_init_containers() -> None:
     recomputed_whole(history)
 
 
-def test_a_delta_that_says_what_is_hidden_settles_whom_it_lists_as_before() -> None:
+def test_a_delta_with_hidden_amounts_changes_the_charge_of_a_listed_pod() -> None:
     history = listing_a(container("i", 2, kind="init"), container("c", 4))
     kept = history.n1.charges["uid-a"].zones
     assert kept

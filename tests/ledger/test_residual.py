@@ -28,16 +28,18 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
     if not init:
         return {}
     shown = {part.name for part in init} <= {placement.container for placement in listed}
-    beside = peak([part for part in charge.demand if part.kind != "init"])
+    others = peak([part for part in charge.demand if part.kind != "init"])
     kept: Amounts = {
-        name: amount - beside.get(name, 0) for name, amount in peak(charge.demand).items()
+        name: amount - others.get(name, 0) for name, amount in peak(charge.demand).items()
     }
     kept[CPU] = (
         0 if shown else max(kept.get(CPU, 0), kept_init_cpu(charge.demand, apart(charge.possible)))
     )
     kept = {name: amount for name, amount in kept.items() if amount > 0 and not is_memory(name)}
-    told = held_zones(each for each in report.hidden if each.pod_uid == charge.uid and not each.pod)
-    if told or any(placement.pod_uid == charge.uid for placement in listed):
+    hidden = held_zones(
+        each for each in report.hidden if each.pod_uid == charge.uid and not each.pod
+    )
+    if hidden or any(placement.pod_uid == charge.uid for placement in listed):
         kept = {
             name: amount
             for name, amount in kept.items()
@@ -47,7 +49,7 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
     near = set(held_zones(listed)) or anywhere
     zones = {
         zone: {name: amount for name, amount in held.items() if manager_of(name)}
-        for zone, held in told.items()
+        for zone, held in hidden.items()
     }
     for name, amount in kept.items():
         for zone in near if _stays(name, charge.demand, report) else near | anywhere:
@@ -88,7 +90,9 @@ def held(uids: Sequence[str], pod: str) -> st.SearchStrategy[Placement]:
 @st.composite
 def scenes(draw: st.DrawFn) -> tuple[Charge, tuple[Placement, ...], Report]:
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
-    demand = tuple(ContainerDemand(str(at), kind, draw(amounts())) for at, kind in enumerate(kinds))
+    demand = tuple(
+        ContainerDemand(str(zone_id), kind, draw(amounts())) for zone_id, kind in enumerate(kinds)
+    )
     some = st.sets(st.integers(0, 2), min_size=1).map(lambda zones: tuple(sorted(zones)))
     possible = draw(st.dictionaries(st.sampled_from((WHOLE_POD, "0", "1")), some, max_size=3))
     charge = Charge(UID, "ns/a", 1, demand, possible, runs_at=draw(st.sampled_from((0, 1))))
@@ -111,7 +115,7 @@ def scenes(draw: st.DrawFn) -> tuple[Charge, tuple[Placement, ...], Report]:
 def test_what_init_containers_keep_is_what_the_plain_rule_says(
     scene: tuple[Charge, tuple[Placement, ...], Report],
 ) -> None:
-    found = residual(*scene)
-    assert found == plain(*scene)
-    assert list(found) == sorted(found), "a state has one form"
-    assert all(list(amounts) == sorted(amounts) for amounts in found.values())
+    expected_zones = residual(*scene)
+    assert expected_zones == plain(*scene)
+    assert list(expected_zones) == sorted(expected_zones), "a state has one form"
+    assert all(list(amounts) == sorted(amounts) for amounts in expected_zones.values())

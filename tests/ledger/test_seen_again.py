@@ -1,5 +1,4 @@
-"""A pod that is seen again on its node is the same pod: what its kubelet lists is its own, proven
-stays proven, and when it was sent stays known. Labels change with the binding (PodTopologyLabels,
+"""A pod that is seen again on its node is the same pod: its kubelet's listing is its own, it stays confirmed, and its reservation stays known. Labels change with the binding (PodTopologyLabels,
 Kubernetes 1.35); `spec.nodeName` comes with the next change, as the beginning of a deletion."""
 
 from __future__ import annotations
@@ -68,22 +67,22 @@ def test_the_first_report_that_lists_it_proves_it(again: Callable[[Pod], PodObse
 
 
 @again
-def test_what_is_proven_stays_proven(again: Callable[[Pod], PodObserved]) -> None:
+def test_a_confirmed_pod_stays_confirmed(again: Callable[[Pod], PodObserved]) -> None:
     history = bound()
     history.tell("pod/uid-p", PodRunning("uid-p", "n1"))
     lists(history)
-    before = msgspec.structs.replace(charge(history))
+    earlier = msgspec.structs.replace(charge(history))
     history.tell("pod/uid-p", msgspec.structs.replace(again(P), phase="Running"))
-    assert charge(history) == before
+    assert charge(history) == earlier
     assert history.ledger.nodes["n1"].ended == {}
     assert history.ledger.nodes["n1"].free_min == {0: cpu(6), 1: cpu(8)}
 
 
 @pytest.mark.parametrize(("listed", "proven"), [(2, False), (3, True)])
-def test_one_that_asks_for_more_is_proven_by_a_listing_of_all_of_it(
+def test_a_resized_pod_is_confirmed_by_a_listing_of_all_its_resources(
     listed: int, proven: bool
 ) -> None:
-    """Resized in place: what it held before is not enough."""
+    """Resized in place: its earlier holdings are not enough."""
     history = bound()
     lists(history)
     sent_at = charge(history).sent_at

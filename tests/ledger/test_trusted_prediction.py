@@ -15,7 +15,7 @@ A = pod("a", cpus=6)
 
 
 def trusting(made: Pod = A, scope: str = "container", **zones: tuple[int, ...]) -> History:
-    """Two empty zones of 8 CPUs; the pod is charged where it is predicted."""
+    """Two empty zones of 8 CPUs; the pod is charged in its predicted zones."""
     history = History()
     history.report(zone(0, 8), zone(1, 8), scope=scope)
     history.seen(made)
@@ -35,7 +35,7 @@ def test_without_it_every_possible_zone_is_charged() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-def test_in_pod_scope_the_whole_pod_is_held_to_the_zones_of_its_containers() -> None:
+def test_in_pod_scope_the_pod_is_narrowed_to_the_zones_of_its_containers() -> None:
     made = pod("a", container("c1", 2), container("c2", 3))
     history = trusting(made, "pod", c1=(1,), c2=(1,))
     assert (history.free(0), history.free(1)) == (8, 3)
@@ -52,7 +52,7 @@ def test_a_prediction_of_an_impossible_zone_narrows_nothing() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-def test_it_stands_while_reports_say_nothing_of_the_pod() -> None:
+def test_a_narrowed_charge_stays_while_reports_do_not_list_the_pod() -> None:
     history = trusting(c=(0,))
     history.report(zone(0, 8), zone(1, 8), at=2, placements=(listed_empty("a"),))
     assert (history.free(0), history.free(1)) == (2, 8)
@@ -71,14 +71,14 @@ def test_a_reboot_ends_the_trust() -> None:
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
-async def test_the_scheduler_narrows_only_when_told_to_trust() -> None:
+async def test_the_scheduler_narrows_only_if_predictions_are_trusted() -> None:
     for prediction, freely in (("observe", 2000), ("trust", 8000)):
         story = Story(prediction=prediction)
         await story.node()
         await story.report(zone(0, 8), zone(1, 8))
         await story.arrives(A)
         await story.decide()
-        assert max(held["cpu"] for held in story.ledger_node().free_min.values()) == freely
+        assert max(free["cpu"] for free in story.ledger_node().free_min.values()) == freely
         events = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
         assert events is not None
         assert events.free_min == story.ledger_node().free_min

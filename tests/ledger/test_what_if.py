@@ -22,26 +22,26 @@ CPUS = 6
 
 
 def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
-    """A node of two zones with proven pods, pods on their way, perhaps one that ended before, and
+    """A node of two zones with confirmed and pending pods, perhaps an ended pod, and
     perhaps a nominee's claim.
     """
     chance, history = random.Random(f"{policy} {seed}"), History()
     history.node()
     placed = [
-        (pod(f"p{at}", container("c", chance.randint(1, 2))), chance.randint(0, 1))
-        for at in range(chance.randint(0, 3))
+        (pod(f"p{number}", container("c", chance.randint(1, 2))), chance.randint(0, 1))
+        for number in range(chance.randint(0, 3))
     ]
     for made, _ in placed:
         history.seen(made, "n1", phase="Running")
     used = [
-        sum(made.containers[0].requests["cpu"] // 1000 for made, where in placed if where == at)
-        for at in (0, 1)
+        sum(made.containers[0].requests["cpu"] // 1000 for made, where in placed if where == number)
+        for number in (0, 1)
     ]
     shown = [
         held(made.name, where, made.containers[0].requests["cpu"] // 1000) for made, where in placed
     ]
     history.report(
-        *(zone(at, CPUS, CPUS - used[at]) for at in (0, 1)),
+        *(zone(number, CPUS, CPUS - used[number]) for number in (0, 1)),
         at=2,
         placements=tuple(shown),
         policy=policy,
@@ -49,8 +49,8 @@ def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
     pods = [made for made, _ in placed]
     if pods and chance.random() < 0.4:
         history.end(pods.pop(chance.randrange(len(pods))))
-    for at in range(chance.randint(0, 2)):
-        pods.append(pod(f"q{at}", container("c", chance.randint(1, 4))))
+    for number in range(chance.randint(0, 2)):
+        pods.append(pod(f"q{number}", container("c", chance.randint(1, 4))))
         history.reserve(pods[-1])
     if chance.random() < 0.4:
         claimant = pod("nominee", cpus=2)
@@ -66,16 +66,16 @@ def told_of(node: LedgerNode) -> dict[str, object]:
     """What verdicts look at, less when things happened."""
     charges = {
         uid: (
-            each.demand,
-            each.possible,
-            each.confirmed,
-            each.zones,
-            each.confirmed_zones,
-            each.alias,
+            entry.demand,
+            entry.possible,
+            entry.confirmed,
+            entry.zones,
+            entry.confirmed_zones,
+            entry.alias,
         )
-        for uid, each in node.charges.items()
+        for uid, entry in node.charges.items()
     }
-    ended = {key: each.complete for key, each in node.ended.items()}
+    ended = {key: entry.complete for key, entry in node.ended.items()}
     requested = {name: amount for name, amount in node.requested.items() if amount}
     bounds = {
         "free_min": node.free_min,
@@ -92,24 +92,24 @@ def test_what_would_be_is_what_the_fold_makes_of_it(policy: str) -> None:
     for seed in range(150):
         history, pods, chance = scene(seed, policy)
         node, ledger = history.n1, history.ledger
-        names = ["new", "newer", *(each.partition("/")[2] for each in node.ended)]
+        names = ["new", "newer", *(entry.partition("/")[2] for entry in node.ended)]
         coming = [
             pod(name, container("c", chance.randint(1, 5)), uid=f"uid-again-{name}")
             for name in names[: chance.randint(0, 3)]
         ]
-        gone = [each for each in pods if chance.random() < 0.5]
+        gone = [entry for entry in pods if chance.random() < 0.5]
         claimant = "uid-nominee" if node.claims and chance.random() < 0.5 else ""
-        before = msgspec.msgpack.encode(ledger)
-        own = [newcomer(each, kind_of(each), node.basis, node.free_max) for each in coming]
-        found = what_if(node, [each.uid for each in gone], ledger.pods, claimant, own)
-        assert msgspec.msgpack.encode(ledger) == before
-        for each in coming:
-            history.reserve(each)
-        for each in gone:
-            history.end(each)
+        earlier = msgspec.msgpack.encode(ledger)
+        own_claim = [newcomer(entry, kind_of(entry), node.basis, node.free_max) for entry in coming]
+        computed = what_if(node, [entry.uid for entry in gone], ledger.pods, claimant, own_claim)
+        assert msgspec.msgpack.encode(ledger) == earlier
+        for entry in coming:
+            history.reserve(entry)
+        for entry in gone:
+            history.end(entry)
         if claimant:
             history.tell(streams.pod(claimant), NominationWithdrawn(claimant, "n1", "enough"))
-        assert told_of(found) == told_of(history.n1), seed
+        assert told_of(computed) == told_of(history.n1), seed
         changed += bool(coming) and bool(gone)
     assert changed > 30
 

@@ -354,6 +354,27 @@ TESTED = (
         "tests/scheduler/default/test_setting_aside.py -k race",
     ),
     Mutation(
+        "a list frees a pod that reports list",
+        "shared/ledger/view.py",
+        "    return bool(listed) and (not uids or ended.absent.uid in uids)",
+        "    return False",
+        "tests/ledger/test_absent_pods.py",
+    ),
+    Mutation(
+        "an absent pod requests nothing of its node",
+        "shared/ledger/recompute.py",
+        "            count(node, ended.absent.request, 1 if counts else -1)",
+        "            pass",
+        "tests/ledger/test_absent_pods.py",
+    ),
+    Mutation(
+        "an end frees memory that another pod holds in two zones",
+        "shared/ledger/view.py",
+        "    _without_shared_blocks(bound, node, ended)",
+        "    pass",
+        "tests/ledger/test_charge_covers_kubelet.py -k two_zones",
+    ),
+    Mutation(
         "a charge stays as narrow as it began",
         "shared/ledger/recompute.py",
         (
