@@ -1,8 +1,8 @@
 """Events of the binder: an intent before every write to Kubernetes, an outcome after it. Stream
 `pod/<uid>`.
 
-After an intent only a definite answer ends it; `BindUncertain` permits only sending again to the same
-node.
+After an intent only a definite answer ends it; `BindUncertain` permits only sending again to the
+same node.
 """
 
 from __future__ import annotations

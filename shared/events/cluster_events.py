@@ -1,8 +1,9 @@
 """Events about the cluster as the Kubernetes API shows it, appended by the scheduler's observer,
 which holds a lease.
 
-Commit ids are `kube/<uid>/<resourceVersion>`, so that the append of a second observer is a duplicate
-and not a second event. If an event that was folded already is news again, it is appended again.
+Commit ids are `kube/<uid>/<resourceVersion>`, so that the append of a second observer is a
+duplicate and not a second event. If an event that was folded already is news again, it is appended
+again.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     `node` is spec.nodeName: a pod that is seen bound is charged from this event on, whichever
     scheduler bound it. `problem` says why the manifest cannot be scheduled (an unparsable quantity,
     an unsupported constraint), and is empty if it can. `started_s` is as in PodRunning.
-    `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33)."""
+    `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33).
+    """
 
     pod: Pod
     resource_version: str = ""

@@ -30,7 +30,8 @@ class UndecodableEvent(Exception):
 
     def __init__(self, envelope: Envelope, problem: str) -> None:
         super().__init__(
-            f"event {envelope.position} ({envelope.type} schema {envelope.schema} on {envelope.stream}): {problem}; "
+            f"event {envelope.position} ({envelope.type} schema {envelope.schema} on "
+            f"{envelope.stream}): {problem}; "
             "run a release that knows it, or inspect it with: topolog replay log --from "
             f"{envelope.position} --limit 1"
         )

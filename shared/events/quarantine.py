@@ -1,17 +1,18 @@
 """Streams and events that cannot be folded: one rule for services and replay.
 
-1. An event that this code cannot read, or that its fold cannot apply, quarantines its stream: it and
-   all later events of the stream are skipped, and the rest goes on.
+1. An event that this code cannot read, or that its fold cannot apply, quarantines its stream: it
+   and all later events of the stream are skipped, and the rest goes on.
 
 2. Streams that carry safety events (`streams.carries_safety`) are never skipped. A service that
    cannot read one of their events decides nothing until an operator skips the event, or a release
    that reads it takes over. Later events of such a stream are folded.
 
-3. Events that cannot be read on streams of an unknown kind are skipped and do not count: they are of
-   a newer release (`shared.events.streams`).
+3. Events that cannot be read on streams of an unknown kind are skipped and do not count: they are
+   of a newer release (`shared.events.streams`).
 
-4. An operator's `FactSkipped` removes one event, and the stream goes on without it. Skips are read
-   before the fold begins, so the state at a position is the same for every reader of the same skips.
+4. An operator's `FactSkipped` removes one event, and the stream goes on without it. Skips are
+   read before the fold begins, so the state at a position is the same for every reader of the
+   same skips.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ UNFOLDABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticErro
 
 
 class QuarantinedStreams(msgspec.Struct):
-    """`skipped` is position -> position of its `FactSkipped`, and `streams` is quarantined stream ->
-    problem."""
+    """`skipped` is position -> position of its `FactSkipped`, and `streams` is quarantined stream
+    -> problem."""
 
     skipped: dict[int, int] = {}
     streams: dict[str, str] = {}

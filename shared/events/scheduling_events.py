@@ -117,8 +117,8 @@ class PodNominated(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_d
 
 
 class NodeClaimed(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The claim of `PodNominated`, of the same commit, on the node's stream `node/<name>`, so that a
-    decision on the node and a claim on it cannot miss each other."""
+    """The claim of `PodNominated`, of the same commit, on the node's stream `node/<name>`, so that
+    a decision on the node and a claim on it cannot miss each other."""
 
     node: str
     uid: str

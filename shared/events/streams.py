@@ -2,10 +2,10 @@
 
 1. A node has two streams, so that reports never conflict with reservations, and a pod has one.
 
-2. A release skips streams of a kind that it does not know (`shared.events.quarantine`), so that two
-   releases can work on one log and an update can be rolled back. An event that the previous release
-   may ignore goes on a kind of stream of its own, `<kind>/<name>`. An event that it must not miss
-   goes on a stream that it knows, which it then quarantines.
+2. A release skips streams of a kind that it does not know (`shared.events.quarantine`), so that
+   two releases can work on one log and an update can be rolled back. An event that the previous
+   release may ignore goes on a kind of stream of its own, `<kind>/<name>`. An event that it must
+   not miss goes on a stream that it knows, which it then quarantines.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 volumes, claims, limits of nodes, namespaces, nominations by other schedulers, device classes.
 
 Only what constraints need is stored: that a claim is bound, which nodes reach its volume, how many
-volumes of a driver a node takes, labels of namespaces, for which pending pods room is kept, and which
-resources drivers give by a class.
+volumes of a driver a node takes, labels of namespaces, for which pending pods room is kept, and
+which resources drivers give by a class.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class NamespaceObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, omi
 
 
 class NodeVolumesLimited(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A CSINode was first seen, or its volume limits changed. `limits` is driver -> volumes, without
-    drivers that have no limit. Stream `csinode/<name>`, not the node's own, because reservations
-    there would lose races."""
+    """A CSINode was first seen, or its volume limits changed. `limits` is driver -> volumes,
+    without drivers that have no limit. Stream `csinode/<name>`, not the node's own, because
+    reservations there would lose races."""
 
     node: str
     resource_version: str = ""
@@ -90,9 +90,9 @@ class NominationObserved(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_
 
 
 class DeviceClassObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A DeviceClass with an extended resource was first seen, or names another resource: DRA drivers
-    give `resource` if no device plugin offers it (`spec.extendedResourceName`, KEP-5004). Stream
-    `deviceclass/<name>`."""
+    """A DeviceClass with an extended resource was first seen, or names another resource: DRA
+    drivers give `resource` if no device plugin offers it (`spec.extendedResourceName`, KEP-5004).
+    Stream `deviceclass/<name>`."""
 
     name: str
     resource: str
@@ -101,8 +101,8 @@ class DeviceClassObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, o
 
 class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A volume, claim, namespace, CSINode, nomination or DeviceClass no longer exists, a volume or
-    claim is no longer bound, or a class no longer names a resource (`unbound`). On the stream of the
-    object."""
+    claim is no longer bound, or a class no longer names a resource (`unbound`). On the stream of
+    the object."""
 
     kind: Surrounding
     name: str

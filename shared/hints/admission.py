@@ -2,15 +2,15 @@
 
 1. A node state has one state for each provider of the registry, in its order.
 
-2. `KubeletModel.admit` walks as the kubelet does (kubelet 1.36, topologymanager/scope_*.go): hints,
-   merge, then each manager allocates, container by container. Under scope pod the hints of the
-   whole pod are merged once.
+2. `KubeletModel.admit` walks as the kubelet does (kubelet 1.36, topologymanager/scope_*.go):
+   hints, merge, then each manager allocates, container by container. Under scope pod the hints of
+   the whole pod are merged once.
 
 3. If a manager may allocate in several ways, the walk follows all of them. The outcome has every
    state that the pod may leave, and says if some way ends in a rejection.
 
-4. Most pods fit one zone that every manager prefers. The merge then takes the lowest such zone under
-   every policy, so `single` decides and no hints are enumerated.
+4. Most pods fit one zone that every manager prefers. The merge then takes the lowest such zone
+   under every policy, so `single` decides and no hints are enumerated.
 
 5. Answers are pure functions of state and request, so they are remembered.
 

@@ -3,11 +3,11 @@
 1. Kubelets admit pods in the order in which they receive them, and that order is not known. A
    pending admission is a pod that was sent to the node and is not confirmed by its report.
 
-2. A new pod passes only if the kubelet admits it whichever of the pending pods come before it, and
-   if none of them can be rejected because of it.
+2. A new pod passes only if the kubelet admits it whichever of the pending pods come before it,
+   and if none of them can be rejected because of it.
 
-3. `reachable_states` follows every order of the pending admissions, from every state that the report
-   allows. `judge_newcomer` then asks in each of these states. Pods that ask for the same
+3. `reachable_states` follows every order of the pending admissions, from every state that the
+   report allows. `judge_newcomer` then asks in each of these states. Pods that ask for the same
    count as one kind, by number.
 
 4. The search is bounded in steps, never in time, so that a decision can be reproduced. If the
@@ -56,9 +56,9 @@ class Budget:
 class PendingAdmission(NamedTuple):
     """A pod on its way to the node. Positions are of the log, 0 for unknown.
 
-    It was sent after `sent_at`. From `runs_at` on its kubelet is known to run it, in whatever zones,
-    so it cannot be rejected any more; 0 if it may not have arrived yet. By the node's clock it was
-    admitted before second `started_s` was over, 0 for unknown."""
+    It was sent after `sent_at`. From `runs_at` on its kubelet is known to run it, in whatever
+    zones, so it cannot be rejected any more; 0 if it may not have arrived yet. By the node's clock
+    it was admitted before second `started_s` was over, 0 for unknown."""
 
     request: HintRequest
     sent_at: int = 0
@@ -80,9 +80,9 @@ class SearchState(NamedTuple):
 class ReachableStates(NamedTuple):
     """Every search state that may be reached without the new pod.
 
-    `may_be_rejected` are the kinds of pods that may be rejected even without it, by number. If there
-    are any, the result is of one base state alone: a pod that is rejected in one state may lose the
-    place that another state gives it."""
+    `may_be_rejected` are the kinds of pods that may be rejected even without it, by number. If
+    there are any, the result is of one base state alone: a pod that is rejected in one state may
+    lose the place that another state gives it."""
 
     kinds: tuple[PendingAdmission, ...]
     search_states: tuple[SearchState, ...]
@@ -170,7 +170,8 @@ def judge_newcomer(
 ) -> SearchResult:
     """Return the result for the new pod: "admitted" only if it is admitted from all of `before`.
 
-    UNKNOWN if no state is possible, because the facts about the other pods contradict each other."""
+    UNKNOWN if no state is possible, because the facts about the other pods contradict each other.
+    """
     possible = [reachable for reachable in before if reachable.search_states]
     if not possible:
         return UNKNOWN

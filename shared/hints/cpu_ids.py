@@ -1,5 +1,5 @@
-"""The CPU Manager, static policy, by CPU ids: exact if the report has the machine's layout and lists
-the CPUs of each pod.
+"""The CPU Manager, static policy, by CPU ids: exact if the report has the machine's layout and
+lists the CPUs of each pod.
 
 A state is the set of free CPUs as a bit set, without the reserved ones. The functions are those of
 the kubelet model (kubelet 1.36, cpumanager), so that whole cores and packing over several zones,

@@ -8,9 +8,9 @@
 
 3. Under Topology Manager policy none zones do not matter: a resource is one group.
 
-4. Unhealthy devices that no report lists may lie in any zone. The kubelet gives none of them away,
-   but counts them when it decides how few zones are enough, and so which zones it prefers. A `View` is
-   one way to see them (`shared.hints.hidden_devices`).
+4. Unhealthy devices that no report lists may lie in any zone. The kubelet gives none of them
+   away, but counts them when it decides how few zones are enough, and so which zones it prefers.
+   A `View` is one way to see them (`shared.hints.hidden_devices`).
 """
 
 from __future__ import annotations
@@ -340,7 +340,8 @@ def _still_to_touch(
     """Return how many free devices a set of zones needs besides what init containers left there,
     and the zone masks of that, each of which the set must touch.
 
-    Devices that they left in no zone count for nothing here; a `strict` kubelet has no hint then."""
+    Devices that they left in no zone count for nothing here; a `strict` kubelet has no hint then.
+    """
     kept_groups = [
         (mask, count) for mask, count in zip(masks, kept, strict=True) if count and (mask or strict)
     ]

@@ -1,10 +1,11 @@
 """A node's states in every way in which the kubelet may see devices that no report lists.
 
-1. The kubelet gives unhealthy devices to no pod, but they decide how few zones are enough, and which
-   zones have devices, and so what the kubelet prefers. Neither their number nor their zones are
-   known, so every way is tried that makes a difference to a pod that asks.
+1. The kubelet gives unhealthy devices to no pod, but they decide how few zones are enough, and
+   which zones have devices, and so what the kubelet prefers. Neither their number nor their zones
+   are known, so every way is tried that makes a difference to a pod that asks.
 
-2. Kubelets before kubernetes PR 138244 give hints over every zone, not only over zones with devices.
+2. Kubelets before kubernetes PR 138244 give hints over every zone, not only over zones with
+   devices.
 
 Must not know the ledger.
 """

@@ -1,10 +1,12 @@
 """The Memory Manager as a hint provider: from a report to the states of `memory_manager`.
 
-1. If the report has the manager's checkpoint, its own figures of free memory and groups are exact.
+1. If the report has the manager's checkpoint, its own figures of free memory and groups are
+   exact.
 
-2. Otherwise free memory is the allocatable amount less the listed blocks, and less the amount that
-   the report counts as used beyond them. A zone of a group is alone again in the kubelet's state once a block of its own
-   was put there, even if that block has ended: each zone of a group may be alone or not.
+2. Otherwise free memory is the allocatable amount less the listed blocks, and less the amount
+   that the report counts as used beyond them. A zone of a group is alone again in the kubelet's
+   state once a block of its own was put there, even if that block has ended: each zone of a group
+   may be alone or not.
 """
 
 from __future__ import annotations

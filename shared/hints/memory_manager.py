@@ -1,8 +1,8 @@
 """The Memory Manager, policy Static: hints and allocations over memory and hugepages (kubelet 1.36,
 memorymanager).
 
-1. The manager books blocks: an amount of one resource anywhere on a set of zones. A block of several
-   zones makes these zones a group; it is taken from the lowest zone first.
+1. The manager books blocks: an amount of one resource anywhere on a set of zones. A block of
+   several zones makes these zones a group; it is taken from the lowest zone first.
 
 2. A zone with a block of its own never joins a group, and a group stays one until it is empty. A
    mask may be used only if none of its zones is used alone or in another group.
@@ -10,8 +10,9 @@ memorymanager).
 3. Blocks of ordinary init containers are free again when their pod runs. Until then they wait, by
    pod (`Memory.waiting`), and `later` frees them.
 
-4. Without the manager's checkpoint it is open in which zones of a group memory is free, because that
-   depends on blocks that have ended. Such zones are `loose`: only the sum over them is known.
+4. Without the manager's checkpoint it is open in which zones of a group memory is free, because
+   that depends on blocks that have ended. Such zones are `loose`: only the sum over them is
+   known.
 
 Must not know reports (`shared.hints.memory` reads them).
 """

@@ -1,12 +1,13 @@
 """The orders in which pods may have been admitted and have ended, as far as the log and the node's
 clock leave them open.
 
-1. An admission or an end happened after the pod was sent and before it was heard of, in positions of
-   the log. So a pod that is known to run was admitted before a pod that was sent later.
+1. An admission or an end happened after the pod was sent and before it was heard of, in positions
+   of the log. So a pod that is known to run was admitted before a pod that was sent later.
 
-2. The node's clock says more. The kubelet notes a pod's start just after its admission, and the end
-   of its last container just before what the pod held is free. If one pod started in an earlier
-   second than the one in which another finished, the first was admitted before the other ended.
+2. The node's clock says more. The kubelet notes a pod's start just after its admission, and the
+   end of its last container just before what the pod held is free. If one pod started in an
+   earlier second than the one in which another finished, the first was admitted before the other
+   ended.
 
 3. Everything else may have happened in any order.
 
@@ -66,7 +67,8 @@ class Orders:
     """Which transitions may happen next.
 
     Sets of transitions are bit sets; the transition that was heard of first is the lowest bit.
-    `everything` has all of them, `optional` the unnecessary ones, and `of` has a set for each pod."""
+    `everything` has all of them, `optional` the unnecessary ones, and `of` has a set for each pod.
+    """
 
     def __init__(self, pods: Sequence[Pod]) -> None:
         transitions: list[Transition] = []

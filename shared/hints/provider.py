@@ -12,20 +12,20 @@ Theory of operation
    (`HintProvider.observe`) and returns two things: a resource manager, which holds what does not
    change while pods come and go (zones, sizes, options), and the states the manager may be in.
 
-3. A state is an immutable, hashable value of the provider's own choice: the number of free devices,
-   a bit set of free CPUs. Equal states are judged once, so a state holds nothing that does not
-   influence an answer. `observe` returns several states if the report leaves several open, and then
-   gives the reasons in `Observed.bounds`.
+3. A state is an immutable, hashable value of the provider's own choice: the number of free
+   devices, a bit set of free CPUs. Equal states are judged once, so a state holds nothing that
+   does not influence an answer. `observe` returns several states if the report leaves several
+   open, and then gives the reasons in `Observed.bounds`.
 
-4. Every question goes to the resource manager together with a state, and every change returns a new
-   state. If the kubelet or a device plugin may choose among several ways, `allocate` returns one
-   state for each. A pod passes the filter only if the kubelet admits it in every state.
+4. Every question goes to the resource manager together with a state, and every change returns a
+   new state. If the kubelet or a device plugin may choose among several ways, `allocate` returns
+   one state for each. A pod passes the filter only if the kubelet admits it in every state.
 
 5. A new provider implements `owns` and `observe`, and for its resource manager the three members
-   that Kubernetes asks for: `hints`, `allocate` and `release`. Everything else has a default that is
-   safe and may be slower, or may leave a pod undecided until the next report. One more line, in
-   `shared/hints/registry.py`, makes the filter, the charge, the prediction, preemption and `explain`
-   use it. `tests/hints/licences.py` is a complete example.
+   that Kubernetes asks for: `hints`, `allocate` and `release`. Everything else has a default that
+   is safe and may be slower, or may leave a pod undecided until the next report. One more line,
+   in `shared/hints/registry.py`, makes the filter, the charge, the prediction, preemption and
+   `explain` use it. `tests/hints/licences.py` is a complete example.
 
 A provider must not know pods, the ledger, or other providers.
 """

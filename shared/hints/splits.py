@@ -1,4 +1,4 @@
-"""Ways to take an amount out of several zones or groups, if it is open how much each of them gives."""
+"""Ways to take an amount out of several zones or groups, each of which may give any part."""
 
 from __future__ import annotations
 

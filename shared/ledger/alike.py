@@ -1,7 +1,7 @@
 """Computations that are shared by pods of one kind.
 
-Pods come in few kinds, so what pods of one kind demand and request is computed once, and equal parts
-of their specs are one object. This is a bounded memo of pure functions: forgetting it changes
+Pods come in few kinds, so what pods of one kind demand and request is computed once, and equal
+parts of their specs are one object. This is a bounded memo of pure functions: forgetting it changes
 nothing. The returned values are read only.
 """
 

@@ -4,18 +4,18 @@
    That is computed from what could be free (`free_max`), never from the guaranteed amounts, and
    from the zones that hint providers name. Until the confirmation it only widens.
 
-2. Under single-numa-node (kubelet 1.36) each container is in one zone, or, in pod scope, the whole
-   pod, except for pods that request memory alone (`may_be_split`). Every other policy may spread a
-   pod over all zones.
+2. Under single-numa-node (kubelet 1.36) each container is in one zone, or, in pod scope, the
+   whole pod, except for pods that request memory alone (`may_be_split`). Every other policy may
+   spread a pod over all zones.
 
 3. Only best-effort in container scope may give the containers of one pod different masks without
-   rejecting the pod. None has no mask, pod scope has one for all, and restricted admits only masks
-   of the least size, which contain an init container's CPUs, too.
+   rejecting the pod. None has no mask, pod scope has one for all, and restricted admits only
+   masks of the least size, which contain an init container's CPUs, too.
 
 4. Devices that are in several zones at once are charged in every zone of their resource.
 
-5. The scheduler asks before it reserves a pod, and every fold asks again, so answers are remembered.
-   These are memos of pure functions: forgetting them changes nothing.
+5. The scheduler asks before it reserves a pod, and every fold asks again, so answers are
+   remembered. These are memos of pure functions: forgetting them changes nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneA
 
 
 def listed_demand(demand: Sequence[ContainerDemand]) -> Amounts:
-    """Return what podresources lists for the pod once it is admitted: no ordinary init containers."""
+    """Return what podresources lists for an admitted pod: no ordinary init containers."""
     return peak([part for part in demand if part.kind != "init"])
 
 
@@ -91,8 +91,8 @@ def possible_zones(
 ) -> Possible:
     """Return the zones that could hold each part of the pod by `bound`.
 
-    A part that fits nowhere gets every zone: it is on the node although it should not be, so nothing
-    is known about it."""
+    A part that fits nowhere gets every zone: it is on the node although it should not be, so
+    nothing is known about it."""
     zones = sorted(bound)
     if report.policy != SINGLE_NUMA_NODE:
         separate = [part.name for part in demand] if _masks_may_differ(demand, report) else []
@@ -171,7 +171,7 @@ def widen(old: Possible, new: Possible) -> Possible:
 
 
 def narrow(possible: Possible, trusted: Mapping[str, tuple[int, ...]]) -> Possible:
-    """Return the possible zones that a trusted prediction leaves; all of a part if it leaves none."""
+    """Return the possible zones in a trusted prediction; all of a part if there are none."""
     if not trusted or any(name and name not in trusted for name in possible):
         return possible
     everywhere = {zone for zones in trusted.values() for zone in zones}
@@ -220,7 +220,7 @@ def _most_by_zone(
 def _with_between(
     charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones: Sequence[int], between: Between
 ) -> ZoneAmounts:
-    """Add devices that are in several zones: taken in one zone, they are taken in the others, too."""
+    """Add devices that are in several zones: taken in one, they are taken in all of them."""
     if not between:
         return charged
     for name, device_zones in between:

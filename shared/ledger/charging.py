@@ -144,7 +144,7 @@ def _ended(
 
 
 def ended_of(charge: Charge, lives: tuple[Life, ...] | None = None) -> Ended:
-    """Return what an end leaves of the pod's name. Its listing is complete if it confirmed the pod."""
+    """Return the name's entry after an end. A listing that confirmed the pod is complete."""
     return Ended(charge.confirmed and charge.alias is None, 0, lives)
 
 

@@ -1,16 +1,17 @@
 """Confirmation: does a report show where the kubelet put a pod?
 
-1. A listing alone confirms nothing, because the kubelet lists a pod before and during its admission
-   (1.36). A pod is confirmed if its placements cover its whole demand in every tracked resource, or
-   if it demands none.
+1. A listing alone confirms nothing, because the kubelet lists a pod before and during its
+   admission (1.36). A pod is confirmed if its placements cover its whole demand in every tracked
+   resource, or if it demands none.
 
-2. podresources has no uid. If another uid had the name on this node, a listing of the name confirms
-   nothing until a report lacks it or shows other, complete placements (`Alias`).
+2. podresources has no uid. If another uid had the name on this node, a listing of the name
+   confirms nothing until a report lacks it or shows other, complete placements (`Alias`).
 
-3. Ordinary init containers are not listed. If only they demand anything, an empty listing covers the
-   demand; then a checkpoint that names the uid confirms the pod, or that its kubelet runs it.
+3. Ordinary init containers are not listed. If only they demand anything, an empty listing covers
+   the demand; then a checkpoint that names the uid confirms the pod, or that its kubelet runs it.
 
-4. Of a confirmed pod, init containers may still hold something that no listing shows: the residual.
+4. Of a confirmed pod, init containers may still hold something that no listing shows: the
+   residual.
 """
 
 from __future__ import annotations
@@ -113,9 +114,9 @@ def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> Zon
     If the other containers hold nothing by which to recognize the pod, the checkpoints say by uid
     what to count besides the report. Each amount is held once, in any of its zones (`_stays`).
 
-    Memory counts until the pod is known to run, which frees all of it (1.36: at the start of a later
-    container). Until then it may be in any zone, and listed containers may not reuse it. If the
-    Memory Manager's own figure is read, that includes it already."""
+    Memory counts until the pod is known to run, which frees all of it (1.36: at the start of a
+    later container). Until then it may be in any zone, and listed containers may not reuse it. If
+    the Memory Manager's own figure is read, that includes it already."""
     init = _inits_of(charge.demand)
     if init is None:
         return {}

@@ -77,8 +77,9 @@ def _counted(expectation: Expectation, report: Report, demands: Demands) -> list
 
 
 def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
-    """Pods that left since count, too: while they are listed, their holdings must not pass for those of
-    another pod, for which the kubelet has not allocated yet (it lists a pod before it allocates)."""
+    """Pods that left since count, too: while they are listed, their holdings must not pass for
+    those of another pod, for which the kubelet has not allocated yet (it lists a pod before it
+    allocates)."""
     used = total(
         {name: r.allocatable - r.available for name, r in zone.resources.items()}
         for zone in report.zones
@@ -93,7 +94,8 @@ def _usage_covers(report: Report, demands: Iterable[Amounts | None]) -> bool:
 
 def has_unconfirmed(node: LedgerNode) -> bool:
     """Return True if a later report may still confirm something: a live pod is unconfirmed, or the
-    bounds come from an older report (without placements, only a match makes the newest one count)."""
+    bounds come from an older report (without placements, only a match makes the newest one count).
+    """
     is_older = node.basis != node.report
     return is_older or any(not charge.confirmed for charge in node.charges.values())
 
@@ -112,9 +114,9 @@ def would_confirm(node: LedgerNode, position: int) -> bool:
 def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
     """Fold a reconciliation: a fingerprint match makes the compared report the basis.
 
-    What ended after the matched position stays possibly free. The dirty mark goes if nothing is left
-    unconfirmed; charges made after the matched position keep it, so that the next report is compared,
-    too. A match of a report that is no longer current confirms nothing."""
+    What ended after the matched position stays possibly free. The dirty mark goes if nothing is
+    left unconfirmed; charges made after the matched position keep it, so that the next report is
+    compared, too. A match of a report that is no longer current confirms nothing."""
     if event.method != "fingerprint":
         node.dirty = ""
         return

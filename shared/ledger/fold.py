@@ -1,8 +1,8 @@
 """The fold: one event after another into the ledger.
 
 Deterministic: no clock, no randomness, no order of sets. `evolve` changes the ledger in place and
-returns the nodes whose bounds or predicates changed. Events about pods that the ledger no longer has
-are harmless, because an end may be appended twice.
+returns the nodes whose bounds or predicates changed. Events about pods that the ledger no longer
+has are harmless, because an end may be appended twice.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ _WHY_NOT: dict[type[Event], str] = {
     log.FactsRedacted: "masks texts of pods that ended, under one name in all events",
     log.FactSkipped: "applied before the fold, which starts again without the event",
     cluster.ClusterListed: "lets schedulers decide and holds nothing: the scheduler's own fold",
-    scheduling.NodeClaimed: "only raises the version of the node's stream; PodNominated has the claim",
+    scheduling.NodeClaimed: (
+        "only raises the version of the node's stream; PodNominated has the claim"
+    ),
     scheduling.NodeSetAside: "excludes the node for a pod class: the scheduler's own fold",
     scheduling.NodeReadmitted: "ends an exclusion: the scheduler's own fold",
     scheduling.PodReadmitted: "the pod is decided again, and is charged nowhere until then",

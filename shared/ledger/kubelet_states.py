@@ -6,9 +6,9 @@
 2. An unconfirmed pod that was confirmed before, in this boot, may still hold the same, or
    nothing. Any other unconfirmed pod is a pending admission.
 
-3. What the report lists for a pod that ended is free. If there are pending admissions, they may have
-   come before or after each end since the report: then the ended pods are part of the answer, and
-   `shared.hints.ends` follows every order.
+3. What the report lists for a pod that ended is free. If there are pending admissions, they may
+   have come before or after each end since the report: then the ended pods are part of the
+   answer, and `shared.hints.ends` follows every order.
 
 4. A pod that ended only by absence from a list holds what the report lists for it.
 
@@ -17,8 +17,8 @@
 6. A report without placements has amounts by zone and no groups of zones. That is enough if only
    single zones are taken, or if nothing is.
 
-7. Not followed are two ended pods of one name, and a report that was read during an admission. The
-   answer is then `TooManyStates`, and the pod to place waits for the next report.
+7. Not followed are two ended pods of one name, and a report that was read during an admission.
+   The answer is then `TooManyStates`, and the pod to place waits for the next report.
 
 Must not know the pod to place.
 """
@@ -233,7 +233,7 @@ def _sort_hidden(
 
 
 def _not_in_checkpoints(zones: ZoneAmounts, report: Report) -> ZoneAmounts:
-    """Return what no checkpoint shows of a confirmed pod; the listing and the states have the rest."""
+    """Return the amounts of a confirmed pod that no checkpoint shows; the states have the rest."""
     if not zones or report.cpus is None or report.devices is None:
         return zones
     rest = {}
@@ -324,7 +324,8 @@ def _may_have_kept(life: Life | None, listed: Sequence[Placement], report: Repor
     something that the listing does not show."""
     if life is None:
         return True
-    # Neither its possible zones nor, without a listing by uid, its uid are known any more. Anywhere,
+    # Neither its possible zones nor, without a listing by uid, its uid are known any more.
+    # Anywhere,
     # container by container, is the most.
     everywhere = tuple(zone.id for zone in report.zones)
     possible = {WHOLE_POD: everywhere, **{part.name: everywhere for part in life.demand}}

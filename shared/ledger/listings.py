@@ -1,18 +1,18 @@
-"""Whether the cluster was listed since the log was restored. Until then nothing may be decided, bound
-or evicted.
+"""Whether the cluster was listed since the log was restored. Until then nothing may be decided,
+bound or evicted.
 
-1. A restored log lacks what happened after its backup: pods that were bound since hold zones that it
-   does not know, so a kubelet would reject pods that are decided too early, and victims would be
-   evicted for a pod that runs.
+1. A restored log lacks what happened after its backup: pods that were bound since hold zones that
+   it does not know, so a kubelet would reject pods that are decided too early, and victims would
+   be evicted for a pod that runs.
 
-2. A timeline (`LogOpened`) says that a log was restored. An operator begins it, or a reader that has
-   read further than the log goes. The observer appends `ClusterListed` after a whole list.
+2. A timeline (`LogOpened`) says that a log was restored. An operator begins it, or a reader that
+   has read further than the log goes. The observer appends `ClusterListed` after a whole list.
 
 3. A log that was never restored has neither event: the observer appends pods on nodes before pods
    that wait.
 
-4. The release before this one does not append `ClusterListed` and decides at once. A decision on the
-   timeline therefore ends the wait, so that a rolling update does not stall.
+4. The release before this one does not append `ClusterListed` and decides at once. A decision on
+   the timeline therefore ends the wait, so that a rolling update does not stall.
 
 Must not know the observer or the queue.
 """

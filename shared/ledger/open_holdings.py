@@ -1,8 +1,9 @@
 """Holdings that a report leaves open: what may be held, in every way.
 
 Each open holding is a tuple of ways, and each way has the held amounts; an empty way has none.
-Negative amounts are given back. Devices between zones (`device_zones`) are known by zone only, and a
-device of several zones counts in each of them: which groups of devices they are from is open, too.
+Negative amounts are given back. Devices between zones (`device_zones`) are known by zone only, and
+a device of several zones counts in each of them: which groups of devices they are from is open,
+too.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def ended(ledger: Ledger, event: cluster.PodEnded, envelope: Envelope) -> Touche
 
 
 def _ended_for_certain(ledger: Ledger, event: cluster.PodEnded) -> Touched:
-    """The end of a pod that was only absent from a list is confirmed: its reports keep no charge."""
+    """A pod that was only absent from a list has ended: reports keep no charge of it."""
     node = ledger.nodes.get(event.node)
     if node is None or event.cause == "absent_from_list":
         return ()

@@ -1,7 +1,7 @@
 """What the ledger promises to pods, as bytes that every release computes alike.
 
-Two folds of one log may keep different state, but they must agree which pod holds what on which node
-and zone, or one of them gives away what the other has given. Releases compare these bytes
+Two folds of one log may keep different state, but they must agree which pod holds what on which
+node and zone, or one of them gives away what the other has given. Releases compare these bytes
 (`shared.runtime.marks`), so names and form stay.
 """
 

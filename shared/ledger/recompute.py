@@ -1,9 +1,9 @@
 """Compare every charge of a node with its current report, and compute the bounds again.
 
-Runs if the report, the ended pods or the confirmed position changed. Confirmed is a relation between
-a pod and the current report, not a state that a pod enters: a report that no longer confirms a live
-pod charges it again. If only some listings changed, or none, pods that other listings confirm are
-skipped: most of a node's pods, for most events of a log.
+Runs if the report, the ended pods or the confirmed position changed. Confirmed is a relation
+between a pod and the current report, not a state that a pod enters: a report that no longer
+confirms a live pod charges it again. If only some listings changed, or none, pods that other
+listings confirm are skipped: most of a node's pods, for most events of a log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def recompute(
     """Confirm or charge each pod of the node by its current report, then rebuild both bounds.
 
     `changed` has the names with another listing than before, if neither the boot nor the shape of
-    the report changed; None if they may have. `hidden_changed`: so did what checkpoints show beyond the listing."""
+    the report changed; None if they may have. `hidden_changed`: so did what checkpoints show beyond
+    the listing."""
     charges = list(node.charges.values())
     if changed is not None:
         charges = [

@@ -1,4 +1,4 @@
-"""Fold reports: the newest report of a node becomes current, and every charge is compared with it."""
+"""Fold reports: the newest one becomes current, and every charge is compared with it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Devices that became unhealthy while a pod held them.
 
-1. They stay with their pod, and after its end no pod gets them. So the end of a listed pod gives back
-   all that it holds except these.
+1. They stay with their pod, and after its end no pod gets them. So the end of a listed pod gives
+   back all that it holds except these.
 
-2. Unhealthy devices that no pod holds vanish from the listing. The kubelet may still count them, in
-   whatever zone.
+2. Unhealthy devices that no pod holds vanish from the listing. The kubelet may still count them,
+   in whatever zone.
 
 Must not know bounds or confirmations.
 """
@@ -111,9 +111,9 @@ def ever_in_zones(before: Report | None, known: Sequence[str], report: Report) -
 
 
 def may_lie_in_zones(node: LedgerNode, resource: str) -> bool:
-    """Return True if the resource's listed devices are in no zone, but others that the node's object
-    counts may be in one. Devices that reports of this boot listed in no zone, and held ones, are
-    not counted."""
+    """Return True if the resource's listed devices are in no zone, but others that the node's
+    object counts may be in one. Devices that reports of this boot listed in no zone, and held ones,
+    are not counted."""
     devices = node.report.devices or () if node.report is not None else ()
     groups = [group for group in devices if group.resource == resource]
     if not groups or any(group.zones for group in groups):

@@ -1,13 +1,14 @@
 """The bounds of a node by zone: amounts that are guaranteed free (`free_min`) and amounts that are
 free at most (`free_max`).
 
-1. The base is the basis report's availability plus the placements that the newest report lists for
-   pods known to have ended, never above the allocatable amount.
+1. The base is the basis report's availability plus the placements that the newest report lists
+   for pods known to have ended, never above the allocatable amount.
 
 2. free_min is the base less what every live pod could hold that the report does not confirm, and
    less the claims of nominated pods.
 
-3. free_max is the base plus what pods that ended since may have freed although no listing shows it.
+3. free_max is the base plus what pods that ended since may have freed although no listing shows
+   it.
 
 Both are bounds, not states of a kubelet: admission is not monotone in free capacity.
 """
@@ -149,7 +150,7 @@ def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
 
 
 def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:
-    """Take amounts out of a bound in place. Zones and resources that the bound lacks are ignored."""
+    """Take amounts out of a bound in place. Unknown zones and resources are ignored."""
     for zone, amounts in amounts_by_zone.items():
         target = bound.get(zone)
         if target:

@@ -1,9 +1,9 @@
 """A node of the ledger without some of its pods and with others, by the ledger's own rules.
 
-Only this module computes that: the snapshot's own reservations, the search for victims, the order of
-pending admissions and the questions of replay ask here. The answer is a node as the fold would have
-it if these pods had come and ended; the ledger does not change. When the pods end is left open, so
-the node does not know which pod of a name took what when. Must not know its callers.
+Only this module computes that: the snapshot's own reservations, the search for victims, the order
+of pending admissions and the questions of replay ask here. The answer is a node as the fold would
+have it if these pods had come and ended; the ledger does not change. When the pods end is left
+open, so the node does not know which pod of a name took what when. Must not know its callers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a provider's properties are tried with: which of its resources pods ask for, and what a pod holds after an allocation.
+"""What a provider's properties are tried with: which of its resources pods ask for, and what a pod
+holds after an allocation.
 
 A registered provider is tried with its resources in `KNOWN`, or with those of its line in
 `RESOURCES`. If a pod's holdings do not follow from the zone (CPUs have ids), `HELD` computes them.

@@ -1,4 +1,5 @@
-"""Properties that every hint provider has, those of the registry and of the tests alike: every registered provider is tried.
+"""Properties that every hint provider has, those of the registry and of the tests alike: every
+registered provider is tried.
 
 Nodes are random kubelets with pods, as the production exporter reports them; a resource that the
 model does not know is two devices in each zone. `brute.py` says in plain words what a verdict is.
@@ -314,8 +315,8 @@ def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider)
 def check_verdicts(
     provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS
 ) -> tuple[int, int]:
-    """A sure fit is admitted, an admitted pod may fit, and the filter result is that of brute force.
-    Returns how many passed and how many were refused."""
+    """A sure fit is admitted, an admitted pod may fit, and the filter result is that of brute
+    force. Returns how many passed and how many were refused."""
     passed = refused = 0
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")

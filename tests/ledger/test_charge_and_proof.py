@@ -366,9 +366,7 @@ def test_a_refused_bind_and_a_withdrawal_free_the_charge() -> None:
     assert history.ledger.pods[first.uid].stage == "pending"
 
 
-def test_a_pod_that_terminates_unbound_holds_nothing_and_is_known_to_terminate_before_the_observer_sees_it() -> (
-    None
-):
+def test_a_pod_that_terminates_unbound_holds_nothing_before_the_observer_sees_it() -> None:
     history = History()
     made = pod("a", cpus=6)
     history.report(*two_zones())

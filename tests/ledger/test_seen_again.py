@@ -1,4 +1,5 @@
-"""A pod that is seen again on its node is the same pod: its kubelet's listing is its own, it stays confirmed, and its reservation stays known. Labels change with the binding (PodTopologyLabels,
+"""A pod that is seen again on its node is the same pod: its kubelet's listing is its own, it stays
+confirmed, and its reservation stays known. Labels change with the binding (PodTopologyLabels,
 Kubernetes 1.35); `spec.nodeName` comes with the next change, as the beginning of a deletion."""
 
 from __future__ import annotations
