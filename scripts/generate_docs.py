@@ -38,12 +38,17 @@ def metrics() -> str:
         "",
         "## Log events",
         "",
-        "Each log line has one of these as `event`. [messages](messages.md) has the remedies.",
+        "The `event` of log lines at level info. [messages](messages.md) has those of warning and",
+        "above with their remedies.",
         "",
         "| event | meaning |",
         "| --- | --- |",
     ]
-    lines += [f"| `{name}` | {_cell(event.meaning)} |" for name, event in sorted(EVENTS.items())]
+    lines += [
+        f"| `{name}` | {_cell(event.meaning)} |"
+        for name, event in sorted(EVENTS.items())
+        if not event.remedy
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -60,9 +65,8 @@ def events() -> str:
     for name in sorted(CATALOG):
         entry = CATALOG[name]
         lines += [f"## {name}", "", f"Schema {entry.schema}. {_sentences(entry.struct)}", ""]
-        lines += ["| field | type | default |", "| --- | --- | --- |"]
-        lines += [_field(entry.struct, field) for field in msgspec.structs.fields(entry.struct)]
-        lines += [""]
+        fields = [_field(entry.struct, field) for field in msgspec.structs.fields(entry.struct)]
+        lines += [f"Fields: {', '.join(fields)}." if fields else "No fields.", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -72,15 +76,14 @@ def _field(struct: type[msgspec.Struct], field: Any) -> str:
         for kind in reversed(struct.__mro__)
         for name, hint in vars(kind).get("__annotations__", {}).items()
     }
-    hint = _cell(str(hints.get(field.name, "")))
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
-    default = "" if required else f"`{_default(field)}`"
-    return f"| `{field.name}` | `{hint}` | {default} |"
+    default = "" if required else f" = {_default(field)}"
+    return f"`{field.name}: {hints.get(field.name, '')}{default}`"
 
 
 def _default(field: Any) -> str:
     if field.default is not msgspec.NODEFAULT:
-        return _cell(repr(field.default))
+        return repr(field.default)
     return repr(field.default_factory())
 
 
