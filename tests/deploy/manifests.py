@@ -4,16 +4,22 @@ For tests.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 KUSTOMIZATION = "kustomization.yaml"
+KUSTOMIZATIONS = sorted(path.parent for path in K8S.rglob(KUSTOMIZATION))
+OVERLAYS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "overlays"]
+COMPONENTS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "components"]
 CONFIGURATION = (K8S / "extender",)
 WORKLOADS = ("Deployment", "DaemonSet", "StatefulSet", "Job")
 
@@ -97,3 +103,29 @@ def containers(workload: Document) -> Iterator[Document]:
     pod = pod_of(workload)
     yield from pod.get("initContainers", [])
     yield from pod["containers"]
+
+
+def called(folder: Path) -> str:
+    return str(folder.relative_to(K8S))
+
+
+def kubectl() -> str:
+    tool = shutil.which("kubectl") or shutil.which("kustomize")
+    if tool is None:
+        pytest.skip("neither kubectl nor kustomize is installed")
+    return tool
+
+
+@lru_cache
+def built(folder: Path) -> list[Document]:
+    tool = kubectl()
+    command = [tool, "build"] if Path(tool).name == "kustomize" else [tool, "kustomize"]
+    done = subprocess.run(
+        [*command, str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return read(done.stdout)
+
+
+def kustomization(folder: Path) -> Document:
+    return documents(folder / KUSTOMIZATION)[0]

@@ -4,10 +4,8 @@ kustomize builds every overlay.
 
 import importlib.util
 import re
-import shutil
 import subprocess
 from base64 import b64decode
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from shared.bus.pod_tokens import AUDIENCE
 from shared.kube.rights import (
     BY_SERVICE,
     EXPORTER_OBJECTS,
@@ -26,26 +23,25 @@ from shared.kube.rights import (
     Right,
 )
 from tests.deploy.manifests import (
+    COMPONENTS,
     K8S,
     KUSTOMIZATION,
+    KUSTOMIZATIONS,
+    OVERLAYS,
     ROOT,
-    WORKLOADS,
     Document,
+    built,
+    called,
     containers,
     documents,
     files,
+    kustomization,
     name_of,
     of_kind,
     pod_of,
-    read,
     secrets_of,
     workloads,
 )
-
-KUSTOMIZATIONS = sorted(path.parent for path in K8S.rglob(KUSTOMIZATION))
-OVERLAYS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "overlays"]
-COMPONENTS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "components"]
-
 
 OF_THE_CLUSTER = (
     "Namespace",
@@ -54,14 +50,6 @@ OF_THE_CLUSTER = (
     "ClusterRoleBinding",
     "SecurityContextConstraints",
 )
-
-
-def called(folder: Path) -> str:
-    return str(folder.relative_to(K8S))
-
-
-def kustomization(folder: Path) -> Document:
-    return documents(folder / KUSTOMIZATION)[0]
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(K8S)))
@@ -551,271 +539,6 @@ def test_the_open_port_of_nats_is_reachable_for_probes_only() -> None:
     ]
     assert 4222 in open_ports
     assert monitor not in open_ports
-
-
-# -- built by kustomize
-# --------------------------------------------------------------------------------------------------
-
-
-def kubectl() -> str:
-    tool = shutil.which("kubectl") or shutil.which("kustomize")
-    if tool is None:
-        pytest.skip("neither kubectl nor kustomize is installed")
-    return tool
-
-
-@lru_cache
-def built(folder: Path) -> list[Document]:
-    tool = kubectl()
-    command = [tool, "build"] if Path(tool).name == "kustomize" else [tool, "kustomize"]
-    done = subprocess.run(
-        [*command, str(folder)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return read(done.stdout)
-
-
-def check_whole(objects: list[Document]) -> None:
-    """What any installation must be: one namespace, no object twice, every reference to a secret of
-    a known name, one image.
-    """
-    keys = [
-        (document["kind"], document["metadata"].get("namespace", ""), name_of(document))
-        for document in objects
-    ]
-    assert len(set(keys)) == len(keys)
-    assert {namespace for kind, namespace, _name in keys if kind not in OF_THE_CLUSTER} == {
-        "topolog"
-    }
-    accounts = {name_of(document) for document in objects if document["kind"] == "ServiceAccount"}
-    images = set()
-    for document in objects:
-        for subject in document.get("subjects", []):
-            assert (subject["namespace"], subject["name"] in accounts) == ("topolog", True)
-        template: dict[str, Any] = (
-            document.get("spec", {}).get("template", {})
-            if document["kind"] != "CustomResourceDefinition"
-            else {}
-        )
-        images |= {
-            container["image"] for container in template.get("spec", {}).get("containers", [])
-        }
-    assert len(images) == 1
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=called)
-def test_kustomize_builds_an_overlay(overlay: Path) -> None:
-    check_whole(built(overlay))
-
-
-def test_the_overlay_for_development_brings_every_secret_that_it_uses() -> None:
-    objects = built(K8S / "overlays" / "dev")
-    made = {
-        (name_of(document), key)
-        for document in objects
-        if document["kind"] == "Secret"
-        for key in document["data"]
-    }
-    references = [
-        secret
-        for document in objects
-        if document["kind"] in WORKLOADS
-        for secret in secrets_of(document)
-    ]
-    needed = {(name, key) for name, key, optional in references if not optional}
-    assert needed <= made <= {(name, key) for name, key, _optional in references}
-
-
-def test_a_trial_leaves_most_of_a_small_machine_to_pods() -> None:
-    """On a node with two CPUs, one of them exclusive, a pod that requests that CPU fits, too."""
-    started = [
-        document for document in built(K8S / "overlays" / "dev") if document["kind"] in WORKLOADS
-    ]
-    asked = [
-        container["resources"]["requests"]["cpu"]
-        for document in started
-        for container in containers(document)
-    ]
-    assert all(part.endswith("m") for part in asked)
-    assert sum(int(part.removesuffix("m")) for part in asked) <= 400
-
-
-def test_in_the_overlay_for_development_each_exporter_logs_in_by_its_pods_token() -> None:
-    objects = built(K8S / "overlays" / "dev")
-    secrets = {
-        name_of(document): document["data"] for document in objects if document["kind"] == "Secret"
-    }
-    url = urlsplit(b64decode(secrets["topolog-nats"]["exporter-url"]).decode())
-    (exporter,) = [document for document in objects if document["kind"] == "DaemonSet"]
-    (mount,) = [
-        mount
-        for container in containers(exporter)
-        for mount in container["volumeMounts"]
-        if mount["name"] == "nats-token"
-    ]
-    (volume,) = [volume for volume in pod_of(exporter)["volumes"] if volume["name"] == "nats-token"]
-    (source,) = volume["projected"]["sources"]
-    assert url.username is None
-    assert url.query == f"token={mount['mountPath']}/{source['serviceAccountToken']['path']}"
-    assert source["serviceAccountToken"]["audience"] == AUDIENCE
-    assert pod_of(exporter)["automountServiceAccountToken"] is False
-    (nats,) = [
-        document
-        for document in objects
-        if document["kind"] == "StatefulSet" and name_of(document) == "nats"
-    ]
-    variables = {
-        variable["name"]: variable.get("value")
-        for container in containers(nats)
-        for variable in container["env"]
-    }
-    assert (
-        variables["TOPOLOG_NATS_LOGINS"]
-        == f"system:serviceaccount:$(POD_NAMESPACE):{pod_of(exporter)['serviceAccountName']}"
-    )
-    assert pod_of(nats)["automountServiceAccountToken"] is True
-    (policy,) = [
-        document
-        for document in objects
-        if document["kind"] == "NetworkPolicy" and name_of(document) == "nats"
-    ]
-    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} >= {
-        443,
-        6443,
-    }
-
-
-def test_the_exporter_alone_needs_nothing_else_of_topolog() -> None:
-    objects = built(K8S / "overlays" / "exporter-only")
-    kinds = {
-        (document["kind"], name_of(document))
-        for document in objects
-        if document["kind"] not in ("Namespace", "CustomResourceDefinition")
-    }
-    roles = {(kind, "topolog-exporter-objects") for kind in ("ClusterRole", "ClusterRoleBinding")}
-    assert (
-        kinds == {(kind, "exporter") for kind in ("ServiceAccount", "Service", "DaemonSet")} | roles
-    )
-    (container,) = containers(
-        next(document for document in objects if document["kind"] == "DaemonSet")
-    )
-    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert variables["TOPOLOG_PUBLISH"] == "nrt"
-    assert not [name for name in variables if name.startswith("TOPOLOG_NATS_URL")]
-    assert "topolog-nats'" not in str(objects), "the secret is not there"
-
-
-def test_production_has_two_of_each_service_spread_and_protected() -> None:
-    objects = built(K8S / "overlays" / "production")
-    deployments = {
-        name_of(document): document for document in objects if document["kind"] == "Deployment"
-    }
-    budgets = {
-        name_of(document) for document in objects if document["kind"] == "PodDisruptionBudget"
-    }
-    assert set(deployments) == {"topology-store", "scheduler", "binder"}
-    assert set(deployments) | {"nats"} == budgets
-    for name, document in deployments.items():
-        assert document["spec"]["replicas"] == 2
-        assert document["spec"]["strategy"]["type"] == "RollingUpdate", (
-            "left out, each apply takes it away and finds it changed"
-        )
-        (spread,) = pod_of(document)["topologySpreadConstraints"]
-        assert spread["labelSelector"]["matchLabels"] == {"app": name}
-
-
-def chosen() -> set[str]:
-    """Components that an overlay of ours takes: built with it."""
-    return {
-        Path(entry).name for overlay in OVERLAYS for entry in kustomization(overlay)["components"]
-    }
-
-
-@pytest.mark.parametrize(
-    "kubelet", ["kubelet-k3s", "kubelet-rke2", "kubelet-openshift", "kubelet-eks"]
-)
-def test_the_other_components_build_on_top_of_production_under_one_image(
-    kubelet: str, tmp_path: Path
-) -> None:
-    copy = tmp_path / "k8s"
-    shutil.copytree(K8S, copy)
-    overlay = copy / "overlays" / "more"
-    overlay.mkdir()
-    others = {
-        folder.name for folder in COMPONENTS if not folder.name.startswith("kubelet-")
-    } - chosen()
-    assert others == {
-        "cloudnative-pg",
-        "exporter-dra",
-        "exporter-readiness",
-        "extender",
-        "http-tls",
-        "startup-taint",
-    }
-    more = {
-        "resources": ["../production"],
-        "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
-        "images": [{"name": "topolog", "newName": "registry.example.com/topolog", "newTag": "1"}],
-    }
-    (overlay / KUSTOMIZATION).write_text(yaml.safe_dump(more))
-    objects = built(overlay)
-    check_whole(objects)
-    assert "topolog-postgres-owner" not in str(
-        [document for document in objects if document["kind"] == "CronJob"]
-    ), "is not made there"
-    (exporter,) = [document for document in objects if document["kind"] == "DaemonSet"]
-    (container,) = containers(exporter)
-    assert container["image"] == "registry.example.com/topolog:1"
-    options = {
-        "kubelet-openshift": "--kubelet-config=/kubelet/config",
-        "kubelet-eks": "--host-root=/host",
-    }
-    assert options.get(kubelet, "--kubelet-config-dir=/kubelet/config") in container["command"]
-    assert [gate["conditionType"] for gate in pod_of(exporter)["readinessGates"]] == [
-        "PodresourcesFetched",
-        "NodeTopologyUpdated",
-    ]
-    (policy,) = [
-        document
-        for document in objects
-        if document["kind"] == "NetworkPolicy" and name_of(document) == "exporter"
-    ]
-    assert [443, 6443] in [
-        [port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]
-    ]
-    check_tls(
-        [
-            document
-            for document in objects
-            if name_of(document) in BY_SERVICE and document["kind"] in ("Deployment", "DaemonSet")
-        ]
-    )
-
-
-def check_tls(workloads: list[Document]) -> None:
-    """Each service shows the certificate of the README's secret, if its settings
-    name it; probes by TLS too.
-    """
-    readme = (K8S / "README.md").read_text(encoding="utf-8")
-    assert len(workloads) == len(BY_SERVICE)
-    for workload in workloads:
-        (container,) = containers(workload)
-        variables = {variable["name"]: variable.get("value", "") for variable in container["env"]}
-        (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "http-tls"]
-        (volume,) = [
-            volume for volume in pod_of(workload)["volumes"] if volume["name"] == "http-tls"
-        ]
-        mounted = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
-        assert {
-            variables[f"TOPOLOG_HTTP_TLS_{part}"] for part in ("CERTIFICATE", "KEY", "CLIENT_CA")
-        } == mounted
-        assert {
-            container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")
-        } == {"HTTPS"}
-        assert f"create secret generic {volume['secret']['secretName']}" in readme
-        assert all(
-            f"--from-file=http-tls/{item['key']}" in readme for item in volume["secret"]["items"]
-        )
 
 
 def test_the_readme_and_the_overlays_are_reached_from_the_projects_readme() -> None:
