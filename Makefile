@@ -9,7 +9,7 @@ IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
-.PHONY: help install up test coverage test-cluster sim chaos lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
+.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,6 +45,9 @@ test: install  ## Run the tests: make test ARGS="-k ledger". All of them also te
 
 coverage: install  ## Which branches of each shell's file no test of its own runs.
 	MEASURE_BRANCHES=files $(BIN)/python -m pytest -n 3 $(ARGS)
+
+mutations: install  ## Plant known bugs one by one, which the tests must catch: all of them, or make mutations SAMPLE=12 for at most 90 s.
+	$(BIN)/python -m tests.mutations $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
 test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))

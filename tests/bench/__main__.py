@@ -12,11 +12,11 @@ import tests.bench
 
 
 def names() -> list[str]:
-    """The benches that exist: every module here that does not start with an underscore."""
+    """Return the benches: every module here that is no helper (`_`) and no test."""
     return sorted(
-        found.name
-        for found in pkgutil.iter_modules(tests.bench.__path__)
-        if not found.name.startswith("_")
+        module.name
+        for module in pkgutil.iter_modules(tests.bench.__path__)
+        if not module.name.startswith(("_", "test_"))
     )
 
 

@@ -44,6 +44,7 @@ from shared.runtime.projector import Projector
 from tests.fixtures.ports import free_port
 
 GIB = 1 << 30
+JSON_HEADERS = {"Content-Type": "application/json"}
 REQUESTS, PODS, SHAPES, PASSING = 300, 500, 8, 100
 
 
@@ -168,7 +169,7 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
     gc.freeze()  # as the service does once it has caught up with the log
     while not server.url:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0.01)
-    async with httpx2.AsyncClient(timeout=60) as client:
+    async with httpx2.AsyncClient(timeout=60, headers=JSON_HEADERS) as client:
         cold, warm, scored = await filters(bench, client, projector)
         pods_per_s, refused = await pods(bench, client)
     for task in tasks:

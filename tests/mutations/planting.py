@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 from typing import Literal
 
 from tests.mutations.table import Mutation
@@ -18,8 +21,9 @@ FOLDERS = ("services", "shared", "plugins", "migrations", "tests")
 FILES = ("pyproject.toml", "alembic.ini")
 PYTEST_FAILED = 1
 TIMEOUT_S = 3600
+STOPPED_WITHIN_S = 10
 
-Verdict = Literal["caught", "survived", "stale", "unclear"]
+Verdict = Literal["caught", "survived", "stale", "unclear", "timed out"]
 
 
 def copy_to(folder: Path) -> None:
@@ -36,9 +40,11 @@ def is_stale(mutation: Mutation, root: Path = ROOT) -> bool:
     return (root / mutation.file).read_text().count(mutation.old) != 1
 
 
-def try_one(mutation: Mutation, folder: Path, seeds: str = "") -> tuple[Verdict, str]:
-    """Plant, ask, take back. With `seeds` the simulation is asked. Returns the verdict and the last
-    words of the catcher.
+def try_one(
+    mutation: Mutation, folder: Path, seeds: str = "", timeout_s: float = TIMEOUT_S
+) -> tuple[Verdict, str]:
+    """Plant the bug, run its catcher, and restore the file. Return the verdict and the last words of
+    the catcher. With `seeds` the simulation is the catcher.
     """
     path = folder / mutation.file
     if is_stale(mutation, folder):
@@ -46,15 +52,22 @@ def try_one(mutation: Mutation, folder: Path, seeds: str = "") -> tuple[Verdict,
     original = path.read_text()
     path.write_text(original.replace(mutation.old, mutation.new))
     try:
-        return _simulated(mutation, folder, seeds) if seeds else _tested(mutation, folder)
+        return (
+            _simulated(mutation, folder, seeds, timeout_s)
+            if seeds
+            else _tested(mutation, folder, timeout_s)
+        )
+    except subprocess.TimeoutExpired:
+        return "timed out", f"did not end within {timeout_s:.0f} s"
     finally:
         path.write_text(original)
 
 
-def _tested(mutation: Mutation, folder: Path) -> tuple[Verdict, str]:
+def _tested(mutation: Mutation, folder: Path, timeout_s: float) -> tuple[Verdict, str]:
     code, lines = _run(
         ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutation.catcher)],
         folder,
+        timeout_s,
     )
     words = lines[-1][:160]
     if code == 0:
@@ -62,13 +75,15 @@ def _tested(mutation: Mutation, folder: Path) -> tuple[Verdict, str]:
     return ("caught" if code == PYTEST_FAILED else "unclear"), words
 
 
-def _simulated(mutation: Mutation, folder: Path, seeds: str) -> tuple[Verdict, str]:
+def _simulated(
+    mutation: Mutation, folder: Path, seeds: str, timeout_s: float
+) -> tuple[Verdict, str]:
     """Only the checker that is meant for the bug counts, on the first seed that it speaks of; what
     others said is counted.
     """
     seeds = f"{mutation.seed},{seeds}" if mutation.seed >= 0 else seeds
     code, lines = _run(
-        ["-m", "tests.simulation", "--seeds", seeds, "--until", mutation.catcher], folder
+        ["-m", "tests.simulation", "--seeds", seeds, "--until", mutation.catcher], folder, timeout_s
     )
     stories = [line for line in lines if line.startswith("seed ")]
     if code == 0:
@@ -84,23 +99,22 @@ def _simulated(mutation: Mutation, folder: Path, seeds: str) -> tuple[Verdict, s
     return "caught", f"{stories[-1][:160]} ({len(stories) - 1} seeds broken before it by others)"
 
 
-def _run(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
+def _run(arguments: list[str], folder: Path, timeout_s: float) -> tuple[int, list[str]]:
     """Exit code, and the lines of what was said. A part of the tests is held to no floor of
     branches.
     """
     env = {name: value for name, value in os.environ.items() if name != "MEASURE_BRANCHES"}
     command = [sys.executable, *arguments]
-    try:
-        ended = subprocess.run(
-            command,
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return PYTEST_FAILED, [f"did not end within {TIMEOUT_S} s"]
-    said = [line for line in ended.stdout.splitlines() if line.strip()]
-    return ended.returncode, said or ended.stderr.splitlines()[-1:] or [""]
+    with subprocess.Popen(
+        command, cwd=folder, env=env, stdout=PIPE, stderr=PIPE, text=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # so that pytest stops the servers of its tests
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=STOPPED_WITHIN_S)
+            process.kill()
+            raise
+    said = [line for line in output.splitlines() if line.strip()]
+    return process.returncode, said or errors.splitlines()[-1:] or [""]

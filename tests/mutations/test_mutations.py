@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
+from tests.mutations.__main__ import sample
 from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.of_simulation import SIMULATED
 from tests.mutations.planting import ROOT, copy_to, is_stale, try_one
@@ -53,6 +54,12 @@ def _selects(catcher: str, tests: list[str]) -> bool:
     return any(matches(test) for test in chosen)
 
 
+def test_a_sample_follows_from_the_commit() -> None:
+    first, again, other = (sample(TESTED, commit, 12) for commit in ("a", "a", "b"))
+    assert first == again != other
+    assert len({mutation.name for mutation in first}) == 12
+
+
 def test_a_bug_is_caught_by_its_test_survives_another_and_is_taken_back(tmp_path: Path) -> None:
     copy_to(tmp_path)
     bug = next(mutation for mutation in TESTED if mutation.name == "a hole is read over")
@@ -63,4 +70,5 @@ def test_a_bug_is_caught_by_its_test_survives_another_and_is_taken_back(tmp_path
     )
     assert try_one(bug._replace(catcher="tests/no_such_file.py"), tmp_path)[0] == "unclear"
     assert try_one(bug._replace(old="no such words"), tmp_path)[0] == "stale"
+    assert try_one(bug, tmp_path, timeout_s=0.01)[0] == "timed out"
     assert (tmp_path / bug.file).read_text() == before

@@ -1,0 +1,44 @@
+"""Every bench parses its arguments, and those that need no server or cluster run to their end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.__main__ import names
+
+ROOT = Path(__file__).parents[2]
+# With arguments so small that a run takes at most 5 s. The other benches start servers, or a whole
+# cluster; what they use of the code is checked by mypy.
+SMALL = {
+    "admission": ("--zones", "1", "--seconds", "0.01"),
+    "completeness": ("--scenes", "3"),
+    "cycle": (
+        *("--nodes", "20", "--zones", "2", "--shapes", "2", "--decisions", "20", "--no-growth"),
+    ),
+    "preemption": ("--scenes", "3"),
+    "simapi": ("--pods", "20", "--watchers", "1", "--workers", "2", "--json"),
+}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_bench_explains_its_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"tests.bench.{name}").main(["--help"])
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_run_prints_figures(name: str) -> None:
+    command = [sys.executable, "-m", "tests.bench", name, *SMALL[name]]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert any(
+        isinstance(json.loads(line), dict) for line in run.stdout.splitlines() if line[0] == "{"
+    )
