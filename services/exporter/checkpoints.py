@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from services.exporter.answers import DeviceGroup, ListedContainer, MemoryBlock
+from services.exporter.answers import Allocatable, DeviceGroup, ListedContainer, MemoryBlock
 from shared.kubelet.checkpoint import (
     CheckpointError,
     CpuCheckpoint,
@@ -55,6 +55,16 @@ class Files(msgspec.Struct, frozen=True):
     cpu: CpuCheckpoint | None = None
     memory: MemoryCheckpoint | None = None
     devices: DeviceCheckpoint | None = None
+
+
+def covers(stored: Checkpoints, allocatable: Allocatable) -> bool:
+    """Return True if the checkpoints of all managers that pin something were read."""
+    pinning = (
+        (CPU, allocatable.cpus),
+        (MEMORY, allocatable.memory),
+        (DEVICES, allocatable.devices),
+    )
+    return all(name in stored.read for name, offered in pinning if offered)
 
 
 def parse(cpu: bytes, memory: bytes, devices: bytes) -> Checkpoints:

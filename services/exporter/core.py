@@ -48,7 +48,10 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """All reads of one node at one moment; `freshness` was taken before all of them."""
+    """All reads of one node at one moment; `freshness` was taken before all of them.
+
+    `unlisted` is True if the list of pods was too large to read, so only the checkpoints count.
+    """
 
     freshness: Freshness
     machine: Machine
@@ -58,6 +61,18 @@ class Scan(msgspec.Struct, frozen=True):
     checkpoints: Checkpoints = NOTHING_READ
     kubelet_version: str = ""
     dynamic: tuple[DynamicGroup, ...] | None = None
+    unlisted: bool = False
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Return the gaps of the scan: an unknown policy, pods that could not be listed."""
+        texts = [self.kubelet.notice]
+        if self.unlisted:
+            texts.append(
+                "pods not listed, because the kubelet's answer is too large; amounts are from its "
+                "checkpoints"
+            )
+        return tuple(text for text in texts if text)
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -86,6 +101,8 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
     placements = tuple(
         entry for entry in placed.placements if (entry.namespace, entry.pod) in counted
     )
+    if scan.unlisted:
+        placements = placed.hidden
     containers = [container for pod in scan.pods for container in pod.containers]
     zones = count_zones(
         scan.machine,
@@ -95,7 +112,7 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         scan.checkpoints.free,
         scan.checkpoints.groups,
     )
-    return Report(
+    made = Report(
         node=node,
         boot_id=scan.freshness.boot_id,
         boot_time_ms=scan.freshness.boot_time_ms,
@@ -119,6 +136,14 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         hidden=placed.hidden,
         dynamic=_dynamic(scan.dynamic, rules.excluded_resources),
     )
+    return without_placements(made) if scan.unlisted else made
+
+
+def without_placements(report: Report) -> Report:
+    """Return the report with its zones alone: no pod can be confirmed by it."""
+    return msgspec.structs.replace(
+        report, placements=None, hidden=(), checkpoints=(), fingerprint=""
+    )
 
 
 def report_again(before: Scan, made: Report, scan: Scan) -> Report | None:
@@ -139,6 +164,8 @@ def as_listed(made: Report, scan: Scan) -> Report:
     Readers of objects compare the number of placed containers with the pods' specs, and init
     containers (known from the checkpoints) do not count there.
     """
+    if made.placements is None:
+        return made
     listed = {
         (pod.namespace, pod.name, container.name)
         for pod in scan.pods
@@ -146,7 +173,7 @@ def as_listed(made: Report, scan: Scan) -> Report:
     }
     placements = tuple(
         entry
-        for entry in made.placements or ()
+        for entry in made.placements
         if (entry.namespace, entry.pod, entry.container) in listed
     )
     return msgspec.structs.replace(made, placements=placements)

@@ -193,7 +193,7 @@ class NodeReporter:
         if report is None:
             whole = core.report(self.status.node, self._instance, scan, self._rules)
             report, cut = fitted(whole)
-            self._note(tuple(text for text in (scan.kubelet.notice, cut) if text))
+            self._note((*scan.notices, cut) if cut else scan.notices)
         self._made = scan, report
         return report
 

@@ -69,7 +69,7 @@ def with_notices(
         dynamic=_dynamic(recording, node, machine, tree),
     )
     made, cut = fitted(core.report(node, "recording", scan, rules))
-    return made, tuple(text for text in (kubelet.notice, cut) if text)
+    return made, (*scan.notices, cut) if cut else scan.notices
 
 
 def _dynamic(

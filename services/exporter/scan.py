@@ -24,6 +24,7 @@ from services.exporter.kubelet_config import KubeletConfigError, KubeletSettings
 from services.exporter.kubelet_sources import KubeletSources
 from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.slices import Device
+from services.exporter.source_grpc import AnswerTooLarge
 from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from shared.domain.cpus import CpuLayout
@@ -97,12 +98,20 @@ class NodeReader:
         machine, kubelet = self._read_machine(), await self._kubelet()
         written = self._signatures()
         allocatable = await self._allocatable(written)
-        pods, stored = await self._list(written)
+        unlisted = False
+        try:
+            pods, stored = await self._list(written)
+        except AnswerTooLarge:
+            pods, stored, unlisted = (), self._stored(written), True
+            if not checkpoints.covers(stored, allocatable):
+                raise
         dynamic = None
         if self._device_source is not None:
             dynamic = self._groups(machine, self._device_source.of(self._spec.name, pods))
         version = self._settings.kubelet_version
-        return Scan(freshness, machine, allocatable, pods, kubelet, stored, version, dynamic)
+        return Scan(
+            freshness, machine, allocatable, pods, kubelet, stored, version, dynamic, unlisted
+        )
 
     async def _allocatable(self, written: Signatures) -> Allocatable:
         """Return the allocatable resources, read at least as often as /sys.

@@ -32,6 +32,10 @@ class SourceError(Exception):
         self.call = call
 
 
+class AnswerTooLarge(SourceError):
+    """The answer exceeds the size limit: many pods of thousands of containers each."""
+
+
 class GrpcSource:
     """One kubelet's podresources socket; a kubelet may replace it at any time.
 
@@ -111,12 +115,17 @@ class GrpcSource:
     def _failed(self, name: str, error: CallFailed) -> SourceError:
         remedy = _REMEDIES.get(error.code, "see the kubelet's log on the node")
         problem = f"podresources {name} on {self._socket}: {error.code}: {error.details}; {remedy}"
-        return SourceError(problem, "list" if name == "List" else "get_allocatable_resources")
+        kind = AnswerTooLarge if _is_too_large(error) else SourceError
+        return kind(problem, "list" if name == "List" else "get_allocatable_resources")
+
+
+def _is_too_large(error: CallFailed) -> bool:
+    return error.code == unary.RESOURCE_EXHAUSTED and "larger than max" in error.details
 
 
 def _rate_limited(error: CallFailed) -> bool:
     """Return True for the rate limiter's answer; one above the size limit has the same code."""
-    return error.code == unary.RESOURCE_EXHAUSTED and "larger than max" not in error.details
+    return error.code == unary.RESOURCE_EXHAUSTED and not _is_too_large(error)
 
 
 _REMEDIES = {

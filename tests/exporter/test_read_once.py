@@ -151,6 +151,7 @@ def test_a_report_is_made_again_if_its_content_changed() -> None:
         "checkpoints": Checkpoints(("cpu",)),
         "kubelet_version": "v1.36.0",
         "dynamic": (),
+        "unlisted": True,
     }
     assert {"freshness", *others} == set(core.Scan.__struct_fields__)
     for name, second in others.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -17,10 +19,16 @@ from services.exporter.answers import (
 )
 from services.exporter.checkpoints import Checkpoints
 from services.exporter.report_size import ReportTooLarge, fitted
+from services.exporter.scan import NodeReader
+from services.exporter.settings import ExporterSettings, NodeSpec
+from services.exporter.source_grpc import AnswerTooLarge
 from services.exporter.sysfs import Machine, NumaNode
 from services.topology_store import validation
 from shared.bus import subjects
 from shared.domain.report import ClaimedDevice, Freshness, Report
+from shared.kubelet.checkpoint import CPU_FILE, CpuCheckpoint, write_cpu
+from shared.kubelet.cpuset import parse_cpus
+from tests.exporter.kubelets import write_sysfs
 
 GPU = "vendor.example/gpu"
 MACHINE = Machine(
@@ -157,3 +165,35 @@ def test_no_pods_that_an_api_server_accepts_silence_a_node(
         assert listed == {(pod.namespace, pod.name) for pod in pods} or "left out" in cut
     else:
         assert cut
+
+
+class TooLarge:
+    """A kubelet with a list of pods that exceeds the size limit."""
+
+    async def pods(self) -> tuple[ListedPod, ...]:
+        raise AnswerTooLarge("podresources List: larger than max", "list")
+
+    async def allocatable(self) -> Allocatable:
+        return Allocatable((1, 2, 3, 5, 6, 7))
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_list_that_is_too_large_leaves_the_amounts_of_the_checkpoints(
+    tmp_path: Path,
+) -> None:
+    write_sysfs(tmp_path / "sys")
+    spec = NodeSpec("n1", str(tmp_path / "k.sock"), str(tmp_path / "sys"), str(tmp_path))
+    reader = NodeReader(spec, ExporterSettings(nodes=("n1=/x,/y",)), TooLarge())
+    with pytest.raises(AnswerTooLarge):
+        await reader.scan()
+    held = {"uid-1": {"a": parse_cpus("1-2")}, "uid-2": {"b": parse_cpus("5")}}
+    (tmp_path / CPU_FILE).write_bytes(write_cpu(CpuCheckpoint("static", parse_cpus("0,3"), held)))
+    scan = await reader.scan()
+    report = core.report("n1", "exporter-1", scan, core.Rules())
+    assert "pods not listed" in scan.notices[-1]
+    available = [zone.resources["cpu"].available for zone in report.zones]
+    assert (available, report.placements) == ([1000, 2000], None)
+    assert core.as_listed(report, scan).placements is None
+    accepted(report)
