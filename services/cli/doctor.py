@@ -35,7 +35,7 @@ REJECTIONS_WITHIN_US = 24 * 3600 * 1_000_000
 BUS_PATIENCE_S = 15
 STOPPED = "not checked: topolog up does not run on this data folder"
 NAMESPACE = "topolog"
-# The exporters of `topolog up --kubeconfig` run as pods; the other services run beside it.
+# The exporters of `topolog up --kubeconfig` run as pods, its other services as processes.
 ALWAYS_PODS = ("exporter",)
 _RANK = {"problem": 0, "warning": 1, "note": 2}
 

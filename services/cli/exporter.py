@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def report_command(
         ) from error
     say_verbatim(json.dumps(to_nrt(report), indent=2) if as_json else _text(report))
     for notice in notices:
-        typer.echo(notice, err=True)
+        say(notice, to=sys.stderr)
 
 
 @app.command("config", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

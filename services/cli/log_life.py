@@ -186,7 +186,7 @@ def _print_archived(archived: list[Archived], verb: str, as_json: bool) -> None:
 def status_command(
     database_url: Database = "", data_dir: DataDir = None, as_json: Json = False
 ) -> None:
-    """Show the size of the log, what is archived, and which consumer keeps rows from archiving.
+    """Show the size of the log, what is archived, and which consumer delays archiving.
 
     A reader's login is enough (topolog_viewer); archiving needs the owner's.
     """

@@ -36,19 +36,30 @@ _C1 = re.compile("[\x7f-\x9f]")
 
 
 class CommandError(Exception):
-    """A problem, its remedy, and the exit code."""
+    """A problem, its remedy, and the exit code. `details` are lines of a log."""
 
-    def __init__(self, problem: str, remedy: str = "", exit_code: int = EXIT_FAILED) -> None:
+    def __init__(
+        self,
+        problem: str,
+        remedy: str = "",
+        exit_code: int = EXIT_FAILED,
+        details: Sequence[str] = (),
+    ) -> None:
         super().__init__(problem)
         self.problem, self.remedy, self.exit_code = problem, remedy, exit_code
+        self.details = tuple(details)
 
 
 def complain(error: CommandError) -> None:
-    """Print the problem and the remedy to stderr, a line each."""
+    """Print problem, details and remedy to stderr. Each is one line, so that a line break in a
+    message of others cannot imitate a remedy.
+    """
     remedy = error.remedy or "topolog --help"
     if remedy[1:2].islower():
         remedy = remedy[0].lower() + remedy[1:]
     say(f"topolog: {scrub_text(error.problem.removesuffix('.'))}", to=sys.stderr)
+    for line in error.details:
+        say(f"  | {scrub_text(line)}", to=sys.stderr)
     say(f"  try: {remedy}", to=sys.stderr)
 
 
@@ -73,7 +84,7 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str 
 
 
 def show(renderable: RenderableType) -> None:
-    """Print a renderable whose text is escaped."""
+    """Print a renderable of escaped text."""
     console().print(renderable)
 
 
@@ -104,7 +115,7 @@ def columns() -> int:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table of text cells; a column whose name starts with `#` is right-aligned."""
+    """Return a table of text cells; a `#` before a column name aligns it to the right."""
     result = Table(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )

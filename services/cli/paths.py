@@ -15,12 +15,12 @@ STDIN = "-"
 
 
 def path_option(*flags: str, help: str, **rest: Any) -> Any:
-    """Declare an option whose value is a Path."""
+    """Declare an option with a Path."""
     return typer.Option(*flags, parser=absolute_path, metavar="PATH", help=help, **rest)
 
 
 def path_argument(help: str) -> Any:
-    """Declare an argument whose value is a Path."""
+    """Declare an argument with a Path."""
     return typer.Argument(parser=absolute_path, metavar="PATH", help=help)
 
 

@@ -161,7 +161,7 @@ def predictions(result: Predictions, by: str) -> None:
 
 
 def shadow(result: Judgement) -> None:
-    """Print the counts, then the pods whose outcome differs."""
+    """Print the counts, then the pods with a different outcome."""
     from services.scheduler.explain.shadow import OUTCOMES
 
     rows = [[str(result.counts[outcome]), text] for outcome, text in OUTCOMES.items()]

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from services.cli.addresses import BUS, DATABASE, bus_option, database_option, file_of
-from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, is_screen
+from services.cli.output import EXIT_USAGE, CommandError, is_screen
 from services.cli.paths import absolute_path, kubeconfig_option, path_option
 
 PODS_UNTIL_IDLE = 60
@@ -157,7 +157,6 @@ def _run(
     data_dir: Path | None, cluster: dict[str, Any], options: dict[str, Any], plain: bool
 ) -> int:
     from services.embedded.data_dir import default_data_dir
-    from services.embedded.errors import EmbeddedError
     from services.embedded.up.display import Display
     from services.embedded.up.options import UpOptions, UsageError, check
     from services.embedded.up.resuming import Given, shape_for
@@ -178,8 +177,6 @@ def _run(
         return asyncio.run(Up(with_variables, display).run())
     except UsageError as error:
         raise CommandError(error.problem, error.remedy, EXIT_USAGE) from error
-    except EmbeddedError as error:
-        raise CommandError(error.problem, error.remedy, EXIT_FAILED) from error
 
 
 def _secret_files(options: dict[str, Any]) -> dict[str, str]:

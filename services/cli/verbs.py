@@ -23,7 +23,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 
 class HelpGroup(TyperGroup):
-    """A group whose help shows the whole first sentence of each verb: click cuts it at 45
+    """A group with the whole first sentence of each verb in its help. Click cuts it at 45
     characters."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -16,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, complain
-from services.embedded.errors import EmbeddedError
+from services.embedded.errors import ChildFailedError, EmbeddedError
 from shared.eventlog.errors import LogBroken, LogBusy, LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.telemetry.logs import scrub_text
 from shared.telemetry.reasons import plain
@@ -52,6 +52,8 @@ def as_command_error(error: Exception) -> CommandError:
         return as_command_error(first if isinstance(first, Exception) else Exception(plain(first)))
     if isinstance(error, CommandError):
         return error
+    if isinstance(error, ChildFailedError):
+        return CommandError(error.problem, error.remedy, details=error.log_tail.splitlines())
     if isinstance(error, EmbeddedError):
         return CommandError(error.problem, error.remedy)
     if isinstance(error, LogBroken | LogBusy | LoginTooWeak):

@@ -23,4 +23,13 @@ class ServerBinaryError(EmbeddedError):
 
 
 class ChildFailedError(EmbeddedError):
-    """A child failed more often than its restart policy allows."""
+    """A child failed more often than its restart policy allows. `log_tail` is the end of its log."""
+
+    def __init__(self, problem: str, remedy: str, log_tail: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.log_tail = log_tail
+
+    def __str__(self) -> str:
+        if not self.log_tail:
+            return super().__str__()
+        return f"{self.problem}\n{self.log_tail}\n{self.remedy}"

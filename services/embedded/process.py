@@ -185,8 +185,9 @@ class ChildProcess:
         tail = log_tail(self.spec.log_path)
         error = ChildFailedError(
             f"{self.spec.name} {reason}, {self._failures} times in a row"
-            + (f"; its log ends with:\n{tail}\n" if tail else ""),
-            f"Read {self.spec.log_path} for the whole story",
+            + ("; its log ends with:" if tail else ""),
+            f"Read the log {self.spec.log_path}",
+            tail,
         )
         self._emit(ChildEventKind.GAVE_UP, 0)
         self.failure.set_result(error)

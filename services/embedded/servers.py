@@ -131,10 +131,8 @@ class EmbeddedServers:
                 await self.supervisor.start([nats.spec()])
                 return
             except ChildFailedError as error:
-                if (
-                    attempt == _NATS_ADDRESS_TRIES - 1
-                    or "address already in use" not in error.problem
-                ):
+                in_use = "address already in use" in error.log_tail
+                if attempt == _NATS_ADDRESS_TRIES - 1 or not in_use:
                     raise
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,4 @@
-"""What nobody can mean (moments beyond all time, positions beyond all logs, unknown nodes) is wrong
-usage, in one line.
-"""
+"""Absurd moments, positions and node names are wrong usage with a remedy, and never a traceback."""
 
 from __future__ import annotations
 
@@ -43,9 +41,9 @@ ABSURD = [
 
 @pytest.mark.parametrize("text", ABSURD, ids=lambda text: text[:20])
 def test_what_no_log_has_is_no_moment(text: str) -> None:
-    with pytest.raises(FilterError, match="is no moment") as told:
+    with pytest.raises(FilterError, match="is no moment") as output:
         moments.parse(text, 1_700_000_000_000_000)
-    assert len(str(told.value)) < 400, "and it is not repeated at length"
+    assert len(str(output.value)) < 400, "and it is not repeated at length"
 
 
 @pytest.mark.parametrize(
@@ -115,13 +113,13 @@ def test_a_node_that_one_of_two_histories_knew_may_be_asked_for(
 
 async def test_following_a_file_waits_without_spinning(tmp_path: Path) -> None:
     await export(await a_log(), tmp_path / "x.topolog.gz", 1, FACTS)
-    found, shown = FileLog.open(tmp_path / "x.topolog.gz"), list[object]()
+    result, printed = FileLog.open(tmp_path / "x.topolog.gz"), list[object]()
     following = asyncio.create_task(
-        list_events(found, Listing(Filter(), follow=True), shown.append)
+        list_events(result, Listing(Filter(), follow=True), printed.append)
     )
     await asyncio.sleep(0.5)
-    before = time.process_time()
+    earlier = time.process_time()
     await asyncio.sleep(1.0)
-    assert time.process_time() - before < 0.3
-    assert len(shown) == FACTS
+    assert time.process_time() - earlier < 0.3
+    assert len(printed) == FACTS
     following.cancel()

@@ -1,6 +1,6 @@
-"""Addresses of servers: a URL that is read otherwise than it was meant is refused by every verb and
-service, and nothing of it is told; the file that TOPOLOG_..._URL_FILE names counts where no URL is
-given."""
+"""Every verb and service refuses a misread URL and shows no part of it. The file in
+TOPOLOG_..._URL_FILE is used if no URL is given.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_a_service_refuses_it_too(service: str) -> None:
 def test_a_variable_may_name_the_file_of_the_url(tmp_path: Path, database_url: str) -> None:
     file = tmp_path / "url"
     file.write_text(f"{database_url}\n")
-    told = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(file))
-    assert "the log has revision none" in told.stderr
+    output = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(file))
+    assert "the log has revision none" in output.stderr
     flag = topolog(
         "log",
         "status",
@@ -99,9 +99,9 @@ def test_a_variable_may_name_the_file_of_the_url(tmp_path: Path, database_url: s
 def test_a_file_that_holds_no_url_is_named_and_nothing_of_it(tmp_path: Path) -> None:
     file = tmp_path / "url"
     file.write_text(DATABASE)
-    held = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(file))
-    assert "TOPOLOG_DATABASE_URL_FILE contains a misplaced '#'" in held.stderr
-    assert MARK not in held.stderr
+    printed_done = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(file))
+    assert "TOPOLOG_DATABASE_URL_FILE contains a misplaced '#'" in printed_done.stderr
+    assert MARK not in printed_done.stderr
     absent = topolog("log", "status", TOPOLOG_DATABASE_URL_FILE=str(tmp_path / "absent"))
     assert absent.returncode == 2
     assert "TOPOLOG_DATABASE_URL_FILE: " in absent.stderr

@@ -1,6 +1,4 @@
-"""`topolog admit` as a user meets it: verdicts as table and JSON, exit codes, and what is said of
-wrong files.
-"""
+"""`topolog admit`: results as a table and as JSON, exit codes, and messages about wrong files."""
 
 from __future__ import annotations
 
@@ -156,7 +154,7 @@ def test_files_longer_than_any_of_their_kind_are_refused_before_they_are_read_as
     tmp_path: Path,
 ) -> None:
     long = tmp_path / "long.yaml"
-    long.write_text("evictionHard:\n" + "".join(f"  k{at}: 1%\n" for at in range(200_000)))
+    long.write_text("evictionHard:\n" + "".join(f"  k{index}: 1%\n" for index in range(200_000)))
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump(pod("a")))
     described = CliRunner().invoke(app, ["admit", "--describe", "--kubelet-config", str(long)])
     assert "more than 131072 bytes" in complaint(described)
@@ -236,9 +234,9 @@ def test_pods_before_count_and_so_does_their_number(tmp_path: Path) -> None:
 
 
 def test_policy_none_says_that_nothing_was_aligned(tmp_path: Path) -> None:
-    shown = run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")]).stdout
-    assert "not aligned" in shown
-    assert "policy none: nothing is aligned" in shown
+    printed = run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")]).stdout
+    assert "not aligned" in printed
+    assert "policy none: nothing is aligned" in printed
     assert (
         json.loads(run(tmp_path, SMALL, [pod("a", cpu="1", memory="1Gi")], "--json").stdout)[
             "aligned"
@@ -249,9 +247,10 @@ def test_policy_none_says_that_nothing_was_aligned(tmp_path: Path) -> None:
 
 
 def test_a_device_that_no_plugin_offers_is_named(tmp_path: Path) -> None:
-    shown = run(tmp_path, SMALL, [gpu_pod("a", "1")]).stdout
+    printed = run(tmp_path, SMALL, [gpu_pod("a", "1")]).stdout
     assert (
-        "default/a requests example.com/gpu, which no device plugin of this machine offers" in shown
+        "default/a requests example.com/gpu, which no device plugin of this machine offers"
+        in printed
     )
 
 
@@ -294,10 +293,10 @@ def changed(path: str, value: object) -> dict[str, Any]:
     """MACHINE with the field at a dotted path replaced."""
     machine: Any = json.loads(json.dumps(MACHINE))
     *parents, last = path.split("/")
-    at = machine
+    index = machine
     for step in parents:
-        at = at[int(step)] if isinstance(at, list) else at[step.replace("~", "/")]
-    at[int(last) if isinstance(at, list) else last] = value
+        index = index[int(step)] if isinstance(index, list) else index[step.replace("~", "/")]
+    index[int(last) if isinstance(index, list) else last] = value
     return dict(machine)
 
 
@@ -413,7 +412,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_given_map_of_thresholds_replaces_the_defaults(
     tmp_path: Path, eviction: dict[str, Any], admitted: bool
 ) -> None:
-    """A pod that asks for all of the machine's memory shows what is held back."""
+    """A pod that requests all of the machine's memory shows the reserved amount."""
     machine = {"zones": [{"id": 0, "cpus": "0-3", "memory": "1Gi"}], "kubelet": eviction}
     result = run(tmp_path, machine, [pod("a", cpu="1", memory="1Gi")])
     assert (result.exit_code == 0) == admitted, result.output

@@ -60,7 +60,7 @@ Run = Callable[..., tuple[int, str]]
 def topolog(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Run `topolog ...` in a folder of its own: exit code and what it complained of."""
+    """Run `topolog ...` in an empty folder; return exit code and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TOPOLOG_DATABASE_URL", raising=False)
 
@@ -120,7 +120,7 @@ def test_a_reader_names_the_fault_of_a_file(
     topolog: Run, tmp_path: Path, verb: tuple[str, ...]
 ) -> None:
     for name, path in hostile(tmp_path).items():
-        code, err = topolog(*(str(path) if each == "FILE" else each for each in verb))
+        code, err = topolog(*(str(path) if item == "FILE" else item for item in verb))
         where = f"{name}: {err}"
         assert (err.count("topolog: "), err.count("  try: "), len(err.splitlines())) == (1, 1, 2), (
             where
@@ -134,7 +134,7 @@ def test_a_reader_names_the_fault_of_a_file(
 @pytest.mark.parametrize("verb", WRITERS, ids=lambda verb: " ".join(verb[:2]))
 def test_a_file_is_no_database(topolog: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
     for name, path in hostile(tmp_path).items():
-        code, err = topolog(*(str(path) if each == "FILE" else each for each in verb))
+        code, err = topolog(*(str(path) if item == "FILE" else item for item in verb))
         assert (err.count("topolog: "), err.count("  try: "), len(err.splitlines())) == (1, 1, 2), (
             f"{name}: {err}"
         )

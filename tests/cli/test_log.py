@@ -36,13 +36,13 @@ Run = Callable[..., tuple[int, str, str]]
 def topolog(
     log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Run `topolog ...` on the log: exit code, what it printed, what it complained of."""
+    """Run `topolog ...`; return exit code, stdout and stderr."""
 
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
         commits = [
-            Commit(f"c{at}", "test", 0, 1_700_000_000_000_000, (Draft(*event),))
-            for at, event in enumerate(FACTS)
+            Commit(f"c{index}", "test", 0, 1_700_000_000_000_000, (Draft(*event),))
+            for index, event in enumerate(FACTS)
         ]
         await log.append(commits)
         await log.close()
@@ -53,8 +53,8 @@ def topolog(
         monkeypatch.setattr(sys, "argv", ["topolog", *arguments, "--database-url", log_url])
         with pytest.raises(SystemExit) as ended:
             main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
 
     return run
 
@@ -79,8 +79,8 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
 ) -> None:
     damage(log_url)
     code, out, _ = topolog("replay", "verify", "--json")
-    found = {(each["invariant"], each["position"]) for each in json.loads(out)["violations"]}
-    assert (code, found) == (1, {("history", 3), ("facts", 3)})
+    result = {(item["invariant"], item["position"]) for item in json.loads(out)["violations"]}
+    assert (code, result) == (1, {("history", 3), ("facts", 3)})
     code, out, _ = topolog("replay", "at", "5", "--json")
     stand = json.loads(out)
     assert (code, stand["position"], stand["pods"]) == (0, 5, 1)
@@ -96,7 +96,7 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
     assert "event 3 (PodObserved on pod/uid-web) is skipped (position 6)" in out
     assert json.loads(topolog("replay", "at", "6", "--json")[1])["pods"] == 2
     code, out, _ = topolog("replay", "verify", "--json")
-    assert {(each["invariant"], each["position"]) for each in json.loads(out)["violations"]} == {
+    assert {(item["invariant"], item["position"]) for item in json.loads(out)["violations"]} == {
         ("history", 3)
     }
 
@@ -104,7 +104,7 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("skip", "4", "--reason", "x"), "fact 4 (PodObserved on pod/uid-other) can be read"),
+        (("skip", "4", "--reason", "x"), "event 4 (PodObserved on pod/uid-other) can be read"),
         (("skip", "99", "--reason", "x"), "the log has no position 99; it ends at 5"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_hole_is_named_and_no_traceback(topolog: Run, log_url: str) -> None:  
     code, out, _ = topolog("replay", "verify", "--json")
     assert code == 1
     assert ("S1", 2) in [
-        (each["invariant"], each["position"]) for each in json.loads(out)["violations"]
+        (item["invariant"], item["position"]) for item in json.loads(out)["violations"]
     ]
     code, _, err = topolog("replay", "at", "5")
     assert code == 1

@@ -89,14 +89,14 @@ def test_a_refusal_has_a_remedy(
         "FOLDER": str(tmp_path / "folder"),
         "NOWHERE": nowhere,
     }
-    code, _, err = topolog("log", *(meant.get(each, each) for each in arguments))
+    code, _, err = topolog("log", *(meant.get(item, item) for item in arguments))
     assert (code, problem in err, "  try: " in err, "unexpected error" in err) == (
         exit_code,
         True,
         True,
         False,
     ), err
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "x.topolog.gz"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["folder", "x.topolog.gz"]
 
 
 def test_a_piece_is_read_with_the_pieces_before_it_and_neither_read_nor_imported_alone(
@@ -140,6 +140,11 @@ def test_a_history_is_imported_into_a_new_data_folder(
         code, out, err = topolog("log", "import", history, *where)
         assert (code, json.loads(out)["timeline"], json.loads(out)["last"]) == (0, 2, 11), err
         assert json.loads(topolog("log", "status", *where)[1])["head"] == 12
+        code, out, err = topolog("doctor", *where)
+        findings = [json.loads(line) for line in out.splitlines()]
+        stopped = [finding for finding in findings if "does not run" in finding["seen"]]
+        assert [finding["about"] for finding in stopped] == ["bus", "cluster"], (out, err)
+        assert not [finding for finding in findings if "the role" in finding["seen"]]
         code, _, err = topolog("log", "import", history, *where)
         assert (code, "of the same history" in err) == (1, True)
     monkeypatch.delenv("TOPOLOG_DATABASE_URL")

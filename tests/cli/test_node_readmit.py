@@ -1,6 +1,4 @@
-"""`topolog node readmit`: an operator's word is one fact on the node's stream, and only for a node
-that somebody has seen.
-"""
+"""`topolog node readmit` appends one event to the stream of a known node."""
 
 from __future__ import annotations
 

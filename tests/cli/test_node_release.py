@@ -1,5 +1,5 @@
-"""`topolog node release` on a real log: one fact, told in a sentence or as JSON; what is wrong is
-named with the next command.
+"""`topolog node release` on a real log: one event, printed as a sentence or as JSON; mistakes are
+usage errors.
 """
 
 from __future__ import annotations

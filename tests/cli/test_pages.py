@@ -1,4 +1,4 @@
-"""Pages that are made from the code or from other pages say what those say now."""
+"""Generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ def test_every_message_is_on_the_page_of_messages() -> None:
 
 
 def test_each_event_is_named_where_it_is_logged() -> None:
-    """One that is handed on as a value would be missing on the page of messages, whatever its
-    level.
-    """
-    found = script("messages").logged("debug", "info", "warning", "error", "critical", "exception")
-    assert {getattr(names, name) for name in found} >= set(EVENTS)
+    """An event that is passed on as a value would be missing on the page of messages."""
+    result = script("messages").logged("debug", "info", "warning", "error", "critical", "exception")
+    assert {getattr(names, name) for name in result} >= set(EVENTS)
 
 
 def test_every_warning_has_a_remedy_of_its_own() -> None:
@@ -48,15 +46,15 @@ def test_every_warning_has_a_remedy_of_its_own() -> None:
 
 def test_readme_begins_with_the_numbers_of_the_comparison() -> None:
     comparison, readme = script("readme_comparison"), (ROOT / "README.md").read_text()
-    found = comparison.rows((ROOT / "docs" / "compare.jsonl").read_text())
+    result = comparison.rows((ROOT / "docs" / "compare.jsonl").read_text())
     again = "make it again: python scripts/readme_comparison.py"
-    assert comparison.with_block(readme, comparison.block(found)) == readme, again
-    assert (ROOT / "docs" / "compare.svg").read_text() == comparison.picture(found), again
+    assert comparison.with_block(readme, comparison.block(result)) == readme, again
+    assert (ROOT / "docs" / "compare.svg").read_text() == comparison.picture(result), again
     assert readme.index(comparison.BEGIN) < 200
 
 
 def test_the_page_of_quality_has_the_cells_that_were_played() -> None:
-    """Every line can be read, and no cell stands there twice."""
+    """Every line can be parsed, and no cell is listed twice."""
     lines = (ROOT / "docs" / "quality.jsonl").read_bytes().splitlines()
     played = [msgspec.json.decode(line, type=Result).cell.key for line in lines]
     assert len(set(played)) == len(played) > 0
@@ -66,16 +64,14 @@ def test_the_page_of_quality_has_the_cells_that_were_played() -> None:
 
 
 def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does() -> None:
-    """The same numbers on every machine. What the scheduler does differently, better or worse, is
-    told in README.
-    """
-    told = msgspec.json.decode((ROOT / "docs" / "compare.jsonl").read_bytes().splitlines()[-1])
+    """The numbers are the same on every machine, so README shows every change of the scheduler."""
+    output = msgspec.json.decode((ROOT / "docs" / "compare.jsonl").read_bytes().splitlines()[-1])
     played = run_cell(cell("ledger, proof", zones=2, reports="1"), ROOT)
     again = (
         "make it again: topolog compare --json > docs/compare.jsonl; python "
         "scripts/readme_comparison.py"
     )
-    assert told == {
+    assert output == {
         "row": NAMES[played.cell.row],
         "tasks": played.tasks,
         "ran": played.admitted,

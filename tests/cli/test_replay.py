@@ -111,9 +111,9 @@ def replay(
         )
         with pytest.raises(SystemExit) as ended:
             main()
-        shown = capsys.readouterr()
-        assert not ended.value.code, shown.err
-        return shown.out
+        printed = capsys.readouterr()
+        assert not ended.value.code, printed.err
+        return printed.out
 
     return run
 
@@ -134,9 +134,9 @@ def test_every_verb_prints_json_lines_that_parse(replay: Shown) -> None:
         11,
         ["n1"],
     )
-    (told,) = parsed(replay("explain", "web", "--json"))
-    assert told["key"] == "ns/web"
-    assert [line["position"] for line in told["lines"]] == [3, 4, 5, 6, 7, 8, 11]
+    (output,) = parsed(replay("explain", "web", "--json"))
+    assert output["key"] == "ns/web"
+    assert [line["position"] for line in output["lines"]] == [3, 4, 5, 6, 7, 8, 11]
     (verdict,) = parsed(replay("verify", "--json"))
     assert verdict["violations"] == []
     (predictions,) = parsed(replay("predictions", "--json"))
@@ -162,9 +162,9 @@ def test_filters_narrow_the_list(replay: Shown) -> None:
 
 
 def test_a_story_reads_from_queue_to_running(replay: Shown) -> None:
-    shown = replay("explain", "ns/web")
-    assert shown.startswith("ns/web (uid-web)\n")
-    told = shown[shown.index("queued") :]
+    printed = replay("explain", "ns/web")
+    assert printed.startswith("ns/web (uid-web)\n")
+    output = printed[printed.index("queued") :]
     steps = [
         "queued",
         "Guaranteed, asks for cpu 2",
@@ -176,23 +176,25 @@ def test_a_story_reads_from_queue_to_running(replay: Shown) -> None:
         "bound to n1",
         "running on n1",
     ]
-    places = [told.find(step) for step in steps]
-    assert -1 not in places, told
+    places = [output.find(step) for step in steps]
+    assert -1 not in places, output
     assert places == sorted(places)
 
 
 def test_a_waiting_pod_is_explained_with_amounts_zones_and_holders(replay: Shown) -> None:
-    told = replay("explain", "big")
-    assert "waits: 0/1 nodes: 1 no single zone" in told
-    assert "near miss n1: no single zone, container c, asks for cpu 9, zone 0 surely has 6" in told
-    assert "zone 0: cpu 6 of 8 surely free; held by ns/web" in told
+    output = replay("explain", "big")
+    assert "waits: 0/1 nodes: 1 no single zone" in output
+    assert (
+        "near miss n1: no single zone, container c, asks for cpu 9, zone 0 surely has 6" in output
+    )
+    assert "zone 0: cpu 6 of 8 surely free; held by ns/web" in output
 
 
 def test_the_past_state_is_reconstructed(replay: Shown) -> None:
-    before, after = replay("at", "3"), replay("at", "5")
-    assert "n1" in before
-    assert "waiting: ns/web" in before
-    assert "ns/web  unconfirmed: may be on zones 0 and 1, predicted on zone 0" in after
+    earlier, later = replay("at", "3"), replay("at", "5")
+    assert "n1" in earlier
+    assert "waiting: ns/web" in earlier
+    assert "ns/web  unconfirmed: may be on zones 0 and 1, predicted on zone 0" in later
 
 
 def test_a_missing_name_is_refused_with_a_suggestion(
@@ -211,8 +213,8 @@ def test_a_missing_name_is_refused_with_a_suggestion(
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code
-        assert says in (shown := capsys.readouterr().err)
-        assert "try: topolog replay" in shown
+        assert says in (printed := capsys.readouterr().err)
+        assert "try: topolog replay" in printed
 
 
 @pytest.mark.parametrize(
@@ -242,12 +244,12 @@ def test_an_unknown_strategy_label_is_reported_for_the_node_and_its_pods(
     )
     (stand,) = parsed(replay("at", "5", "--json"))
     assert stand["nodes"][0]["problems"] == [problem]
-    (told,) = parsed(replay("explain", "web", "--json"))
-    assert [problem in line["detail"] for line in told["lines"]] == [
-        line["title"].startswith("reserved") for line in told["lines"]
+    (output,) = parsed(replay("explain", "web", "--json"))
+    assert [problem in line["detail"] for line in output["lines"]] == [
+        line["title"].startswith("reserved") for line in output["lines"]
     ]
-    for shown in (replay("at", "5"), replay("explain", "web")):
-        assert "DistributeEvenly is not implemented" in shown
+    for printed in (replay("at", "5"), replay("explain", "web")):
+        assert "DistributeEvenly is not implemented" in printed
 
 
 def test_a_line_of_the_log_is_time_pod_node_and_one_sentence(replay: Shown) -> None:
@@ -286,12 +288,12 @@ def test_json_of_the_log_is_uncut(replay: Shown) -> None:
 
 
 def test_the_zone_of_the_kubelet_is_shown_with_its_report(replay: Shown) -> None:
-    told = replay("explain", "web")
+    output = replay("explain", "web")
     assert (
         "running on n1 since 2023-11-14T22:13:20.000006Z; on zone 0, as predicted: "
         "confirmed by report 2"
-    ) in told
-    assert "confirmed on zone 0 of n1, as predicted" in told
+    ) in output
+    assert "confirmed on zone 0 of n1, as predicted" in output
     (story,) = parsed(replay("explain", "web", "--json"))
     assert story["zones"] == {
         **{"node": "n1", "predicted": {"c": [0]}, "charged": [0, 1]},
@@ -363,6 +365,6 @@ def test_an_unknown_name_is_an_error_with_a_near_match(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code
-    shown = capsys.readouterr().err
-    assert says in shown
-    assert "  try: " in shown
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert "  try: " in printed

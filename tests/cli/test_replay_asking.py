@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, str, str]]
 def topolog(
     log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Run `topolog ...` on the history: exit code, what it printed, what it complained of."""
+    """Run `topolog ...`; return exit code, stdout and stderr."""
 
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)
@@ -43,8 +43,8 @@ def topolog(
         monkeypatch.setattr(sys, "argv", ["topolog", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
 
     return run
 
@@ -53,13 +53,13 @@ def test_diff_shows_the_changes_between_two_positions(
     topolog: Run,
 ) -> None:
     code, out, _ = topolog("replay", "diff", "2", "head", "--json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert code == 1
-    assert {each["pod"]: each["stage"] for each in found["pods"]} == {
+    assert {item["pod"]: item["stage"] for item in result["pods"]} == {
         "ns/web": ["", "running"],
         "ns/big": ["", "pending"],
     }
-    (node,) = found["nodes"]
+    (node,) = result["nodes"]
     assert node["charges"] == {"ns/web (uid-web)": ["", "confirmed zone 0"]}
     assert node["zones"]["zone 0 cpu free_min"] == [8000, 6000]
     assert "zone 0 cpu guaranteed free: 8 -> 6" in topolog("replay", "diff", "2", "head")[1]
@@ -141,8 +141,8 @@ def test_why_not_shows_the_obstacle_and_a_remedy(topolog: Run) -> None:
     assert (code, "n1 refuses it: can never be aligned there" in out) == (0, True)
     assert "would fit: ask for at most 8 cpu at once" in " ".join(out.split())
     asked = ("replay", "why-not", "ns/web", "--node", "n1")
-    found = json.loads(topolog(*asked, "--at", "3", "--json")[1])
-    assert (found["position"], found["refusal"], found["score"] >= 0) == (3, {}, True)
+    result = json.loads(topolog(*asked, "--at", "3", "--json")[1])
+    assert (result["position"], result["refusal"], result["score"] >= 0) == (3, {}, True)
     assert "it is there: running on n1" in topolog("replay", "why-not", "web", "--node", "n1")[1]
     code, out, _ = topolog("replay", "why-not", "big", "--node", "n1")
     assert (code, "(now)" in out) == (0, True)

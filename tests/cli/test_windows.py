@@ -52,14 +52,14 @@ async def history(tmp_path: Path) -> Path:
 def topolog(
     history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Run `topolog ...` on the history: exit code, what it printed, what it complained of."""
+    """Run `topolog ...`; return exit code, stdout and stderr."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["topolog", *arguments, "--database-url", str(history)])
         with pytest.raises(SystemExit) as ended:
             main()
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
 
     return run
 
@@ -111,11 +111,13 @@ def test_of_several_beginnings_the_latest_counts_and_of_several_ends_the_earlies
 
 def test_a_range_of_times_is_exported_and_no_event_more(topolog: Run, tmp_path: Path) -> None:
     out = str(tmp_path / "range.topolog.gz")
-    code, told, err = topolog(
+    code, output, err = topolog(
         "log", "export", "--out", out, "--since", "650s ago", "--until", "350s ago", "--json"
     )
     assert (code, err) == (0, "")
-    assert list(range(json.loads(told)["first"], json.loads(told)["last"] + 1)) == between(350, 650)
+    assert list(range(json.loads(output)["first"], json.loads(output)["last"] + 1)) == between(
+        350, 650
+    )
 
 
 def test_what_begins_before_the_log_begins_with_its_first_event_and_says_so(
@@ -125,8 +127,8 @@ def test_what_begins_before_the_log_begins_with_its_first_event_and_says_so(
     assert (code, len(out.splitlines())) == (0, 11)
     assert "note: --from 2h ago lies before the log begins" in err
     out = str(tmp_path / "all.topolog.gz")
-    code, told, err = topolog("log", "export", "--out", out, "--from", "2h", "--json")
-    assert (code, json.loads(told)["first"], "before the log begins" in err) == (0, 1, True)
+    code, output, err = topolog("log", "export", "--out", out, "--from", "2h", "--json")
+    assert (code, json.loads(output)["first"], "before the log begins" in err) == (0, 1, True)
     assert topolog("replay", "log", "--from", "2h", "--since", "9")[2] == "", (
         "the later beginning counts"
     )
@@ -146,7 +148,7 @@ def test_what_begins_before_the_log_begins_with_its_first_event_and_says_so(
 def test_a_state_or_an_end_before_the_log_is_refused_with_a_remedy_of_that_verb(
     topolog: Run, history: Path, arguments: tuple[str, ...], remedy: str
 ) -> None:
-    code, _, err = topolog(*(each.format(file=history) for each in arguments))
+    code, _, err = topolog(*(item.format(file=history) for item in arguments))
     assert (code, "lies before the log begins" in err) == (2, True)
     assert f"  try: {remedy.format(file=history)}\n" in err
 
