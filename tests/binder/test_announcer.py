@@ -231,7 +231,7 @@ async def test_a_standby_announces_lasting_messages_once_it_leads() -> None:
 
 
 async def test_a_leader_that_starts_tells_nothing_that_was_so_before_it_had_read_the_log() -> None:
-    """Thousands of bindings were told once more, and verdicts of pods that were bound a page
+    """Thousands of bindings were announced twice, and verdicts of pods that were bound a page
     later.
     """
     scene, caught_up = Told(), asyncio.Event()
