@@ -34,6 +34,7 @@ from shared.events.surroundings_events import (
     SurroundingEvent,
     VolumeObserved,
 )
+from shared.kube import client
 from shared.kube.client import KubeClient
 from shared.kube.port import (
     Kind,
@@ -46,10 +47,12 @@ from shared.kube.port import (
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Projector
+from tests.kube.test_deadlines import DribblingServer, server
 from tests.runtime.helpers import QUICK, running, until
 from tests.simulator.conftest import api  # noqa: F401 - fixture
 from tests.simulator.contract import Api
 
+dribbling = server
 OURS = {"schedulerName": "topolog"}
 
 
@@ -314,6 +317,22 @@ async def test_a_list_that_does_not_end_is_reported_by_readiness(
         assert observer.problem().startswith("the list of pods has not ended after ")
         server_goes_on.set()
         await until(lambda: not observer.problem())
+
+
+@pytest.mark.parametrize("piece", [b"1\r\n \r\n", b"1\r\n[\r\n"], ids=["blanks", "a line"])
+async def test_a_server_that_dribbles_makes_readiness_fail(
+    scene: Scene,
+    dribbling: DribblingServer,
+    monkeypatch: pytest.MonkeyPatch,
+    piece: bytes,
+) -> None:
+    """A list that sent one blank every 2 s kept a scheduler ready that did not see any pod."""
+    monkeypatch.setattr(client, "INITIAL_IDLE_S", 0.2)
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.2)
+    dribbling.piece = piece
+    scene.kube = BrokenWatches(dribbling.url)
+    async with asyncio.timeout(10), scene.observer() as observer:
+        await until(lambda: "pods" in observer.problem())
 
 
 async def test_a_list_that_fails_is_tried_again(
