@@ -118,7 +118,7 @@ def test_the_catalog_names_each_struct_by_its_own_name_and_in_one_area() -> None
     ("envelope", "problem"),
     [
         (stored("FromTheFuture", 1, b"{}"), "unknown type"),
-        (stored("PodBound", 99, b"{}"), "newer"),
+        (stored("PodBound", 99, b"{}"), "this release reads schema 1 to 1"),
         (stored("PodBound", 1, b'{"type":"PodRunning","uid":"u","node":"n"}'), "PodRunning"),
         (stored("PodBound", 1, b'{"type":"PodBound","uid":1,"node":"n"}'), "uid"),
         (stored("PodBound", 1, b""), "truncated"),
