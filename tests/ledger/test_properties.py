@@ -95,6 +95,29 @@ def hidden(draw: st.DrawFn, step: int) -> tuple[Placement, ...] | None:
 
 
 @st.composite
+def containers(draw: st.DrawFn) -> list[Container]:
+    """An app container, perhaps with an init container first."""
+    parts = [
+        container(
+            "c",
+            draw(st.sampled_from((0, 1, 2, 4, 6))),
+            draw(st.sampled_from((0, 0, 1))),
+        )
+    ]
+    if draw(st.booleans()):
+        parts.insert(
+            0,
+            container(
+                "i",
+                draw(st.integers(1, 4)),
+                memory=draw(st.integers(0, 1)),
+                kind="init",
+            ),
+        )
+    return parts
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> History:
     history, live = History(), dict[str, Pod]()
     for step in range(draw(st.integers(1, 20))):
@@ -125,24 +148,7 @@ def histories(draw: st.DrawFn) -> History:
                 )
             case "reserve":
                 name = draw(st.sampled_from(NAMES))
-                parts = [
-                    container(
-                        "c",
-                        draw(st.sampled_from((0, 1, 2, 4, 6))),
-                        draw(st.sampled_from((0, 0, 1))),
-                    )
-                ]
-                if draw(st.booleans()):
-                    parts.insert(
-                        0,
-                        container(
-                            "i",
-                            draw(st.integers(1, 4)),
-                            memory=draw(st.integers(0, 1)),
-                            kind="init",
-                        ),
-                    )
-                made = pod(name, *parts, uid=f"uid-{step}")
+                made = pod(name, *draw(containers()), uid=f"uid-{step}")
                 live[made.uid] = made
                 history.reserve(made)
             case "end" if live:

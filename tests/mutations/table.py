@@ -149,13 +149,6 @@ TESTED = (
         "tests/topology_store/test_following.py -k snapshot",
     ),
     Mutation(
-        "a stream that was set aside is followed on",
-        "shared/events/quarantine.py",
-        "self.streams and envelope.stream in self.streams",
-        "False",
-        "tests/runtime/test_set_aside.py",
-    ),
-    Mutation(
         "a leader that cannot renew works on",
         LEADERSHIP,
         "if self._clock.monotonic_s() - renewed_s > self._ttl_s * 0.7:",
@@ -288,16 +281,6 @@ TESTED = (
         "tests/runtime/test_http.py -k token",
     ),
     Mutation(
-        "an old fact is not brought up to date",
-        "shared/events/upcasting.py",
-        (
-            '    return {key: value for key, value in old.items() if key != "detail"} | '
-            '{"cause": "node_ended"}'
-        ),
-        "    return old",
-        "tests/events/test_vectors.py",
-    ),
-    Mutation(
         "reports are differences for ever",
         STORE,
         "or state.deltas >= FULL_EVERY:",
@@ -354,44 +337,6 @@ TESTED = (
         "tests/scheduler/default/test_setting_aside.py -k race",
     ),
     Mutation(
-        "a list frees a pod that reports list",
-        "shared/ledger/view.py",
-        "    return bool(listed) and (not uids or ended.absent.uid in uids)",
-        "    return False",
-        "tests/ledger/test_absent_pods.py",
-    ),
-    Mutation(
-        "an absent pod requests nothing of its node",
-        "shared/ledger/recompute.py",
-        "            count(node, ended.absent.request, 1 if counts else -1)",
-        "            pass",
-        "tests/ledger/test_absent_pods.py",
-    ),
-    Mutation(
-        "an end frees memory that another pod holds in two zones",
-        "shared/ledger/view.py",
-        "    _without_shared_blocks(bound, node, ended)",
-        "    pass",
-        "tests/ledger/test_charge_covers_kubelet.py -k two_zones",
-    ),
-    Mutation(
-        "a charge stays as narrow as it began",
-        "shared/ledger/recompute.py",
-        (
-            "charge.possible = widen(charge.possible, possible_zones(charge.demand, "
-            "node.basis, bound))"
-        ),
-        "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
-        "tests/ledger/test_charge_and_proof.py -k widens",
-    ),
-    Mutation(
-        "what a nominee claims is held on its node for certain",
-        "shared/ledger/open_holdings.py",
-        "    holdings: list[Ways] = [((), tuple(plain))] if plain else []",
-        "    holdings: list[Ways] = [(tuple(plain),)] if plain else []",
-        "tests/scheduler/test_cycle_known_state.py -k claimed_is_free",
-    ),
-    Mutation(
         "a group of zones has room where a pod of unknown zone is given back",
         "services/scheduler/filter/topology/pigeonhole.py",
         "    return Waiting(node_info.firm(base), node_info.free_max,",
@@ -419,25 +364,11 @@ TESTED = (
         "tests/scheduler/test_cycle_ends.py -k before_an_end",
     ),
     Mutation(
-        "who started in the second in which another finished came first",
-        "shared/hints/orders.py",
-        "0 < admission.clock_s < other.clock_s",
-        "0 < admission.clock_s <= other.clock_s",
-        "tests/scheduler/test_cycle_ends.py -k before_another_had_finished",
-    ),
-    Mutation(
         "a reservation outlives its node",
         "services/scheduler/reserve/withdrawals.py",
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
         "tests/scheduler/default/test_reports_and_nodes.py -k takes_a_reservation_back",
-    ),
-    Mutation(
-        "what a container is being given counts as given",
-        "shared/ledger/kubelet_states.py",
-        "return bool(charge.demand) and any(placement.held for placement in listed)",
-        "return False",
-        "tests/scheduler/test_cycle_torn_listing.py",
     ),
     Mutation(
         "a node that was taken out stays silent",
@@ -452,20 +383,6 @@ TESTED = (
         'durable = "on" if self.durable else "off"',
         'durable = "off"',
         "tests/embedded/test_servers.py -k durability",
-    ),
-    Mutation(
-        "unhealthy devices that nobody lists lie nowhere",
-        "shared/ledger/device_views.py",
-        "    doubtful = in_doubt(node, policy)\n    hidden",
-        '    doubtful = in_doubt(node, "")\n    hidden',
-        "tests/scheduler/test_unhealthy_devices.py -k vanished_from_the_listing",
-    ),
-    Mutation(
-        "a resource that vanished whole is offered still",
-        "shared/ledger/unhealthy.py",
-        "    names = doubted(node)\n",
-        "    names = frozenset(_unhealthy(report))\n",
-        "tests/scheduler/test_unhealthy_devices.py -k vanished_whole",
     ),
     Mutation(
         "scope pod asks for whole cores at once",
@@ -489,13 +406,6 @@ TESTED = (
         "tests/binder/test_evictions.py -k every_dry_run",
     ),
     Mutation(
-        "a rejected pod counts as a pod that has held something",
-        "shared/ledger/pods.py",
-        'event.cause != "rejected"',
-        "True",
-        "tests/ledger/test_charge_and_proof.py -k rejected_pod",
-    ),
-    Mutation(
         "an acknowledged commit right after the fold is not remembered",
         "shared/runtime/acknowledged.py",
         "        if last > folded_to:",
@@ -512,13 +422,6 @@ TESTED = (
         "            ):\n",
         "            if moved or uncertain:\n",
         "tests/runtime/test_consumer.py -k answer_was_lost",
-    ),
-    Mutation(
-        "zones that were confirmed in another boot are charged",
-        "shared/ledger/recompute.py",
-        "charge.confirmed_zones, charge.narrowed = {}, False",
-        "charge.narrowed = False",
-        "tests/ledger/test_charge_and_proof.py -k another_boot",
     ),
     Mutation(
         "a Retry-After is obeyed without a limit",
@@ -564,13 +467,6 @@ TESTED = (
             '"topologyPolicies": ["None"],\n'
         ),
         "tests/kube/test_nrt.py -k deprecated",
-    ),
-    Mutation(
-        "an ended namesake that was only an alias counts as completely listed",
-        "shared/ledger/charging.py",
-        "return Ended(charge.confirmed and charge.alias is None, 0, lives)",
-        "return Ended(charge.confirmed, 0, lives)",
-        "tests/ledger/test_ended_names.py",
     ),
     Mutation(
         "a recurring event at the fold's own position is not reported",
