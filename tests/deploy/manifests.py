@@ -116,6 +116,10 @@ def kubectl() -> str:
     return tool
 
 
+# Official images of servers, by the versions that the bundled servers have in tests.
+SERVERS = {"postgres:18.4", "nats:2.15.1"}
+
+
 @lru_cache
 def built(folder: Path) -> list[Document]:
     tool = kubectl()

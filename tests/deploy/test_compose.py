@@ -4,7 +4,9 @@ secret inside.
 
 import importlib.util
 import re
+import subprocess
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from services.embedded import nats_credentials
+from services.embedded.binaries import find_nats_server
+from services.embedded.certificates import ensure
+from services.embedded.nats_credentials import keep, seed_file
+from shared.bus import subjects
+from shared.bus.jetstream import JetStreamBus
 from shared.domain.secret_url import bus_trouble, database_trouble
+from tests.fixtures.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -79,6 +88,7 @@ def test_a_plain_up_runs_every_part_and_a_simulated_cluster() -> None:
     assert plain == {
         "postgres",
         "nats",
+        "certificates",
         "migrations",
         "credentials",
         "exporter",
@@ -132,7 +142,10 @@ def needed(name: str) -> set[str]:
 
 
 def test_an_outside_cluster_comes_without_the_simulated_one() -> None:
-    ours = {"topology-store", "scheduler", "binder", "migrations", "postgres", "nats"}
+    ours = {
+        *("topology-store", "scheduler", "binder", "migrations"),
+        *("postgres", "nats", "certificates"),
+    }
     assert needed("exporter-real") == {"exporter-real", "credentials-real", "kubeconfig"} | ours
 
 
@@ -174,7 +187,7 @@ def test_a_container_gets_the_secrets_of_its_settings_only() -> None:
         }
         assert variables == set(service.get("secrets", [])), name
     holders = {
-        secret: {name for name, service in OURS.items() if secret in service.get("secrets", [])}
+        secret: {name for name, service in SERVICES.items() if secret in service.get("secrets", [])}
         for secret in COMPOSE["secrets"]
     }
     assert holders == {
@@ -205,7 +218,7 @@ def test_nothing_of_the_checkout_is_made_by_a_mount() -> None:
     assert {source for source in sources if re.fullmatch(r"[\w-]+", source)} == set(
         COMPOSE["volumes"]
     )
-    assert all((ROOT / source).is_file() for source in sources if source.startswith("."))
+    assert all((ROOT / source).exists() for source in sources if source.startswith("."))
 
 
 def test_published_ports_are_on_loopback() -> None:
@@ -226,7 +239,7 @@ def test_every_container_of_ours_gives_up_what_it_does_not_need() -> None:
 def test_an_image_of_others_has_a_version() -> None:
     for service in SERVICES.values():
         if service not in OURS.values():
-            assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+            assert re.search(r":v?\d+\.\d+(\.\d+)?(-alpine)?$", service["image"])
 
 
 def test_health_asks_for_readiness() -> None:
@@ -234,16 +247,62 @@ def test_health_asks_for_readiness() -> None:
         assert "/readyz" in SERVICES[name]["healthcheck"]["test"][-1]
 
 
-def test_health_of_servers_is_asked_by_a_command_that_loads_nothing_of_them() -> None:
-    """It runs every few seconds for as long as the stack does."""
+def test_servers_run_official_images_with_the_rights_of_ours() -> None:
     for name in ("postgres", "nats"):
-        assert SERVICES[name]["healthcheck"]["test"] == [
-            "CMD",
-            "python",
-            "-m",
-            "services.embedded.run_check",
-            name,
-        ]
+        service = SERVICES[name]
+        assert re.match(rf"{name}:\d", service["image"])
+        assert not service["user"].startswith("0")
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "topolog" not in str(service["command" if name == "postgres" else "entrypoint"])
+        assert service["healthcheck"]["test"][0] == "CMD"
+
+
+@pytest.fixture
+def nats_of_compose(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """compose/nats/start.sh with the bundled nats-server, in folders of the test."""
+    port = free_port()
+    for name in ("etc", "run", "data", "credentials"):
+        (tmp_path / name).mkdir()
+    ensure(tmp_path / "data" / "tls", ["nats", "127.0.0.1"])
+    (tmp_path / "password").write_text("first\n")
+    config = (ROOT / "compose" / "nats" / "nats.conf").read_text(encoding="utf-8")
+    config = config.replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace("127.0.0.1:8222", "")
+    config = config.replace('http: ""\n', "").replace("/data", str(tmp_path / "data"))
+    (tmp_path / "etc" / "nats.conf").write_text(config.replace("../../tmp", "../run"))
+    environment = {
+        "PATH": f"{Path(find_nats_server()).parent}:/usr/bin:/bin",
+        "NATS_CONFIG": str(tmp_path / "etc" / "nats.conf"),
+        "NATS_RUN_DIR": str(tmp_path / "run"),
+        "NATS_PASSWORD_FILE": str(tmp_path / "password"),
+        "NATS_USERS": str(tmp_path / "credentials" / "users.conf"),
+    }
+    process = subprocess.Popen(["sh", ROOT / "compose" / "nats" / "start.sh"], env=environment)
+    yield tmp_path, port
+    process.terminate()
+    assert process.wait(timeout=20) is not None
+
+
+async def test_nats_takes_a_new_key_and_a_new_password_without_a_restart(
+    nats_of_compose: tuple[Path, int],
+) -> None:
+    folder, port = nats_of_compose
+    query = f"ca={folder}/data/tls/ca.crt"
+    services = JetStreamBus(f"tls://topolog:first@127.0.0.1:{port}?{query}", patience_s=20)
+    await services.ensure_streams()
+    await services.close()
+    keep(folder / "credentials", [("n1", ["n1"])])
+    (folder / "password").write_text("second\n")
+    seed = seed_file(folder / "credentials", "n1")
+    exporter = JetStreamBus(
+        f"tls://127.0.0.1:{port}?{query}&seed={seed}", keeps_streams=False, patience_s=20
+    )
+    await exporter.publish(subjects.report("n1"), b"{}", {})
+    await exporter.close()
+    services = JetStreamBus(f"tls://topolog:second@127.0.0.1:{port}?{query}", patience_s=20)
+    await services.ensure_streams()
+    await services.close()
 
 
 def test_prometheus_scrapes_every_service_under_the_name_that_the_dashboard_expects() -> None:
@@ -322,9 +381,15 @@ def test_metrics_and_state_ask_for_a_token_which_prometheus_carries_and_probes_n
 def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_authority_is_shared() -> (
     None
 ):
-    nats = SERVICES["nats"]
-    shared_folder = nats["environment"]["TOPOLOG_NATS_CA_DIR"]
-    assert f"nats-ca:{shared_folder}" in nats["volumes"]
+    maker = SERVICES["certificates"]
+    shared_folder = maker["environment"]["TOPOLOG_NATS_CA_DIR"]
+    assert f"nats-ca:{shared_folder}" in maker["volumes"]
+    folder = maker["environment"]["TOPOLOG_NATS_TLS_DIR"]
+    assert folder == "/var/lib/topolog/tls"
+    assert "nats:/var/lib/topolog" in maker["volumes"]
+    assert "nats:/data" in SERVICES["nats"]["volumes"]
+    config = (ROOT / "compose" / "nats" / "nats.conf").read_text(encoding="utf-8")
+    assert 'cert_file: "/data/tls/tls.crt"' in config
     variables = {"TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE"}
     clients = [
         service for service in OURS.values() if variables & {*service.get("environment", {})}
@@ -335,16 +400,16 @@ def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_autho
         assert url.startswith("tls://")
         assert (
             urlsplit(url).netloc.rpartition("@")[2]
-            == f"{nats['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222"
+            == f"{maker['environment']['TOPOLOG_NATS_TLS_NAMES']}:4222"
         )
         assert parse_qs(urlsplit(url).query)["ca"] == [f"{shared_folder}/ca.crt"]
         assert f"nats-ca:{shared_folder}:ro" in client["volumes"]
 
 
 def test_each_exporter_speaks_by_a_key_that_was_made_for_its_nodes_and_that_it_can_read() -> None:
-    folder = SERVICES["nats"]["environment"]["TOPOLOG_NATS_CREDENTIALS_DIR"]
+    folder, _, users = SERVICES["nats"]["environment"]["NATS_USERS"].rpartition("/")
+    assert users == nats_credentials.USERS
     assert f"nats-credentials:{folder}:ro" in SERVICES["nats"]["volumes"]
-    assert "TOPOLOG_NATS_EXPORTER_PASSWORD" not in SERVICES["nats"]["environment"]
     for exporter, maker in (("exporter", "credentials"), ("exporter-real", "credentials-real")):
         made, used = SERVICES[maker], SERVICES[exporter]
         assert made["environment"]["TOPOLOG_NATS_CREDENTIALS_DIR"] == folder

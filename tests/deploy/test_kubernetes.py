@@ -29,6 +29,7 @@ from tests.deploy.manifests import (
     KUSTOMIZATIONS,
     OVERLAYS,
     ROOT,
+    SERVERS,
     Document,
     built,
     called,
@@ -87,7 +88,7 @@ def test_a_component_brings_its_objects_into_the_namespace_of_the_services(folde
 
 def test_the_image_is_named_in_overlays_alone_and_once_in_each() -> None:
     used = {container["image"] for workload in workloads() for container in containers(workload)}
-    assert used == {"topolog"}
+    assert used == {"topolog", *SERVERS}
     for folder in KUSTOMIZATIONS:
         assert [image["name"] for image in kustomization(folder).get("images", [])] == (
             ["topolog"] if folder in OVERLAYS else []
@@ -178,7 +179,8 @@ def test_every_workload_runs_what_exists_under_its_own_account(workload: Documen
         selector == workload["spec"]["template"]["metadata"]["labels"] or workload["kind"] == "Job"
     )
     for container in containers(workload):
-        if container["command"][0] == "nats-server":
+        if container["image"] in SERVERS:
+            assert "command" not in container, "the image's own"
             continue
         assert container["command"][:2] == ["python", "-m"]
         module = container["command"][2]

@@ -1,6 +1,7 @@
 """kustomize builds every overlay of k8s/ whole, and each has what its README promises."""
 
 import shutil
+import subprocess
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from services.embedded.binaries import find_nats_server, find_postgres
 from shared.bus.pod_tokens import AUDIENCE
 from shared.kube.rights import (
     BY_SERVICE,
@@ -18,6 +20,7 @@ from tests.deploy.manifests import (
     K8S,
     KUSTOMIZATION,
     OVERLAYS,
+    SERVERS,
     WORKLOADS,
     Document,
     built,
@@ -63,7 +66,27 @@ def check_whole(objects: list[Document]) -> None:
         images |= {
             container["image"] for container in template.get("spec", {}).get("containers", [])
         }
-    assert len(images) == 1
+    assert len(images - SERVERS) == 1
+
+
+def test_production_runs_no_server_of_the_wheels() -> None:
+    """The bundled servers are for `topolog up`, tests and the exporters' logins of a trial."""
+    for document in built(K8S / "overlays" / "production"):
+        if document["kind"] in WORKLOADS:
+            for container in containers(document):
+                assert not {"services.embedded.run_postgres", "services.embedded.run_nats"} & {
+                    *container.get("command", [])
+                }
+
+
+def test_the_official_servers_are_of_the_bundled_versions() -> None:
+    version = subprocess.run(
+        [find_nats_server(), "--version"], capture_output=True, text=True, check=True
+    )
+    assert f"nats:{version.stdout.strip().rpartition('v')[2]}" in SERVERS
+    postgres = find_postgres().folder / "postgres"
+    version = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True)
+    assert f"postgres:{version.stdout.split()[2]}" in SERVERS
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=called)
