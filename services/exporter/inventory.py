@@ -44,12 +44,10 @@ def devices(
 ) -> tuple[report.DeviceGroup, ...]:
     """Return every allocatable or held device, grouped by resource and zones."""
     healthy, healthy_groups = _healthy(allocatable.devices)
-    held_groups = [group for container in holders for group in container.devices]
-    unhealthy_groups = [
-        group
-        for group in held_groups
-        if not healthy.issuperset((group.resource, device) for device in group.ids)
-    ]
+    unhealthy_groups = []
+    for group in (group for container in holders for group in container.devices):
+        if not healthy.issuperset((group.resource, device) for device in group.ids):
+            unhealthy_groups.append(group)
     groups = dict(healthy_groups)
     for key, ids in _by_zones(unhealthy_groups).items():
         unhealthy = format_ids(device for device in ids if (key[0], device) not in healthy)

@@ -229,15 +229,13 @@ class KubeletSources:
 
     def _rancher(self, files: Iterable[str] = RANCHER_FILES) -> list[tuple[str, Flags]]:
         sources = []
-        for file in files:
-            for path in self._paths(file):
-                folder = f"{path}.d"
-                self._seen[folder] = signature(folder)
-                more = [f"{folder}/{name}" for name in _names(folder) if name.endswith(".yaml")]
-                for source in (path, *more):
-                    flags = rancher_flags(self._text([source]) or b"", source)
-                    if flags:
-                        sources.append((source, flags))
+        for path in (path for file in files for path in self._paths(file)):
+            folder = f"{path}.d"
+            self._seen[folder] = signature(folder)
+            more = [f"{folder}/{name}" for name in _names(folder) if name.endswith(".yaml")]
+            flags = rancher_flags((file, self._text([file]) or b"") for file in (path, *more))
+            if flags:
+                sources.append((path, flags))
         return sources
 
     def _paths(self, path: str, flags: Mapping[str, str] | None = None) -> list[str]:
@@ -333,17 +331,31 @@ def unit_flags(texts: Iterable[str]) -> Flags:
     return flags
 
 
-def rancher_flags(text: bytes, where: str) -> Flags:
-    """Return the flags in `kubelet-arg` of a k3s or RKE2 config.yaml. Raises KubeletConfigError."""
-    if KUBELET_ARG.encode() not in text:
-        return {}
-    try:
-        values = mapping(text)
-    except ValueError as error:
-        raise KubeletConfigError(f"{where}: {error}; expected YAML with {KUBELET_ARG}") from error
-    listed = values.get(KUBELET_ARG, values.get(f"{KUBELET_ARG}+")) or []
-    listed = listed if isinstance(listed, list) else [listed]
-    return parse_flags(f"--{str(value).removeprefix('--')}" for value in listed)
+def rancher_flags(files: Iterable[tuple[str, bytes]]) -> Flags:
+    """Return the flags in `kubelet-arg` of k3s' or RKE2's config.yaml and config.yaml.d.
+
+    `files` are (path, content). A later file replaces the list, or adds to it with the key
+    `kubelet-arg+`. Raises KubeletConfigError.
+    """
+    arguments: list[str] = []
+    for path, text in files:
+        if KUBELET_ARG.encode() not in text:
+            continue
+        try:
+            content = mapping(text)
+        except ValueError as error:
+            raise KubeletConfigError(
+                f"{path}: {error}; expected YAML with {KUBELET_ARG}"
+            ) from error
+        if KUBELET_ARG in content:
+            arguments = _listed(content[KUBELET_ARG])
+        arguments += _listed(content.get(f"{KUBELET_ARG}+"))
+    return parse_flags(f"--{argument.removeprefix('--')}" for argument in arguments)
+
+
+def _listed(value: object) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [str(item) for item in values if item is not None]
 
 
 def is_other_file(text: bytes) -> bool:

@@ -149,7 +149,7 @@ def _flags(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         data = folders.read_bounded(folder / name)
         if data is not None:
             yield name, kubelet_sources.flags_in(data.decode("utf-8", "replace"))
-    for path in (*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*.yaml.d/*.yaml"))):
-        flags = kubelet_sources.rancher_flags(path.read_bytes(), str(path))
-        if flags:
-            yield str(path), flags
+    paths = (*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*.yaml.d/*.yaml")))
+    flags = kubelet_sources.rancher_flags((str(path), path.read_bytes()) for path in paths)
+    if flags:
+        yield kubelet_sources.KUBELET_ARG, flags

@@ -174,6 +174,16 @@ def test_k3s_and_microk8s_run_the_kubelet_inside(node: Path) -> None:
     assert sources(node).read().policy == "best-effort"
 
 
+def test_a_later_file_of_rke2_replaces_the_arguments_or_adds_to_them(node: Path) -> None:
+    folder = "etc/rancher/rke2/config.yaml"
+    put(node, folder, "kubelet-arg: [topology-manager-policy=restricted]\n")
+    put(node, f"{folder}.d/1.yaml", "kubelet-arg+: [topology-manager-scope=pod]\n")
+    merged = sources(node).read()
+    assert (merged.policy, merged.scope) == ("restricted", "pod")
+    put(node, f"{folder}.d/2.yaml", "kubelet-arg: max-pods=50\n")
+    assert sources(node).read().policy == "unknown"
+
+
 def test_two_kubelets_with_other_flags_are_not_guessed(node: Path) -> None:
     start(node, KUBEADM, 700)
     start(node, [*KUBEADM, "--topology-manager-policy=restricted"], 701)
