@@ -44,16 +44,18 @@ def devices(
 ) -> tuple[report.DeviceGroup, ...]:
     """Return every allocatable or held device, grouped by resource and zones."""
     healthy, healthy_groups = _healthy(allocatable.devices)
-    unhealthy_groups = []
-    for group in (group for container in holders for group in container.devices):
-        if not healthy.issuperset((group.resource, device) for device in group.ids):
-            unhealthy_groups.append(group)
+    held_groups = [group for container in holders for group in container.devices]
+    unhealthy = [group for group in held_groups if not healthy.issuperset(_keys(group))]
     groups = dict(healthy_groups)
-    for key, ids in _by_zones(unhealthy_groups).items():
-        unhealthy = format_ids(device for device in ids if (key[0], device) not in healthy)
-        group = groups.get(key, report.DeviceGroup(*key))
-        groups[key] = msgspec.structs.replace(group, unhealthy=unhealthy)
+    for key, ids in _by_zones(unhealthy).items():
+        lost = format_ids(device for device in ids if (key[0], device) not in healthy)
+        known_group = groups.get(key, report.DeviceGroup(*key))
+        groups[key] = msgspec.structs.replace(known_group, unhealthy=lost)
     return tuple(groups[key] for key in sorted(groups))
+
+
+def _keys(group: DeviceGroup) -> list[tuple[str, str]]:
+    return [(group.resource, device) for device in group.ids]
 
 
 @lru_cache(maxsize=64)

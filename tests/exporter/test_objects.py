@@ -157,7 +157,7 @@ async def test_a_failure_is_logged_once_and_the_newest_state_is_written(
 
 
 async def test_a_round_hands_over_the_listed_containers_alone() -> None:
-    """An object counts one container of a pod whose init container keeps CPUs; the bus gets both."""
+    """An object counts one container of a pod with an init container that keeps CPUs."""
     kept = Checkpoints(
         ("cpu",),
         {"uid-1": {"init": ListedContainer("init", (2, 3)), "c": ListedContainer("c", (2,))}},

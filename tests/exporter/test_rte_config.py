@@ -57,17 +57,25 @@ def values(root: Path) -> dict[str, str]:
 # Every key of resource-topology-exporter's own dump of its configuration.
 EVERY = """
 global: {debug: true, verbose: 2, kubeconfig: ""}
-nrtUpdater: {noPublish: false, oneShot: false, hostname: n1, kubeConfig: "", patchMode: true, patchResync: 10}
+nrtUpdater: {noPublish: false, oneShot: false, hostname: n1, kubeConfig: "", patchMode: true,
+  patchResync: 10}
 resourceMonitor:
-  {namespace: "", sysfsRoot: /sys, resourceExclude: {"*": [memory], n1.example: [a]}, refreshNodeResources: true,
-   podSetFingerprint: true, podSetFingerprintMethod: all, exposeTiming: true, podSetFingerprintStatusFile: "",
-   podExclude: [{namespacePattern: a, namePattern: b}], excludeTerminalPods: true, numaPlacement: ""}
+  {namespace: "", sysfsRoot: /sys, resourceExclude: {"*": [memory], n1.example: [a]},
+   refreshNodeResources: true,
+   podSetFingerprint: true, podSetFingerprintMethod: all, exposeTiming: true,
+   podSetFingerprintStatusFile: "",
+   podExclude: [{namespacePattern: a, namePattern: b}], excludeTerminalPods: true,
+   numaPlacement: ""}
 topologyExporter:
-  {referenceContainer: {namespace: a, podName: b, containerName: c}, topologyManagerPolicy: restricted,
-   topologyManagerScope: pod, kubeletConfigFile: /k, podResourcesSocketPath: /s, sleepInterval: 60000000000,
-   podReadinessEnable: false, notifyFilePath: /n, maxEventPerTimeUnit: 1, timeUnitToLimitEvents: 1000000000,
+  {referenceContainer: {namespace: a, podName: b, containerName: c},
+   topologyManagerPolicy: restricted,
+   topologyManagerScope: pod, kubeletConfigFile: /k, podResourcesSocketPath: /s,
+   sleepInterval: 60000000000,
+   podReadinessEnable: false, notifyFilePath: /n, maxEventPerTimeUnit: 1,
+   timeUnitToLimitEvents: 1000000000,
    addNRTOwnerEnable: true, metricsMode: httptls, metricsPort: 2112, metricsAddress: 0.0.0.0,
-   metricsTLS: {certsDir: /c, certFile: a, keyFile: b, wantCliAuth: true, minTLSVersion: VersionTLS13, cipherSuites: ""}}
+   metricsTLS: {certsDir: /c, certFile: a, keyFile: b, wantCliAuth: true,
+   minTLSVersion: VersionTLS13, cipherSuites: ""}}
 """
 
 
