@@ -35,8 +35,8 @@ _DURABLE_REMEDY = (
 def judge(seen: Inspection, *, in_cluster: bool = True, running: bool = True) -> Iterator[Finding]:
     """Yield the findings, the worst first.
 
-    Services that are not `in_cluster` belong to `topolog up`, whose own database they own. Without
-    `running` services nobody holds a lease or relays, which is as it should be.
+    Services that are not `in_cluster` belong to `topolog up`, and own their database. Without
+    `running` services no lease has a holder and no relay runs, as it should be.
     """
     if not seen.works:
         yield _wrong_schema(seen)

@@ -1,6 +1,4 @@
-"""Waiting for what a NATS server refuses: it tells by an error of its own, after the answer to a
-ping.
-"""
+"""Wait for refusals of a NATS server, which it reports as an error after the answer to a ping."""
 
 from __future__ import annotations
 
@@ -10,8 +8,8 @@ from nats.aio.client import Client
 
 
 async def settled(client: Client, refused: list[str]) -> None:
-    """The server has answered everything that was sent; `refused` is what the client's error
-    callback gathers.
+    """Return when the server has answered everything that was sent; `refused` collects the errors
+    of the client's callback.
     """
     await client.flush(5)
     for _ in range(50):

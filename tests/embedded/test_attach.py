@@ -32,9 +32,11 @@ def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path
     )
     assert path.stat().st_mode & 0o077 == 0
     read = list(yaml.safe_load_all(path.read_text()))
-    documents = {one["kind"]: one for one in read}
+    documents = {entry["kind"]: entry for entry in read}
     secrets = {
-        one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"
+        entry["metadata"]["name"]: entry["stringData"]
+        for entry in read
+        if entry["kind"] == "Secret"
     }
     assert set(documents) >= {"Namespace", "ServiceAccount", "Secret", "DaemonSet"}
     assert secrets["topolog-nats"] == {
@@ -49,15 +51,15 @@ def test_the_manifest_is_complete_and_names_the_bus_and_the_image(tmp_path: Path
     assert ("topolog-nats", "exporter-url") in used
     (ca,) = [mount for mount in container["volumeMounts"] if mount["name"] == "nats-ca"]
     assert f"{ca['mountPath']}/ca.crt" == attach.CA_IN_PODS
-    assert {one["metadata"].get("namespace", attach.NAMESPACE) for one in documents.values()} == {
-        attach.NAMESPACE
-    }
+    assert {
+        entry["metadata"].get("namespace", attach.NAMESPACE) for entry in documents.values()
+    } == {attach.NAMESPACE}
 
 
 def test_pods_can_reach_the_address() -> None:
     for address, host in (("192.0.2.7", "192.0.2.7"), ("fd00::7", "[fd00::7]")):
-        told = attach.exporter_url("tls://topolog:all@127.0.0.1:4223?ca=/own/ca.crt", address)
-        assert told == f"tls://{host}:4223?ca={attach.CA_IN_PODS}&seed={attach.SEED_IN_PODS}"
+        printed = attach.exporter_url("tls://topolog:all@127.0.0.1:4223?ca=/own/ca.crt", address)
+        assert printed == f"tls://{host}:4223?ca={attach.CA_IN_PODS}&seed={attach.SEED_IN_PODS}"
 
 
 def test_each_node_finds_its_own_seed_where_the_url_names_it(tmp_path: Path) -> None:
@@ -68,10 +70,12 @@ def test_each_node_finds_its_own_seed_where_the_url_names_it(tmp_path: Path) -> 
         )
     )
     secrets = {
-        one["metadata"]["name"]: one["stringData"] for one in read if one["kind"] == "Secret"
+        entry["metadata"]["name"]: entry["stringData"]
+        for entry in read
+        if entry["kind"] == "Secret"
     }
     assert secrets["topolog-nats-exporters"] == {"n1.nk": "SEED1", "n2.nk": "SEED2"}
-    pod = next(one for one in read if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    pod = next(entry for entry in read if entry["kind"] == "DaemonSet")["spec"]["template"]["spec"]
     (mount,) = [
         mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "nats-seed"
     ]
@@ -92,8 +96,8 @@ async def test_nodes_of_an_outside_cluster_speak_for_themselves_alone_on_the_bus
     with DataDir(tmp_path / "data") as folder:
         settings = attach.bus(exporter_keys.credentials(folder), "127.0.0.1")
         async with EmbeddedServers(folder, want_postgres=False, nats_settings=settings) as servers:
-            own = JetStreamBus(servers.nats_url)
-            await own.ensure_streams()
+            expected = JetStreamBus(servers.nats_url)
+            await expected.ensure_streams()
             seeds = await exporter_keys.seeds(servers, folder, await nodes_of(cluster.url))
             assert sorted(seeds) == ["n1", "n2"]
             (tmp_path / "n1.nk").write_text(seeds["n1"])
@@ -107,7 +111,7 @@ async def test_nodes_of_an_outside_cluster_speak_for_themselves_alone_on_the_bus
             with pytest.raises(BusUnavailable):
                 await exporter.publish(subjects.report("n2"), b"{}", {})
             await exporter.close()
-            await own.close()
+            await expected.close()
     await cluster.stop()
 
 
@@ -131,10 +135,10 @@ def test_exporters_of_an_outside_cluster_are_given_the_silence_that_goes_with_th
 ):
     """They report every 10 s, whatever the simulated nodes of a run would do."""
 
-    def told(options: UpOptions) -> str | None:
+    def printed(options: UpOptions) -> str | None:
         return children.environment(options, "", "", "", Path("/trace")).get(
             "TOPOLOG_REPORT_MAX_AGE_S"
         )
 
-    assert told(UpOptions(data_dir=Path("data"), kubeconfig="/admin.conf")) is None
-    assert told(UpOptions(data_dir=Path("data"), report_interval_s=5.0)) == "15.0"
+    assert printed(UpOptions(data_dir=Path("data"), kubeconfig="/admin.conf")) is None
+    assert printed(UpOptions(data_dir=Path("data"), report_interval_s=5.0)) == "15.0"

@@ -1,5 +1,5 @@
-"""Children of `topolog up` run where the command was typed, so that relative paths in variables and
-URLs mean the same files (issue 42, F).
+"""Children of `topolog up` run in the folder of the command, so that relative paths in variables
+and URLs mean the same files (issue 42, F).
 """
 
 from __future__ import annotations

@@ -134,15 +134,15 @@ async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_
             "TOPOLOG_NODES_FILE": str(nodes_file),
         }
         assert entry("run_credentials", **made).wait(timeout=60) == 0
-        own = JetStreamBus(
+        expected = JetStreamBus(
             f"nats://127.0.0.1:{port}?seed={keys}/seeds/two.nk",
             keeps_streams=False,
             patience_s=30.0,
         )
-        await own.publish(report("n2"), b"{}", {})
+        await expected.publish(report("n2"), b"{}", {})
         with pytest.raises(BusUnavailable):
             await shared.publish(report("n1"), b"{}", {})
-        await asyncio.gather(own.close(), shared.close())
+        await asyncio.gather(expected.close(), shared.close())
     finally:
         stop(process)
 
@@ -248,10 +248,12 @@ def test_the_nats_container_is_healthy_stops_and_shows_its_state_to_its_own_mach
     try:
         wait_ready(process, "nats")
         wait_healthy("nats", variables)
-        beside = "127.0.0.2"
-        socket.create_connection((beside, int(variables["TOPOLOG_NATS_PORT"]))).close()
+        neighbour = "127.0.0.2"
+        socket.create_connection((neighbour, int(variables["TOPOLOG_NATS_PORT"]))).close()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((beside, int(variables["TOPOLOG_NATS_MONITOR_PORT"]))).close()
+            socket.create_connection(
+                (neighbour, int(variables["TOPOLOG_NATS_MONITOR_PORT"]))
+            ).close()
     finally:
         stop(process)
 

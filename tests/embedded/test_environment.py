@@ -1,5 +1,5 @@
-"""What a child gets of the supervisor's environment: what the system needs and what is named for
-it, and no secret beside.
+"""The environment of a child: the variables of the system and those that are named for it, and no
+other secret.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ WRITE = (
 
 
 def specs(tmp_path: Path, **options: str) -> dict[str, ChildSpec]:
-    told = UpOptions(data_dir=tmp_path / "data", declared=declared(), **options)  # type: ignore[arg-type]
-    with DataDir(told.data_dir) as folder:
+    printed = UpOptions(data_dir=tmp_path / "data", declared=declared(), **options)  # type: ignore[arg-type]
+    with DataDir(printed.data_dir) as folder:
         ports = children.Ports(
-            dict.fromkeys(("simulator", *children.exporter_names(told)), 1)
-            | {name: 1 for name, _, _ in children.service_names(told)}
+            dict.fromkeys(("simulator", *children.exporter_names(printed)), 1)
+            | {name: 1 for name, _, _ in children.service_names(printed)}
         )
-        exporters = dict.fromkeys(children.exporter_names(told), "bus")
-        found = [
-            children.simulator(told, folder, ports),
-            *children.services(told, folder, ports, ADDRESSES),
+        exporters = dict.fromkeys(children.exporter_names(printed), "bus")
+        result = [
+            children.simulator(printed, folder, ports),
+            *children.services(printed, folder, ports, ADDRESSES),
         ]
-        found += children.exporters(told, folder, ports, ADDRESSES, exporters)
-    return {spec.name: spec for spec in found}
+        result += children.exporters(printed, folder, ports, ADDRESSES, exporters)
+    return {spec.name: spec for spec in result}
 
 
 def test_what_the_system_needs_comes_along_and_nothing_else_unasked() -> None:
@@ -120,9 +120,9 @@ def test_a_service_gets_the_settings_that_it_knows(tmp_path: Path, variable: str
 
 
 def test_server_addresses_reach_only_the_services_that_need_them(tmp_path: Path) -> None:
-    found = specs(tmp_path)
+    result = specs(tmp_path)
     knows = {
-        what: {name for name, spec in found.items() if what in (*spec.env, *spec.passes)}
+        what: {name for name, spec in result.items() if what in (*spec.env, *spec.passes)}
         for what in ADDRESSES
     }
     assert knows["TOPOLOG_DATABASE_URL"] == {"topology-store", "scheduler", "binder"}
@@ -133,11 +133,14 @@ def test_services_get_the_file_of_an_address_and_not_its_contents(
     tmp_path: Path,
 ) -> None:
     options = UpOptions(data_dir=tmp_path, database_url_file="/s/db", nats_url_file="/s/bus")
-    told = children.environment(
+    printed = children.environment(
         options, "postgresql://u:s3cret@h/x", "nats://u:s3cret@h", "", tmp_path
     )
-    assert (told["TOPOLOG_DATABASE_URL_FILE"], told["TOPOLOG_NATS_URL_FILE"]) == ("/s/db", "/s/bus")
-    assert "s3cret" not in str(told)
+    assert (printed["TOPOLOG_DATABASE_URL_FILE"], printed["TOPOLOG_NATS_URL_FILE"]) == (
+        "/s/db",
+        "/s/bus",
+    )
+    assert "s3cret" not in str(printed)
 
 
 def test_a_cache_that_no_option_names_is_left_to_the_schedulers_own_settings(

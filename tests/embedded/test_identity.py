@@ -1,6 +1,4 @@
-"""As whom Postgres runs: root by a service account, root by a user namespace, a normal user as
-itself.
-"""
+"""The account of Postgres: root uses a service account or a user namespace, a normal user itself."""
 
 import os
 import signal
@@ -43,8 +41,8 @@ def folder() -> Iterator[Path]:
 
 
 def allowed(identity: Identity, *argv: str) -> bool:
-    """Whether this machine lets us run `argv` as that identity (root in a container may have no
-    user namespaces).
+    """Return whether this machine can run `argv` with that identity (root in a container may have
+    no user namespaces).
     """
     try:
         run_tool(argv, identity)
@@ -73,7 +71,7 @@ async def test_postgres_runs_whether_or_not_others_may_enter_the_folder(
 
 
 async def runs_and_answers(data_dir: Path) -> object:
-    """Start, ask, stop; the identity that the server ran as."""
+    """Start, query, stop; return the server's identity."""
     async with EmbeddedServers(data_dir, want_nats=False, postgres_settings=SMALL) as servers:
         connection = await asyncpg.connect(servers.database_url.replace("+asyncpg", ""))
         assert await connection.fetchval("select 1") == 1
@@ -211,8 +209,8 @@ asyncio.run(main())
 
 
 def test_both_servers_run_for_an_unprivileged_user_from_any_folder(folder: Path) -> None:
-    """As root: as nobody when nobody can reach this Python, else in a user namespace, which is as
-    unprivileged.
+    """Root uses the account `nobody` if that can read this Python, else a user namespace, which is
+    as unprivileged.
     """
     identity: Identity = PlainIdentity()
     if AS_ROOT:

@@ -1,5 +1,6 @@
-"""Each exporter has a key of its own, with which it speaks for its own nodes: tried on the bundled
-server, by the services' client and by a bare one."""
+"""Each exporter has its own key, with which it publishes for its own nodes: tried on the bundled
+server, by the services' client and by a bare client.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def told(running: Running) -> AsyncIterator[tuple[Client, list[str]]]:
+async def client_and_refusals(running: Running) -> AsyncIterator[tuple[Client, list[str]]]:
     """A bare client with the key of n1, and what the server told it was forbidden."""
     refused: list[str] = []
 
@@ -124,8 +125,8 @@ async def test_no_exporter_speaks_for_another_node(running: Running) -> None:
         await bus.close()
 
 
-async def test_it_says_nothing_else(told: tuple[Client, list[str]]) -> None:
-    client, refused = told
+async def test_it_says_nothing_else(client_and_refusals: tuple[Client, list[str]]) -> None:
+    client, refused = client_and_refusals
     others = [
         subjects.ECHO,
         f"$JS.API.STREAM.INFO.{subjects.REPORT_STREAM}",
@@ -139,8 +140,10 @@ async def test_it_says_nothing_else(told: tuple[Client, list[str]]) -> None:
         assert any("permissions violation for publish" in text for text in refused), subject
 
 
-async def test_it_hears_nothing_but_answers_to_itself(told: tuple[Client, list[str]]) -> None:
-    client, refused = told
+async def test_it_hears_nothing_but_answers_to_itself(
+    client_and_refusals: tuple[Client, list[str]],
+) -> None:
+    client, refused = client_and_refusals
 
     async def ignored(_message: Any) -> None:
         return
@@ -157,27 +160,27 @@ async def test_it_hears_nothing_but_answers_to_itself(told: tuple[Client, list[s
 
 
 async def test_a_flood_is_bounded_in_size_and_leaves_others_heard(running: Running) -> None:
-    """Of 20,000 messages the stream keeps one; one larger than a message may be is refused; another
-    node is heard meanwhile.
+    """Of 20,000 messages the stream keeps one; a message above the limit is refused; another node
+    is received meanwhile.
     """
 
     async def note(_error: Exception) -> None:
         return
 
-    flooding, other = await _bare(running, "n1", note), running.exporter("n2.example")
+    flooding, second = await _bare(running, "n1", note), running.exporter("n2.example")
     with pytest.raises(MaxPayloadError):
         await flooding.publish(subjects.report("n1"), bytes(MIB + 1))
     for number in range(20_000):
         await flooding.publish(subjects.report("n1"), b"%d" % number, reply="", headers=None)
         if number == 10_000:
-            await other.publish(subjects.report("n2.example"), b"{}", {})
+            await second.publish(subjects.report("n2.example"), b"{}", {})
     await flooding.flush(30)
     await flooding.publish(subjects.report("n1"), b"{}", headers={"Nats-Rollup": "all"})
     await flooding.flush(30)
     reader = JetStreamBus(running.servers.nats_url)
     async with asyncio.timeout(30):
         batch = await anext(reader.reports())
-    await asyncio.gather(flooding.close(), other.close(), reader.close())
+    await asyncio.gather(flooding.close(), second.close(), reader.close())
     assert sorted(message.subject for message in batch) == [
         "topolog.report.n1",
         "topolog.report.n2%2Eexample",
@@ -205,7 +208,7 @@ async def test_the_servers_of_others_take_the_file_of_users(tmp_path: Path) -> N
     nats_credentials.keep(tmp_path, [("n1", ["n1"])])
     (tmp_path / "nats.conf").write_text('port: -1\nauthorization { include "users.conf" }\n')
     command = [find_nats_server(), "-t", "-c", str(tmp_path / "nats.conf")]
-    told = subprocess.run(  # noqa: ASYNC221
+    client_and_refusals = subprocess.run(  # noqa: ASYNC221
         command,
         env={"TOPOLOG_PASSWORD_TEXT": '"x"'},
         capture_output=True,
@@ -213,7 +216,7 @@ async def test_the_servers_of_others_take_the_file_of_users(tmp_path: Path) -> N
         timeout=30,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert client_and_refusals.returncode == 0, client_and_refusals.stderr
 
 
 def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_alone(
@@ -221,10 +224,10 @@ def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_
 ) -> None:
     first = nats_credentials.keep(tmp_path, [("n1", ["n1"]), ("n2", ["n2"])])
     again = nats_credentials.keep(tmp_path, [("n1", ["n1"]), ("n3", ["n3"])])
-    assert [each.name for each in again] == ["n1", "n2", "n3"]
+    assert [item.name for item in again] == ["n1", "n2", "n3"]
     assert again[:2] == first
     renewed = nats_credentials.keep(tmp_path, [("n1", ["n1"])], renew=True, drop=["n2"])
-    assert [each.name for each in renewed] == ["n1", "n3"]
+    assert [item.name for item in renewed] == ["n1", "n3"]
     assert renewed[0].key != first[0].key
     assert nats_credentials.load(tmp_path) == tuple(renewed)
     seeds = sorted((tmp_path / nats_credentials.SEEDS).iterdir())
@@ -239,17 +242,17 @@ def test_credentials_are_kept_replaced_and_withdrawn_and_seeds_are_their_owners_
 
 
 def test_concurrent_writers_of_keys_lose_no_credential(tmp_path: Path) -> None:
-    """Compose makes the key of the simulated nodes and the one of a machine side by side."""
+    """Compose creates the key of the simulated nodes and that of a machine at the same time."""
     folder = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
-    other = threading.Thread(target=nats_credentials.keep, args=(tmp_path, [("n1", ["n1"])]))
-    other.start()
-    other.join(0.5)
-    held = nats_credentials.Credential("n2", ("n2",), "key")
-    (tmp_path / nats_credentials.REGISTER).write_bytes(msgspec.json.encode([held]))
+    second = threading.Thread(target=nats_credentials.keep, args=(tmp_path, [("n1", ["n1"])]))
+    second.start()
+    second.join(0.5)
+    value = nats_credentials.Credential("n2", ("n2",), "key")
+    (tmp_path / nats_credentials.REGISTER).write_bytes(msgspec.json.encode([value]))
     os.close(folder)
-    other.join(60)
-    assert [each.name for each in nats_credentials.load(tmp_path)] == ["n1", "n2"]
+    second.join(60)
+    assert [item.name for item in nats_credentials.load(tmp_path)] == ["n1", "n2"]
 
 
 @pytest.mark.parametrize("name", ["", "../n1", "n1\n", "a b", ">", "n" * 300])

@@ -1,4 +1,4 @@
-"""What the exporter's NATS user may do, and each thing that it may not, tried on the bundled
+"""The permissions of the exporter's NATS user, and each forbidden action, tried on the bundled
 server.
 """
 

@@ -28,12 +28,12 @@ async def test_all_unreachable_servers_are_reported_before_anything_starts(
     )
     with pytest.raises(OutsideServerError) as refused:
         await Up(options).run()
-    told = str(refused.value)
-    assert f"no Postgres answers at postgresql://127.0.0.1:{nowhere}/x" in told
-    assert f"no NATS answers at nats://127.0.0.1:{nowhere}" in told
-    assert "kubeconfig '/nonexistent/config' cannot be used" in told
-    assert "without them Topolog starts its own" in told
-    assert "s3cret" not in told
+    printed = str(refused.value)
+    assert f"no Postgres answers at postgresql://127.0.0.1:{nowhere}/x" in printed
+    assert f"no NATS answers at nats://127.0.0.1:{nowhere}" in printed
+    assert "kubeconfig '/nonexistent/config' cannot be used" in printed
+    assert "without them Topolog starts its own" in printed
+    assert "s3cret" not in printed
     assert not (tmp_path / "data" / "postgres").exists()
 
 

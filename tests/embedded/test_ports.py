@@ -46,11 +46,11 @@ input()
 def test_a_port_that_another_process_chose_is_not_chosen_before_anybody_listens_there() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", CHOOSES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        port = int(other.stdout.readline())
+    ) as second:
+        assert second.stdout is not None
+        port = int(second.stdout.readline())
         assert free_port(port, ()) != port
-        other.kill()
+        second.kill()
     assert free_port(port, ()) == port
     assert free_port(port, ()) == port, "its own claim does not stand in the way of who chose it"
 

@@ -1,5 +1,5 @@
-"""A second start: the same cluster without being told, contradictions refused, --fresh and reset
-empty the folder.
+"""A second start uses the same cluster and refuses contradictions; --fresh and reset empty the
+folder.
 """
 
 from __future__ import annotations
@@ -104,17 +104,17 @@ def test_the_note_of_services_is_removed_without_a_write(
 
 
 def test_a_resume_describes_the_state(tmp_path: Path) -> None:
-    found = Status(
+    result = Status(
         1.0,
         Workload(resumed=60),
         Scheduling(position=12_345, nodes=8, pods_running=37, pods_pending=2),
     )
-    endless = resumed_words(UpOptions(data_dir=tmp_path, pods=ENDLESS), found)
+    endless = resumed_words(UpOptions(data_dir=tmp_path, pods=ENDLESS), result)
     assert endless == [
         "resumed: 12,345 events, 8 nodes, 39 live pods",
         "the workload continues after its first 60 pods",
     ]
-    over = resumed_words(UpOptions(data_dir=tmp_path, pods=60), found)
+    over = resumed_words(UpOptions(data_dir=tmp_path, pods=60), result)
     assert (
         over[1] == "all 60 pods of the workload were created before; "
         "topolog up --fresh starts from scratch"

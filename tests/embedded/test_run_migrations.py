@@ -1,5 +1,5 @@
-"""The migrations of a container as a real process: done, done already, and what is wrong in one
-line with the variable's name.
+"""The migrations of a container as a real process: done, already done, and a fault in one line with
+the variable's name.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def test_a_database_that_cannot_be_reached_is_one_line_that_names_the_variable(u
 
 
 async def test_a_database_that_is_starting_is_retried() -> None:
-    """As at the first start of a cluster, where a Job that ends is started again after ten seconds,
-    twenty, forty.
+    """At the first start of a cluster, a Job that ends would be restarted only after ten, twenty,
+    forty seconds.
     """
     port = free_port()
     process = entry(

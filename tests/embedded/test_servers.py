@@ -1,4 +1,4 @@
-"""Embedded Postgres and NATS as real servers: start, stop, resume, die and come back at the same
+"""Embedded Postgres and NATS as real servers: start, stop, resume, fail and return at the same
 address.
 """
 
@@ -187,14 +187,14 @@ async def test_a_volume_that_a_kubelet_opened_to_its_group_is_closed_again(folde
 
 
 async def test_two_data_folders_run_side_by_side(folder: Path) -> None:
-    other = folder.with_name("other")
+    second = folder.with_name("other")
     async with (
-        EmbeddedServers(folder, postgres_settings=SMALL) as one,
-        EmbeddedServers(other, postgres_settings=SMALL) as two,
+        EmbeddedServers(folder, postgres_settings=SMALL) as printed_entry,
+        EmbeddedServers(second, postgres_settings=SMALL) as two,
     ):
-        assert one.database_url != two.database_url
-        assert one.nats_url != two.nats_url
-        await query(one.database_url, "create table only_here (n int)")
+        assert printed_entry.database_url != two.database_url
+        assert printed_entry.nats_url != two.nats_url
+        await query(printed_entry.database_url, "create table only_here (n int)")
         assert await query(two.database_url, "select to_regclass('only_here')") is None
 
 
@@ -320,14 +320,16 @@ asyncio.run(main())
 async def test_a_disk_too_small_for_the_streams_is_reported_before_the_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else all would be ready but the topology-store, which JetStream refuses its streams."""
+    """Otherwise everything would be ready except the topology-store, because JetStream refuses its
+    streams.
+    """
     usage = shutil.disk_usage(folder.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=STREAMS_BYTES - 1))
     with pytest.raises(DataFolderError, match=r"383 MiB free.*up to 384 MiB.*--data-dir"):
         await EmbeddedServers(folder, want_postgres=False).start()
-    held = folder / "nats" / "jetstream" / "block"
-    held.parent.mkdir(parents=True)
-    held.write_bytes(b"x")
+    value = folder / "nats" / "jetstream" / "block"
+    value.parent.mkdir(parents=True)
+    value.write_bytes(b"x")
     async with EmbeddedServers(folder, want_postgres=False) as servers:
         bus = JetStreamBus(servers.nats_url)
         await bus.ensure_streams()
@@ -337,8 +339,8 @@ async def test_a_disk_too_small_for_the_streams_is_reported_before_the_start(
 async def test_a_full_disk_that_stops_both_servers_is_reported_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other server's failure comes while its start is being ended; nobody asks for it, and
-    nothing prints it either.
+    """The other server fails while its start is being cancelled; its error is not reported a second
+    time.
     """
     refused = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The numbers that `topolog up` shows, asked of a service that wants a token."""
+"""The numbers of `topolog up`, from a service with a token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUMBERS = Scheduling(position=99, pods_running=3)
 
 @asynccontextmanager
 async def scheduler(answers: Iterator[Scheduling], token: str = "") -> AsyncIterator[int]:
-    """The port of one that gives these numbers, one after another."""
+    """Yield the port of a scheduler that answers with these numbers in turn."""
 
     async def stats(_: Request) -> Response:
         return Response(msgspec.json.encode(next(answers)))
@@ -41,9 +41,9 @@ async def scheduler(answers: Iterator[Scheduling], token: str = "") -> AsyncIter
 
 async def test_a_scheduler_with_a_token_answers_only_with_the_token() -> None:
     async with scheduler(repeat(NUMBERS), "s3cret") as port:
-        before = Scheduling()
-        assert await ask_schedulers([port], before) is before
-        assert await ask_schedulers([port], before, "s3cret") == NUMBERS
+        earlier = Scheduling()
+        assert await ask_schedulers([port], earlier) is earlier
+        assert await ask_schedulers([port], earlier, "s3cret") == NUMBERS
 
 
 async def test_a_workload_waits_until_every_node_reports_but_not_for_ever() -> None:

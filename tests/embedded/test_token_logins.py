@@ -1,5 +1,5 @@
-"""Exporters that NATS knows by their pods' tokens: the bundled server as its container starts it,
-and an API that reviews.
+"""Logins of exporters by their pods' tokens: the bundled server as its container starts it, and an
+API that reviews tokens.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def review(node: str, **other: Any) -> dict[str, Any]:
 
 
 class Api:
-    """Knows tokens; nobody's are not authenticated."""
+    """Knows some tokens; other tokens are not authenticated."""
 
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}
@@ -87,7 +87,7 @@ async def api() -> AsyncIterator[tuple[Api, str]]:
 
 
 class Running:
-    """The container's process; exporters by their tokens, which stand in files."""
+    """The container's process, with exporters whose tokens are in files."""
 
     def __init__(self, api: Api, folder: Path, port: int, process: subprocess.Popen[str]) -> None:
         self.api, self.folder, self.port, self.process = api, folder, port, process
@@ -132,20 +132,20 @@ async def running(api: tuple[Api, str], tmp_path: Path) -> AsyncIterator[Running
 
 
 async def heard(running: Running, count: int) -> list[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     async with asyncio.timeout(30):
         async for batch in running.reports.reports():
-            found |= {message.subject for message in batch} - {subjects.ECHO}
-            if len(found) >= count:
+            result |= {message.subject for message in batch} - {subjects.ECHO}
+            if len(result) >= count:
                 break
-    return sorted(found)
+    return sorted(result)
 
 
 async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(
     running: Running,
 ) -> None:
-    one, two = running.api.gives("n1"), running.api.gives("n2.example")
-    first, second = running.exporter(one, "one"), running.exporter(two, "two")
+    printed_entry, two = running.api.gives("n1"), running.api.gives("n2.example")
+    first, second = running.exporter(printed_entry, "one"), running.exporter(two, "two")
     keyed = JetStreamBus(
         f"tls://127.0.0.1:{running.port}?ca={running.folder}/ca.crt&seed={running.folder}/keys/seeds/k1.nk"
     )
@@ -165,7 +165,7 @@ async def test_a_pod_speaks_for_its_own_node_and_says_and_hears_nothing_else(
 
     bare = Client()
     await bare.connect(
-        f"nats://127.0.0.1:{running.port}", token=one, error_cb=note, tls=_unchecked()
+        f"nats://127.0.0.1:{running.port}", token=printed_entry, error_cb=note, tls=_unchecked()
     )
     publications = [
         *FORBIDDEN_PUBLICATIONS,
@@ -313,7 +313,7 @@ async def _refused(bus: JetStreamBus) -> None:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """TLS whatever the certificate: what is tried comes after it."""
+    """TLS without a check of the certificate, which is not what these tests try."""
     made = ssl.create_default_context()
     made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
     return made
