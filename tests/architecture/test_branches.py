@@ -48,7 +48,7 @@ def test_rooms_are_summed_up_and_files_that_are_mostly_not_run_are_named() -> No
     ]
 
 
-def test_files_are_told_with_the_lines_from_which_a_branch_was_not_taken() -> None:
+def test_the_report_names_files_and_lines_whose_branches_were_not_taken() -> None:
     _, lines = told(FILES, by_room=False)
     assert [line.split("% ")[1].strip() for line in lines[:2]] == [
         "services/a/x.py: 7",

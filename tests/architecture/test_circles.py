@@ -90,7 +90,7 @@ def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) ->
     assert circle(rooms_in("services.scheduler", closed)) != []
 
 
-def test_rooms_are_ordered_as_the_architecture_tells() -> None:
+def test_rooms_are_ordered_as_the_architecture_says() -> None:
     assert [folder for folder, _ in TOLD] == [
         "shared",
         "services",

@@ -296,6 +296,6 @@ def test_every_import_of_the_project_is_found_though_not_all_of_a_source_is_pars
 
 
 @pytest.mark.parametrize("where", sorted(ELSEWHERE))
-def test_an_import_is_found_wherever_it_stands(where: str) -> None:
+def test_an_import_is_found_at_every_place_of_a_module(where: str) -> None:
     whole = [ast.unparse(each) for each in imports_anywhere(ast.parse(ELSEWHERE[where]))]
     assert imports_in(closure._tree(ELSEWHERE[where])) == whole

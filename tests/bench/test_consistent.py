@@ -95,7 +95,7 @@ def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
     assert min(found.values()) > 15, found
 
 
-def test_a_pod_that_stands_for_its_kind_is_a_newcomer_although_it_runs_there() -> None:
+def test_a_pod_that_represents_its_kind_is_a_newcomer_although_it_runs_on_the_node() -> None:
     """Pods of one shape share their verdicts, and the one that is asked for may be on the node: a
     kubelet would take it again for nothing. Another of its kind needs room of its own."""
     amounts = {CPU: 1000, MEMORY: 2**20}

@@ -8,7 +8,7 @@ from services.comparison.runner import run_cell
 from services.comparison.side_by_side import Snapshot, cell, play
 
 
-def test_rows_are_told_while_they_go_and_give_the_numbers_of_the_bench() -> None:
+def test_rows_are_printed_while_they_run_and_equal_the_benchs_numbers() -> None:
     heard: list[Snapshot] = []
     cells = [cell("no awareness", 2, "10", 12), cell("ledger, proof", 2, "10", 12)]
     results = play(cells, heard.append, jobs=2)

@@ -36,7 +36,7 @@ def comes(node: TrueNode, name: str, cpus: int, order: int = 0) -> Pod:
     return came
 
 
-def test_an_end_that_nobody_had_heard_of_let_another_into_the_zone(node: TrueNode) -> None:
+def test_an_end_that_was_not_reported_let_another_pod_into_the_zone(node: TrueNode) -> None:
     ended = comes(node, "ended", 3)
     node.let_go(ended, 0.0, UNKNOWN_S)
     comes(node, "other", 5, EARLIER)
@@ -64,7 +64,7 @@ def test_of_two_causes_that_each_sufficed_one_was_an_end(node: TrueNode) -> None
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == AFTER_END
 
 
-def test_an_end_sufficed_beside_one_that_another_decision_relied_on(node: TrueNode) -> None:
+def test_an_end_sufficed_next_to_one_that_another_decision_relied_on(node: TrueNode) -> None:
     """`later` had heard of the smaller end, which left room for both."""
     larger, smaller = comes(node, "larger", 2), comes(node, "smaller", 1)
     node.let_go(smaller, 0.0, UNKNOWN_S)
@@ -74,7 +74,7 @@ def test_an_end_sufficed_beside_one_that_another_decision_relied_on(node: TrueNo
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == AFTER_END
 
 
-def test_an_end_excuses_nobody_who_was_overtaken_all_the_same(node: TrueNode) -> None:
+def test_an_end_excuses_no_pod_that_was_overtaken_anyway(node: TrueNode) -> None:
     """The end was in the other zone."""
     comes(node, "filler", 7)
     ended = comes(node, "ended", 3)

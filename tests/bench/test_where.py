@@ -20,7 +20,7 @@ busy()
 """
 
 
-def test_a_process_tells_where_its_cpu_time_went(tmp_path: Path) -> None:
+def test_a_process_reports_what_its_cpu_time_went_into(tmp_path: Path) -> None:
     samples = tmp_path / "samples"
     samples.mkdir()
     environment = {**os.environ, "TOPOLOG_SAMPLES": str(samples), "PYTHONPATH": str(SAMPLING)}
@@ -36,7 +36,7 @@ def test_a_process_tells_where_its_cpu_time_went(tmp_path: Path) -> None:
     assert list(where(samples, 0.0, 0.0, {"binder": 2.0})) == []
 
 
-def test_the_first_rule_that_knows_a_function_tells() -> None:
+def test_the_first_rule_that_matches_a_function_counts() -> None:
     appending = "asyncio/runners.py:run;services/binder/handlers.py:_settle;shared/eventlog/postgres_append.py:append"
     assert (cause(appending), cause("asyncio/runners.py:run")) == ("appends", "event loop, sockets")
 

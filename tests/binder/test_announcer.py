@@ -230,7 +230,7 @@ async def test_a_standby_announces_lasting_messages_once_it_leads() -> None:
     assert scene.kube.said == ["c: waits"]
 
 
-async def test_a_leader_that_starts_tells_nothing_that_was_so_before_it_had_read_the_log() -> None:
+async def test_a_leader_that_starts_announces_nothing_older_than_its_reading_of_the_log() -> None:
     """Thousands of bindings were announced twice, and verdicts of pods that were bound a page
     later.
     """

@@ -126,7 +126,7 @@ NO_RIGHT = (
         (403, ENDS, "invalid"),
     ],
 )
-def test_a_policys_no_a_missing_right_and_a_namespace_that_ends_are_distinguished_by_their_words(
+def test_a_denial_a_missing_right_and_an_ending_namespace_are_told_apart_by_their_messages(
     status: int, message: str, cause: str
 ) -> None:
     """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last
@@ -182,7 +182,7 @@ def told() -> Told:
 INTENT = binding.BindIntended("uid-a", "ns", "a", "n1", 2)
 
 
-def test_a_reservation_is_work_without_intent_and_the_intent_expects_the_version_it_was_seen_at(
+def test_a_reservation_is_work_and_its_intent_expects_the_version_that_was_seen(
     told: Told,
 ) -> None:
     assert told.stage() == "reserved"

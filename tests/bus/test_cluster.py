@@ -73,7 +73,7 @@ async def test_servers_behind_one_name_are_counted_once_each(
         (["nats-0.nats:4222", "nats-1.nats:4222", "nats-2.nats:4222"], 3),
     ],
 )
-def test_a_server_that_tells_an_address_of_either_family_is_one(told: list[str], size: int) -> None:
+def test_a_server_with_addresses_of_both_families_counts_once(told: list[str], size: int) -> None:
     assert size_of(told) == size
 
 

@@ -82,9 +82,7 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(
     assert (await rung_up_to(positions, 7))[-1] == 7
 
 
-async def test_a_server_that_is_away_is_told_of_once(
-    bus: JetStreamBus, server: NatsProcess
-) -> None:
+async def test_a_server_that_is_away_is_logged_once(bus: JetStreamBus, server: NatsProcess) -> None:
     """It is tried five times a second, by every exporter."""
     with structlog.testing.capture_logs() as lines:
         server.kill()
@@ -110,7 +108,7 @@ async def test_a_wiped_volume_costs_the_messages_and_nothing_else(
     assert (await rung_up_to(positions, 3))[-1] == 3
 
 
-async def test_a_consumer_that_vanishes_in_silence_is_made_anew(
+async def test_a_consumer_that_vanishes_silently_is_created_again(
     bus: JetStreamBus, server: NatsProcess
 ) -> None:
     batches = bus.reports()
@@ -191,7 +189,7 @@ async def test_a_event_that_was_lost_between_two_that_were_acknowledged_is_sent_
     assert info.state.messages == 199
 
 
-async def test_a_server_that_is_away_is_told_with_its_address_and_without_its_password(
+async def test_a_server_that_is_away_is_logged_with_its_address_and_without_its_password(
     server: NatsProcess, capfd: pytest.CaptureFixture[str]
 ) -> None:
     logs.configure("test", "json", "debug")

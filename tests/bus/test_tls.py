@@ -61,7 +61,7 @@ async def test_services_and_exporters_reach_a_server_that_takes_tls_alone(
     assert not caplog.records
 
 
-async def test_a_client_that_trusts_another_authority_is_not_connected_and_is_told_why(
+async def test_a_client_that_trusts_another_authority_is_not_connected_and_says_why(
     servers: EmbeddedServers, tmp_path: Path
 ) -> None:
     other = ensure(tmp_path / "other", ["127.0.0.1"])
@@ -111,7 +111,7 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
     assert bytes(heard) == b""
 
 
-async def test_a_server_that_asks_for_certificates_hears_clients_of_its_authority_alone_and_new_files_at_a_reconnect(
+async def test_a_server_accepts_only_its_authoritys_clients_and_rereads_files_at_a_reconnect(
     tmp_path: Path,
 ) -> None:
     made = ensure(tmp_path / "tls", ["127.0.0.1"], ["exporter"])
@@ -139,7 +139,7 @@ async def test_a_server_that_asks_for_certificates_hears_clients_of_its_authorit
         await asyncio.gather(bus.close(), waiting.close())
 
 
-def test_certificates_are_kept_and_made_anew_for_other_names_by_the_same_authority(
+def test_certificates_are_kept_and_issued_again_for_other_names_by_the_same_authority(
     tmp_path: Path,
 ) -> None:
     first = ensure(tmp_path / "tls", ["nats", "127.0.0.1"])
@@ -175,7 +175,7 @@ def test_a_damaged_certificate_is_named_with_the_remedy(tmp_path: Path) -> None:
         ensure(tmp_path / "tls", ["nats"])
 
 
-def test_a_url_tells_who_is_believed_and_servers_do_not_hear_of_it() -> None:
+def test_a_url_names_the_trusted_authority_and_servers_do_not_see_it() -> None:
     url = "tls://u:p@a:1?ca=/x%20y/ca.crt,tls://b:2"
     assert (wanted(url), named(url, AUTHORITIES)) == (True, "/x y/ca.crt")
     assert split_credentials(url) == (["tls://a:1", "tls://b:2"], {"user": "u", "password": "p"})

@@ -59,7 +59,9 @@ async def test_it_carries_and_cuts(proxy: Proxy) -> None:
     writer.close()
 
 
-async def test_who_comes_while_it_is_away_is_turned_away_and_later_let_in(proxy: Proxy) -> None:
+async def test_connections_during_an_outage_are_rejected_and_accepted_afterwards(
+    proxy: Proxy,
+) -> None:
     proxy.away = True
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     assert await said(reader, writer) == b""
@@ -115,7 +117,7 @@ async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
     assert await judging.of_the_refused(seen, story.log) == told
 
 
-async def test_a_refusal_whose_decision_went_with_the_log_is_told_beside() -> None:
+async def test_a_rejection_whose_decision_was_lost_with_the_log_is_reported_separately() -> None:
     found = await judging.of_the_refused(
         Look(10, [pod("lost", "n1", "OutOfcpu", "Failed")]), (await sent_and_refused()).log
     )
@@ -125,7 +127,7 @@ async def test_a_refusal_whose_decision_went_with_the_log_is_told_beside() -> No
     )
 
 
-async def test_an_end_excuses_nobody_who_would_not_be_sent_there_again() -> None:
+async def test_an_end_excuses_no_pod_that_would_not_be_sent_there_again() -> None:
     """A decision that was wrong from the beginning: the pod fits no zone, whoever ends there."""
     story = await sent_and_refused("idle", "other")
     await story.arrives(made := given.pod("q", cpus=7))
@@ -138,7 +140,7 @@ async def test_an_end_excuses_nobody_who_would_not_be_sent_there_again() -> None
     assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
 
 
-async def test_a_refusal_that_the_log_does_not_tell_is_not_excused() -> None:
+async def test_a_rejection_that_the_log_lacks_is_not_excused() -> None:
     story = await sent_and_refused()
     await story.arrives(made := given.pod("q", cpus=1))
     await story.decide()
@@ -240,7 +242,7 @@ def test_an_api_server_that_does_not_answer_is_no_empty_cluster(looks: tuple[Loo
     assert judging.of_the_cluster(Look(10, None), {}) == [judging.SILENT]
 
 
-def test_a_fault_that_is_not_there_is_told_with_those_that_are(
+def test_an_unknown_fault_is_rejected_with_the_list_of_faults(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["chaos", "--only", "flood"])
@@ -275,7 +277,7 @@ def drawn(
     ]
 
 
-def test_a_seed_draws_the_same_faults_whoever_happens_to_be_connected(
+def test_a_seed_draws_the_same_faults_with_any_connections(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     twins = {

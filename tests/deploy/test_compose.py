@@ -118,9 +118,7 @@ def test_every_part_of_ours_runs_a_module_that_exists() -> None:
             )
 
 
-def test_dependencies_name_services_whose_condition_can_come_true_and_that_run_whenever_they_are_needed() -> (
-    None
-):
+def test_dependencies_name_services_that_run_and_whose_condition_can_come_true() -> None:
     for service in SERVICES.values():
         for name, wait in service.get("depends_on", {}).items():
             assert wait["condition"] in (
@@ -378,9 +376,7 @@ def test_metrics_and_state_ask_for_a_token_which_prometheus_carries_and_probes_n
     assert SERVICES["prometheus"]["environment"]["TOPOLOG_HTTP_TOKEN"] == token
 
 
-def test_nats_speaks_tls_under_the_name_by_which_it_is_called_and_only_its_authority_is_shared() -> (
-    None
-):
+def test_nats_serves_tls_under_the_name_in_its_url_and_shares_only_its_authority() -> None:
     maker = SERVICES["certificates"]
     shared_folder = maker["environment"]["TOPOLOG_NATS_CA_DIR"]
     assert f"nats-ca:{shared_folder}" in maker["volumes"]

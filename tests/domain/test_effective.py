@@ -24,7 +24,7 @@ def test_a_large_init_container_counts_alone() -> None:
     assert effective_request(_pod(("init", 9), ("init", 4), ("app", 2))) == {"cpu": 9}
 
 
-def test_a_sidecar_counts_beside_later_init_containers_and_the_apps() -> None:
+def test_a_sidecar_counts_together_with_later_init_containers_and_the_apps() -> None:
     assert effective_request(_pod(("init", 5), ("sidecar", 2), ("init", 4), ("app", 3))) == {
         "cpu": 6
     }

@@ -63,7 +63,7 @@ def dsn(url: str) -> tuple[object, ...]:
 @example(f"{MARK}99#x@y")
 @example(f"12/{MARK}")
 @example(f"1?a=b&{MARK}")
-def test_a_database_url_is_read_with_the_password_that_was_meant_or_refused_without_a_word_of_it(
+def test_a_database_url_is_read_with_its_password_or_rejected_without_showing_it(
     password: str,
 ) -> None:
     for url in (

@@ -130,9 +130,7 @@ def test_without_a_route_there_is_a_remedy(tmp_path: Path) -> None:
     assert not any("pw" in line for line in lines)
 
 
-def test_exporters_of_an_outside_cluster_are_given_the_silence_that_goes_with_their_own_interval() -> (
-    None
-):
+def test_exporters_of_an_outside_cluster_expire_by_their_own_interval() -> None:
     """They report every 10 s, whatever the simulated nodes of a run would do."""
 
     def printed(options: UpOptions) -> str | None:

@@ -104,7 +104,7 @@ async def test_the_nats_container_makes_its_certificates_and_shares_its_authorit
         stop(process)
 
 
-async def test_a_key_that_is_made_while_the_nats_container_runs_is_taken_up_and_ends_the_shared_user(
+async def test_a_key_made_while_nats_runs_takes_effect_and_ends_the_shared_user(
     folder: Path,
 ) -> None:
     port, keys = free_port(), folder.parent / "keys"

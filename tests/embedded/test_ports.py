@@ -43,7 +43,7 @@ input()
 """
 
 
-def test_a_port_that_another_process_chose_is_not_chosen_before_anybody_listens_there() -> None:
+def test_a_port_that_another_process_chose_is_not_chosen_even_before_it_listens() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", CHOOSES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as second:

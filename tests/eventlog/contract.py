@@ -48,7 +48,9 @@ class AppendingContract:
         assert await places(log) == [(1, "a", 1), (2, "b", 1), (3, "a", 2)]
         assert await log.versions(["a", "b", "c"]) == {"a": 2, "b": 1, "c": 0}
 
-    async def test_an_appended_commit_tells_positions_and_new_versions(self, log: EventLog) -> None:
+    async def test_an_appended_commit_returns_positions_and_new_versions(
+        self, log: EventLog
+    ) -> None:
         await given(log, "a")
         outcome = await log.append([commit("c", draft("a", 1), draft("b", 0), draft("a"))])
         assert outcome == [Appended(2, 4, {"a": 3, "b": 1})]
@@ -70,7 +72,7 @@ class AppendingContract:
         assert (read.correlation, read.causation, read.trace) == ("uid", 0, "00-ab-cd-01")
         assert (read.type, read.schema) == ("PodEnded", CATALOG["PodEnded"].schema)
 
-    async def test_a_conflict_tells_the_actual_version_and_appends_nothing_of_its_commit(
+    async def test_a_conflict_returns_the_actual_version_and_appends_nothing_of_its_commit(
         self, log: EventLog
     ) -> None:
         await given(log, "a")
@@ -141,7 +143,7 @@ class AppendingContract:
         assert await log.append([lone]) == [Conflict("node", 1, 1)]
         assert await log.append([first, second]) == [Duplicate(1, 1), Conflict("node", 1, 1)]
 
-    async def test_a_batch_sent_again_is_answered_alike_whoever_follows_whom(
+    async def test_a_batch_sent_again_gets_the_same_answer_in_any_order(
         self, log: EventLog
     ) -> None:
         batch = [commit("a", draft("node", 0)), commit("b", draft("node", 1), follows="a")]
@@ -416,7 +418,7 @@ class LeasingContract:
         assert outcomes == [Fenced("role", old.epoch, new.epoch), Appended(1, 1, {"s": 1})]
         assert await log.acquire("role", "me", 30) is None
 
-    async def test_an_expired_lease_that_nobody_took_is_renewed_with_its_epoch(
+    async def test_an_expired_lease_that_was_not_taken_is_renewed_with_its_epoch(
         self, log: EventLog
     ) -> None:
         lease = await log.acquire("role", "me", 0.01)
@@ -431,7 +433,7 @@ class LeasingContract:
         assert second is not None
         assert second.epoch > first.epoch
 
-    async def test_releasing_a_lost_lease_harms_nobody(self, log: EventLog) -> None:
+    async def test_releasing_a_lost_lease_does_no_harm(self, log: EventLog) -> None:
         old = await log.acquire("role", "me", 0.01)
         await asyncio.sleep(0.03)
         new = await log.acquire("role", "you", 30)

@@ -42,7 +42,7 @@ async def test_a_server_whose_machine_died_is_noticed_by_the_kernel(database_url
         await connection.close()
 
 
-async def test_a_connection_to_who_is_primary_no_more_is_left(
+async def test_a_connection_to_a_former_primary_is_closed(
     postgres_log: PostgresEventLog,
 ) -> None:
     """Databases of clouds keep connections to the server that they demote."""

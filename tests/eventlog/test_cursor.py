@@ -170,7 +170,7 @@ def test_another_history_resets_the_reader_to_the_beginning(
         (LogIdentity("log", 3), 4, Lost(3, 3, 5)),
     ],
 )
-def test_what_the_log_lost_is_told_unless_the_log_says_itself_that_it_is_another(
+def test_lost_events_are_reported_unless_the_log_says_that_it_is_another(
     identity: LogIdentity, head: int, lost: Lost | None
 ) -> None:
     cursor, _ = opened(Cursor(position=5), LogIdentity("log", 3), 5)
@@ -179,14 +179,12 @@ def test_what_the_log_lost_is_told_unless_the_log_says_itself_that_it_is_another
     assert reset.lost == lost
 
 
-def test_a_reader_that_stands_beyond_the_head_at_its_start_is_reset() -> None:
+def test_a_reader_beyond_the_head_at_its_start_is_reset() -> None:
     _, reset = opened(Cursor(position=7), LOG, 5)
     assert reset is not None
 
 
-def test_a_log_that_was_restored_and_outgrew_the_reader_is_told_by_the_chain_where_the_reader_stands() -> (
-    None
-):
+def test_a_restored_log_that_outgrew_the_reader_is_detected_by_the_readers_chain() -> None:
     cursor, _ = opened(Cursor(), LOG, 5)
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 6)])
     cursor, reset = opened(cursor, LOG, 9)
@@ -215,16 +213,14 @@ def test_a_reader_of_a_log_that_ends_before_it_is_live_again_at_the_end_that_the
     assert cursor.phase is Phase.LIVE
 
 
-def test_a_position_that_was_appended_and_is_gone_resets_also_a_reader_that_had_not_read_so_far() -> (
-    None
-):
+def test_a_lost_position_resets_a_reader_that_had_not_read_it_too() -> None:
     cursor, _ = opened(Cursor(), LOG, 3)
     cursor, _ = received(cursor, [envelope(position) for position in range(1, 4)])
     cursor, reset = opened(promised(cursor, 7), LOG, 5)
     assert reset == Reset("head_behind", Lost(1, 1, 7))
 
 
-def test_rows_older_than_chains_tell_nothing_and_reset_nobody() -> None:
+def test_rows_older_than_chains_prove_nothing_and_reset_no_reader() -> None:
     older = [msgspec.structs.replace(envelope(position), chain=b"") for position in (1, 2, 3)]
     cursor, _ = received(opened(Cursor(), LOG, 3)[0], older[:2])
     _, fresh = received(cursor, older[1:])

@@ -56,7 +56,7 @@ async def test_what_a_killed_export_left_is_written_over(tmp_path: Path) -> None
     assert [each.name for each in tmp_path.iterdir()] == [out.name]
 
 
-async def test_an_export_that_was_interrupted_leaves_nothing_beside(tmp_path: Path) -> None:
+async def test_an_interrupted_export_leaves_no_other_file(tmp_path: Path) -> None:
     out, slow = tmp_path / "x.topolog.gz", Slow((await a_log())._events)
     first = asyncio.create_task(export(slow, out, 1, FACTS))
     await slow.there.wait()
@@ -83,7 +83,7 @@ async def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
         await export(await a_log(), link, 1, FACTS)
 
 
-async def test_who_may_read_the_file_stays(tmp_path: Path) -> None:
+async def test_the_files_permissions_stay(tmp_path: Path) -> None:
     out = tmp_path / "x.topolog.gz"
     out.touch(mode=0o600)
     await export(await a_log(), out, 1, FACTS)
@@ -127,7 +127,7 @@ async def test_what_is_no_regular_file_is_refused_and_left(
         os.close(end)
 
 
-async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_an_unwritable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for out in (
         tmp_path / "file" / "x.topolog.gz",

@@ -66,7 +66,7 @@ async def test_a_file_answers_every_question_of_a_reader_as_the_log_does(exporte
         await found.append([])
 
 
-async def test_files_of_a_folder_continue_each_other_and_a_gap_is_told(tmp_path: Path) -> None:
+async def test_files_of_a_folder_continue_each_other_and_a_gap_is_reported(tmp_path: Path) -> None:
     log, folder = await a_log(), tmp_path / "archive"
     for first, last in ((1, 10), (11, 20), (21, FACTS)):
         await export(log, folder / f"{first:06}.topolog.gz", first, last)
@@ -126,7 +126,7 @@ def _whole(factory: pytest.TempPathFactory) -> bytes:
     return _made[0]
 
 
-async def test_a_row_that_was_altered_before_it_was_exported_is_told(tmp_path: Path) -> None:
+async def test_a_row_that_was_altered_before_its_export_is_reported(tmp_path: Path) -> None:
     log = await a_log()
     log._events[9] = msgspec.structs.replace(
         log._events[9], payload=b'{"type":"PodBound","uid":"u","node":"other"}'
@@ -148,7 +148,7 @@ async def test_an_interrupted_export_leaves_the_file_as_it_was(exported: Path) -
     assert exported.read_bytes() == before
 
 
-async def test_what_was_never_a_history_is_told_so(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_history_is_rejected_as_such(tmp_path: Path) -> None:
     file = tmp_path / "x.topolog.gz"
     for content in (
         b"",

@@ -97,7 +97,7 @@ async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(
         ({"chain": b"short"}, "its chain is not a SHA-256"),
     ],
 )
-async def test_values_that_no_log_takes_are_told_with_their_position(
+async def test_values_that_no_log_accepts_are_reported_with_their_position(
     tmp_path: Path, log_url: str, values: dict[str, Any], said: str
 ) -> None:
     file = written(tmp_path / "x.topolog.gz", await changed(**values))
@@ -160,7 +160,7 @@ async def test_what_this_release_need_not_know_or_cannot_read_is_taken_as_the_lo
         ({"last": 10**15}, "was cut"),
     ],
 )
-async def test_headers_that_nobody_wrote_are_told(
+async def test_headers_that_no_release_wrote_are_reported(
     tmp_path: Path, log_url: str, header: dict[str, Any], said: str
 ) -> None:
     file = written(tmp_path / "x.topolog.gz", (await a_log())._events, **header)

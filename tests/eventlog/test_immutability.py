@@ -145,7 +145,7 @@ async def test_the_declared_tables_are_those_of_the_migrations(log_url: str) -> 
     }
 
 
-async def test_a_log_that_is_not_migrated_is_told_with_the_remedy(database_url: str) -> None:
+async def test_a_log_that_is_not_migrated_is_reported_with_the_remedy(database_url: str) -> None:
     with pytest.raises(LogNotMigrated, match="topolog up"):
         await PostgresEventLog.open(database_url)
 

@@ -116,7 +116,7 @@ def _in_a_thread(url: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("revision", ["0003_orders", "9f2b1c7d04ab"])
-async def test_a_database_that_another_program_keeps_is_told_as_one(
+async def test_a_database_of_another_program_is_named_as_such(
     database_url: str, file: Path, revision: str
 ) -> None:
     """Many programs keep their schema's revision where Alembic does."""

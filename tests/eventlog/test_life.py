@@ -241,7 +241,7 @@ async def test_only_the_owner_may(log: PostgresEventLog, log_url: str) -> None:
         await care.status(somebody)
 
 
-async def test_who_may_read_sees_the_size_of_the_log_and_of_all_that_grows_with_it(
+async def test_a_readers_login_sees_the_size_of_the_log_and_of_all_that_grows_with_it(
     log: PostgresEventLog, log_url: str
 ) -> None:
     await relayed(log)
@@ -360,7 +360,7 @@ async def test_an_interrupted_redaction_is_explained_and_finished_by_the_same_co
     assert (await verify(log, [])).ok
 
 
-async def test_a_masked_row_that_no_event_tells_of_is_an_altered_one(
+async def test_a_masked_row_without_its_event_is_an_altered_row(
     log: PostgresEventLog, log_url: str
 ) -> None:
     await care.mask(

@@ -103,7 +103,7 @@ async def test_a_login_that_may_become_the_owner_or_was_granted_writing_is_no_se
     await owner.close()
 
 
-async def test_a_service_with_a_readers_login_is_told_so_at_its_start(
+async def test_a_service_with_a_readers_login_says_so_at_its_start(
     log_url: str, service: str
 ) -> None:
     viewer = f"{service}_viewer"
@@ -178,7 +178,7 @@ async def test_a_login_that_is_made_later_is_waited_for(log_url: str, service: s
     await log.close()
 
 
-def test_the_owner_of_the_log_is_told_from_a_superuser() -> None:
+def test_the_owner_of_the_log_is_distinguished_from_a_superuser() -> None:
     assert not Rights("topolog_service", False, False, False, True).problem
     assert "the owner of the log" in Rights("topolog", False, True, True, True).problem
     assert "a superuser" in Rights("postgres", True, True, True, True).problem
@@ -256,7 +256,7 @@ async def test_the_migrations_of_a_container_make_the_login_of_services(
     await connection.close()
 
 
-async def test_migrations_by_an_owner_who_may_make_no_login_end_in_words(
+async def test_migrations_by_an_owner_without_createrole_end_with_a_message(
     log_url: str, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_login(log_url, service, "a password")

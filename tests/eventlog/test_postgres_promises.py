@@ -205,7 +205,7 @@ async def test_a_batch_whose_answer_was_lost_is_sent_again_and_answered_with_its
     assert await postgres_log.head() == 2
 
 
-async def test_a_database_that_stays_away_is_told_to_the_caller() -> None:
+async def test_a_database_that_stays_away_is_an_error_of_the_caller() -> None:
     async def refused() -> Any:
         raise ConnectionRefusedError("nobody listens")
 

@@ -71,7 +71,7 @@ async def test_it_is_imported_and_the_new_log_says_what_was_masked(cut: Path, lo
     await log.close()
 
 
-async def test_what_the_history_tells_itself_is_not_told_again(
+async def test_redactions_that_the_history_contains_are_not_repeated_in_the_header(
     log: MemoryEventLog, tmp_path: Path, log_url: str
 ) -> None:
     file = tmp_path / "all.topolog.gz"
@@ -83,7 +83,7 @@ async def test_what_the_history_tells_itself_is_not_told_again(
     await found.close()
 
 
-async def test_an_altered_row_that_no_header_names_is_told_still(
+async def test_an_altered_row_that_no_header_names_is_still_reported(
     log: MemoryEventLog, tmp_path: Path
 ) -> None:
     log._events[0] = msgspec.structs.replace(
@@ -94,7 +94,7 @@ async def test_an_altered_row_that_no_header_names_is_told_still(
         FileLog.open(tmp_path / "x.topolog.gz")
 
 
-async def test_an_export_beside_a_redaction_is_refused(tmp_path: Path) -> None:
+async def test_an_export_during_a_redaction_is_refused(tmp_path: Path) -> None:
     class Redacting(MemoryEventLog):
         begun = False
 
@@ -114,7 +114,7 @@ async def test_an_export_beside_a_redaction_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("digest", ["", "xyz", "ab", "é" * 64, "g" * 64])
-async def test_a_header_that_names_no_hash_is_told(tmp_path: Path, digest: str) -> None:
+async def test_a_header_without_a_hash_is_reported(tmp_path: Path, digest: str) -> None:
     file = tmp_path / "x.topolog.gz"
     with file.open("wb") as opened:
         Writer(opened, Header(log_id="l", timeline=1, first=1, last=0, redacted={1: digest})).end()

@@ -137,9 +137,7 @@ async def test_a_namesake_that_lives_keeps_all_of_them_from_being_redacted() -> 
         await redacted(log, "u1")
 
 
-async def test_who_comes_with_the_name_of_one_that_was_redacted_keeps_it_and_can_be_redacted_too() -> (
-    None
-):
+async def test_a_new_pod_with_a_redacted_name_keeps_it_and_can_be_redacted_too() -> None:
     log = await a_log([*HISTORY[: 2 + 9], *later(20)])
     (first,) = await redacted(log, "web-0")
     for number, drafts in enumerate([*life("u2", "web-0", 30), *later(40)]):

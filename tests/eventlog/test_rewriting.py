@@ -173,7 +173,7 @@ async def test_two_archives_at_once_archive_a_partition_once(
     assert (await verify(log, [])).ok
 
 
-async def test_who_waits_too_long_for_another_is_told_what_to_do_and_changes_nothing(
+async def test_a_command_that_waits_too_long_for_another_says_what_to_do_and_changes_nothing(
     log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -191,7 +191,7 @@ async def test_who_waits_too_long_for_another_is_told_what_to_do_and_changes_not
     assert (await verify(log, [])).ok
 
 
-async def test_a_dump_that_reads_meanwhile_is_told_of_and_not_waited_for_long(
+async def test_a_dump_that_reads_meanwhile_is_named_and_not_waited_for_long(
     log: PostgresEventLog,  # noqa: F811, RUF100
     log_url: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -130,7 +130,7 @@ async def test_a_log_and_its_projector_go_on_with_the_new_password(rotating: Rot
         await log.close()
 
 
-async def test_a_file_that_is_being_written_is_waited_for_and_told_without_its_password(
+async def test_a_file_that_is_being_written_is_waited_for_and_logged_without_its_password(
     rotating: Rotating,
 ) -> None:
     log = await opened(rotating, retry_for_s=0.5)

@@ -20,7 +20,7 @@ class TimelineContract:
         assert (after.log_id, after.timeline) == (before.log_id, before.timeline + 1)
         assert await log.identity() == after
 
-    async def test_a_new_timeline_ends_leases_and_fences_who_wrote_before(
+    async def test_a_new_timeline_ends_leases_and_fences_earlier_writers(
         self, log: EventLog
     ) -> None:
         old = await log.acquire("role", "me", 30)

@@ -231,7 +231,7 @@ def test_an_init_container_without_holdings_differs_from_a_missing_checkpoint() 
     assert untold.checkpoints == ()
 
 
-def test_devices_tell_a_pods_uid_and_its_init_containers_memory_is_hidden_but_not_counted() -> None:
+def test_devices_show_a_pods_uid_and_its_init_containers_memory_is_hidden_but_not_counted() -> None:
     group = DeviceGroup(GPU, ("g0",), (1,))
     block = MemoryBlock("memory", (1,), 30)
     holding = {

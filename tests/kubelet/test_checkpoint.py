@@ -190,7 +190,7 @@ def test_a_newer_kubelets_state_is_read(moment: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_cpu, read_memory])
-def test_a_state_of_an_unknown_form_does_not_say_that_nobody_holds_anything(
+def test_a_state_of_an_unknown_form_does_not_mean_that_nothing_is_held(
     read: Callable[[bytes], object],
 ) -> None:
     assert "it names no policy" in _error(read(b'{"version":5,"state":"..."}'))
@@ -260,7 +260,7 @@ def test_what_is_written_of_devices_reads_back() -> None:
     assert read_devices(write_devices(written)) == written
 
 
-def test_a_book_without_machine_state_starts_anew_unless_it_has_assignments() -> None:
+def test_a_checkpoint_without_machine_state_starts_empty_unless_it_has_assignments() -> None:
     config = MemoryConfig("Static", (NodeMemoryConfig(0, 1000, (), {"memory": 1}),))
     assert restored(config, {}, {}) == initial(config)
     refusal = restored(config, {}, {"u": {"c": (Block(1, 5, "memory"),)}})

@@ -135,7 +135,7 @@ def test_containers_that_run_keep_devices_that_are_healthy_no_more() -> None:
         assert [verdict.admitted for _, verdict in again.readmissions] == [admitted]
 
 
-def test_who_runs_need_not_have_healthy_devices_of_which_it_asks_for_none() -> None:
+def test_a_running_pod_needs_no_healthy_devices_that_it_does_not_request() -> None:
     named = Container(
         "c0",
         "app",

@@ -204,7 +204,7 @@ KUBERNETES = (
         "services/scheduler/watch/cluster_objects.py",
         'return None if held is None else SurroundingEnded("nomination"',
         'return None if held is None or spec.get("nodeName") else SurroundingEnded("nomination"',
-        "tests/scheduler/default/test_nominated.py -k nobody_looked",
+        "tests/scheduler/default/test_nominated.py -k ended_unseen",
     ),
     Mutation(
         "zones are taken that another scheduler evicts pods for",

@@ -21,7 +21,7 @@ from tests.mutations.table import TESTED, Mutation
 @pytest.mark.parametrize(
     "mutation", [*TESTED, *LEDGER, *KUBERNETES, *SIMULATED], ids=lambda mutation: mutation.name
 )
-def test_what_is_to_be_replaced_stands_in_the_code_once(mutation: Mutation) -> None:
+def test_the_replaced_text_occurs_in_the_code_once(mutation: Mutation) -> None:
     assert not is_stale(mutation), f"{mutation.file} has moved on; give the table its new words"
     assert mutation.old != mutation.new
 

@@ -144,7 +144,7 @@ async def test_a_state_from_beyond_the_log_is_named(services: Services, name: st
     assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
 
 
-async def test_who_does_not_answer_or_needs_another_token_is_named_and_who_has_no_state_is_not(
+async def test_a_service_without_an_answer_or_with_another_token_is_named(
     services: Services,
 ) -> None:
     told = await states(await log())
@@ -164,7 +164,7 @@ async def test_who_does_not_answer_or_needs_another_token_is_named_and_who_has_n
         await verify(await log(), [], [url.replace("scheduler", "other")], TOKEN)
 
 
-async def test_who_has_folded_nothing_yet_says_nothing(services: Services) -> None:
+async def test_a_service_that_has_folded_nothing_is_not_compared(services: Services) -> None:
     verdict = await found(
         services,
         {"scheduler": {"projection": "ledger", "position": 0, "hash": state_hash(Ledger())}},

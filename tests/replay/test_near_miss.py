@@ -84,7 +84,7 @@ def test_a_refusal_in_the_form_of_another_release_is_shown_as_it_is() -> None:
     assert near_miss(refusal, {}) == ["near miss: node n1, reason short, asked much"]
 
 
-def test_a_story_tells_counts_first_then_near_misses() -> None:
+def test_a_story_shows_counts_first_then_near_misses() -> None:
     detail = (msgspec.to_builtins(Refusal("n1", Reason.NOT_READY)),)
     event = PodVerdictChanged("u", "0/3 nodes", {"too many pods": 1, "node not ready": 2}, detail)
     (line,) = tell(

@@ -96,7 +96,7 @@ async def test_a_miss_names_the_pod_that_was_on_its_way() -> None:
     assert (await only_miss(story)).difference == "on the way when it was predicted: ns/b"
 
 
-async def test_a_miss_with_the_same_pods_tells_the_amounts_or_blames_the_model() -> None:
+async def test_a_miss_with_the_same_pods_shows_the_amounts_or_blames_the_model() -> None:
     story = await node()
     await reserve(story, A, 0)
     await story.report(zone(0, 8, 3), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))

@@ -192,7 +192,7 @@ async def test_explain_says_it_of_a_nomination_too() -> None:
     assert line.detail[-1] == "recomputed: the same"
 
 
-async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_there() -> None:
+async def test_a_nomination_on_the_only_searched_node_is_recomputed_the_same() -> None:
     """Evicting on n1 costs as little, and the first name wins; the log cannot say that only n2 was
     searched.
     """
@@ -221,7 +221,7 @@ async def test_a_nomination_on_a_node_that_alone_was_searched_is_told_the_same_t
     assert said.endswith("whom it spared after a refused eviction)")
 
 
-async def test_a_nomination_that_the_events_do_not_lead_to_is_told() -> None:
+async def test_a_nomination_that_does_not_follow_from_the_events_is_reported() -> None:
     story = await full("n1")
     await story.arrives(high("one"))
     await story.tell(
@@ -255,7 +255,7 @@ async def test_a_decision_of_a_release_that_named_nothing_is_recomputed_all_the_
     assert await told(story) == ["recomputed, its code and configuration not being known: the same"]
 
 
-async def test_a_reservation_that_the_events_do_not_lead_to_is_told() -> None:
+async def test_a_reservation_that_does_not_follow_from_the_events_is_reported() -> None:
     story = await decided(pod("a", cpus=5))
     (_, event), other = (await decisions(story))[0], pod("b", cpus=5)
     assert isinstance(event, PodReserved)
@@ -283,7 +283,7 @@ async def test_explain_says_it_at_the_decision() -> None:
     assert line.detail[-1] == "recomputed: the same"
 
 
-def test_fingerprints_tell_configurations_apart_and_code_is_that_of_deciding() -> None:
+def test_fingerprints_distinguish_configurations_and_cover_the_deciding_code() -> None:
     plain = provenance(CycleConfig())
     assert provenance(CycleConfig()) == plain
     assert provenance(CycleConfig(strategy="MostAllocated")).config != plain.config

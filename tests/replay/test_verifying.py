@@ -33,7 +33,7 @@ def told(*events: Event) -> list[str]:
     return [violation.invariant for violation in audit.violations]
 
 
-def test_an_intent_to_bind_where_the_pod_is_not_reserved_is_told() -> None:
+def test_an_intent_to_bind_to_a_node_without_reservation_is_reported() -> None:
     observed, intended = (
         PodObserved(pod("p", uid="u1")),
         BindIntended("u1", "default", "p", "n1", 2),

@@ -10,7 +10,7 @@ from shared.events.scheduling_events import PodReserved
 from tests.whatif.histories import as_here, shared_by_two
 
 
-async def test_the_node_that_was_chosen_is_told_whichever_of_two_schedulers_chose() -> None:
+async def test_the_chosen_node_is_shown_whichever_of_two_schedulers_chose_it() -> None:
     log = await shared_by_two(pods=12)
     cycle, own_first = as_here().cycle, 0
     for envelope in [each for each in await log.read(0, 1000) if each.type == PodReserved.__name__]:

@@ -11,7 +11,7 @@ from tests.cli.test_replay import HISTORY
 from tests.runtime.helpers import FaultyLog, undecodable
 
 
-async def test_a_node_whose_stream_cannot_be_read_takes_no_pod_and_it_is_told_why() -> None:
+async def test_a_node_whose_stream_cannot_be_read_takes_no_pod_and_why_not_says_so() -> None:
     log = FaultyLog()
     for number, drafts in enumerate(HISTORY):
         events = tuple(Draft(stream, event) for stream, event in drafts)

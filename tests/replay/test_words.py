@@ -25,13 +25,13 @@ def test_every_event_has_a_sentence_in_plain_words(name: str) -> None:
         assert "(0," not in text
 
 
-def test_zones_are_told_as_people_say_them() -> None:
+def test_zones_are_listed_as_people_write_them() -> None:
     assert by_container({"a": (1,), "b": (1,)}) == "zone 1"
     assert by_container({"train": (1,), "feed": (0,)}) == "feed on zone 0, train on zone 1"
     assert by_container({"": (0, 1, 3)}) == "zones 0, 1 and 3"
 
 
-def test_whoever_bound_a_pod_it_is_told_where_it_is_and_which_scheduler_it_names() -> None:
+def test_the_node_and_scheduler_of_a_pod_are_shown_whatever_bound_it() -> None:
     """A pod of ours may have been bound by hand: the fact does not say by whom."""
     assert told(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith(
         "seen on n1 (schedulerName topolog); asks for"

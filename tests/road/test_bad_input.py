@@ -91,7 +91,7 @@ def test_an_unparsable_quantity_is_refused_by_the_api_with_its_field(road: Road)
     runs(road, "after-an-odd-quantity")
 
 
-def test_a_pod_that_fits_nowhere_waits_with_an_event_and_holds_nobody_up(road: Road) -> None:
+def test_a_pod_that_fits_nowhere_waits_with_an_event_and_delays_no_pod(road: Road) -> None:
     road.kube(PODS, "POST", manifest("giant", "900"))
 
     def told() -> list[str]:

@@ -91,7 +91,7 @@ async def one(road: Road, database: Any, role: str, number: int, sent: signal.Si
 
 
 @pytest.mark.timeout(300)
-async def test_whoever_is_paused_in_mid_append_and_replaced_is_refused_it(
+async def test_an_append_of_a_paused_and_replaced_leader_is_refused(
     road: Road, database: Any
 ) -> None:
     await settled(road)

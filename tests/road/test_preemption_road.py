@@ -67,9 +67,7 @@ def filled(road: Road, labels: dict[str, str] | None = None) -> None:
             runs(road, f"{kind}-{number}")
 
 
-def test_exactly_the_needed_victim_is_evicted_equals_are_left_in_peace_and_budgets_are_obeyed() -> (
-    None
-):
+def test_exactly_the_needed_victim_is_evicted_and_budgets_are_obeyed() -> None:
     with folder() as path, running(path, *TWO_NODES, env={"TOPOLOG_EVICT_ATTEMPTS": "2"}) as road:
         high_is_a_class(road)
         filled(road, {"app": "kept"})

@@ -193,7 +193,7 @@ def pids(road: Road) -> dict[str, int]:
     return {name: road.pid(name) for name in LOGGED_IN | ON_THE_BUS}
 
 
-def test_secrets_of_outside_servers_reach_whom_they_are_for_and_stand_nowhere_else() -> None:
+def test_secrets_of_outside_servers_reach_only_their_users() -> None:
     with servers() as outside, folder() as path:
         url = database_url(outside, DATABASE)
         secrets = {

@@ -54,7 +54,7 @@ async def test_each_missing_right_is_named() -> None:
 @pytest.mark.parametrize(
     "answer", [Answer(401, "Unauthorized", "no"), Answer(403, "Forbidden", "no"), Answer(503)]
 )
-async def test_credentials_that_are_refused_are_told_with_the_servers_words(answer: Answer) -> None:
+async def test_rejected_credentials_are_reported_with_the_servers_message(answer: Answer) -> None:
     assert f"HTTP {answer.status} {answer.reason}".strip() in await asked(lambda _right: answer)
 
 
@@ -106,9 +106,7 @@ class Hands:
             raise asyncio.CancelledError
 
 
-async def test_a_server_that_goes_away_is_noticed_at_the_next_look_and_asked_often_until_it_is_back() -> (
-    None
-):
+async def test_a_server_that_goes_away_is_noticed_and_probed_often_until_it_is_back() -> None:
     clock = Hands(sleeps=5)
     api = Api(lambda _right: allowed(True) if len(clock.slept) < 2 else Lost("away"))
     readiness = ApiReadiness(api, SCHEDULER, clock)
@@ -136,7 +134,7 @@ async def test_a_right_that_is_taken_away_is_named_after_its_turn(taken: Right) 
     assert readiness.problem().startswith(f"missing rights: {taken};")
 
 
-async def test_an_address_where_nobody_listens_is_not_ready() -> None:
+async def test_an_address_without_a_listener_is_not_ready() -> None:
     kube = KubeClient(f"http://127.0.0.1:{free_port()}")
     readiness = ApiReadiness(kube, SCHEDULER, SYSTEM_CLOCK)
     await readiness.ask()

@@ -35,7 +35,7 @@ def fold() -> Fold[Places]:
     )
 
 
-async def test_an_unknown_event_type_sets_its_stream_aside_red_and_stops_nobody() -> None:
+async def test_an_unknown_event_type_quarantines_its_stream_and_stops_no_service() -> None:
     log, bus, health = FaultyLog(), MemoryBus(), Health()
     await given(log, *"abc")
     log.damage = undecodable(3)
@@ -87,7 +87,7 @@ async def at(log: PostgresEventLog, position: int) -> tuple[LogIdentity, Envelop
     return await log.identity(), (await log.read(position - 1, 1))[0]
 
 
-async def test_an_older_backup_that_outgrew_its_readers_is_folded_anew_and_relayed_as_another_history(
+async def test_an_older_backup_that_outgrew_its_readers_is_folded_again_as_another_history(
     postgres_server: PostgresServer, bus: JetStreamBus
 ) -> None:
     url = migrated_database(postgres_server)

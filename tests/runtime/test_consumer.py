@@ -58,7 +58,7 @@ async def test_everything_is_heard_from_the_start_and_then_as_it_comes(
     assert heard.positions[:9] == list(range(1, 10))
 
 
-async def test_who_is_in_a_hurry_does_not_wait_for_what_may_follow(
+async def test_an_urgent_event_does_not_wait_for_further_events(
     log: FaultyLog, heard: Heard
 ) -> None:
     """Whether the hurry comes before the fact is heard of, or while the reader lingers."""
@@ -121,7 +121,7 @@ async def test_a_broken_doorbell_costs_nothing_but_speed(log: FaultyLog, heard: 
         await until(lambda: heard.positions == [1])
 
 
-async def test_the_doorbell_wakes_a_consumer_whose_log_is_deaf_and_a_false_ring_harms_nothing(
+async def test_the_doorbell_wakes_a_consumer_without_notifications_and_a_false_ring_is_harmless(
     log: FaultyLog, heard: Heard
 ) -> None:
     log.deaf, bus = True, MemoryBus()
@@ -247,7 +247,7 @@ async def test_waiting_for_a_position_that_does_not_come_ends_false(
         assert not await consumer.wait_for(1, 0.05)
 
 
-async def test_lag_is_told_in_events_and_in_seconds_while_a_reader_is_behind(
+async def test_lag_is_reported_in_events_and_in_seconds_while_a_reader_is_behind(
     log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, list[float]] = {}
@@ -283,9 +283,7 @@ class Asked(FaultyLog):
         return await super().read(after, limit)
 
 
-async def test_who_is_behind_asks_for_the_next_page_before_this_one_is_handled_and_who_is_live_does_not() -> (
-    None
-):
+async def test_only_a_consumer_that_is_behind_reads_the_next_page_ahead() -> None:
     log, asked_before = Asked(), dict[int, list[int]]()
     await given(log, *"abcdefgh")
 

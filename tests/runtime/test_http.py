@@ -42,7 +42,7 @@ def ask(service: Running, path: str, token: str = "") -> int:
 @pytest.mark.parametrize(
     "begin", [b"", b"GET /hel", b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"]
 )
-def test_half_open_requests_keep_nobody_from_an_answer_and_are_closed(begin: bytes) -> None:
+def test_half_open_requests_delay_no_answer_and_are_closed(begin: bytes) -> None:
     with running() as service, ExitStack() as stack:
         held = [stack.enter_context(half_open(service, begin)) for _ in range(260)]
         assert ask(service, "/livez") == ask(service, "/hello") == 200
@@ -120,7 +120,7 @@ def test_what_is_open_to_the_network_is_warned_of_and_refused_in_production() ->
         ("10.0.0.1", False),
     ],
 )
-def test_loopback_is_told_from_the_network(host: str, local: bool) -> None:
+def test_loopback_is_distinguished_from_the_network(host: str, local: bool) -> None:
     assert http_access.is_loopback(host) is local
 
 

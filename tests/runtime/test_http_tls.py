@@ -87,7 +87,7 @@ def test_with_a_certificate_the_port_speaks_tls_alone(files: Certificates) -> No
     assert code == Exit.CLEAN
 
 
-def test_where_client_certificates_are_asked_for_nobody_else_is_told_more_than_health(
+def test_with_client_certificates_other_clients_see_health_only(
     files: Certificates,
 ) -> None:
     with serving(files, clients=True) as service:
@@ -186,7 +186,7 @@ def test_only_the_ciphers_that_are_named_are_offered(files: Certificates) -> Non
         ({"http_tls_min_version": "1.1"}, "TOPOLOG_HTTP_TLS_MIN_VERSION"),
     ],
 )
-def test_what_cannot_be_served_so_is_told_before_anything_is_served(
+def test_settings_that_cannot_be_served_are_reported_before_serving(
     files: Certificates, wrong: dict[str, str], told: str
 ) -> None:
     process = spawn(**{**settings(files), **wrong})
@@ -209,7 +209,7 @@ def test_with_client_certificates_the_port_counts_as_closed_in_production(
         assert ask(service, "/hello", trusting(files)) == 403
 
 
-def test_a_handshake_that_never_ends_keeps_nobody_from_an_answer_and_is_ended(
+def test_a_handshake_that_never_ends_delays_no_answer_and_is_ended(
     files: Certificates,
 ) -> None:
     with serving(files) as service:

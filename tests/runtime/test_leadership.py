@@ -92,7 +92,7 @@ async def test_a_leader_whose_lease_was_taken_stops_and_its_epoch_is_fenced() ->
         await until(lambda: work.now == [])
 
 
-async def test_work_that_says_it_was_fenced_gives_up_the_lease_and_stands_again() -> None:
+async def test_fenced_work_gives_up_the_lease_and_campaigns_again() -> None:
     log, runs = LeasedLog(), []
 
     async def work(lease: Lease) -> None:
@@ -169,7 +169,7 @@ async def test_work_that_ends_while_its_lease_is_renewed_leaves_no_error_behind(
     assert told == []
 
 
-async def test_a_log_that_is_away_is_told_once_and_again_when_it_went_away_again() -> None:
+async def test_a_log_that_is_away_is_logged_once_per_outage() -> None:
     log, work = LeasedLog(), Work()
     leader = Leadership(log, "role", "a", ttl_s=0.4)
 
@@ -185,7 +185,7 @@ async def test_a_log_that_is_away_is_told_once_and_again_when_it_went_away_again
             assert [await outage(), await outage()] == [1, 2]
 
 
-async def test_a_member_tells_once_that_the_log_is_away() -> None:
+async def test_a_member_logs_once_that_the_log_is_away() -> None:
     log, work = LeasedLog(), Work()
     member = Membership(log, "role", "a", ttl_s=600.0)
     with structlog.testing.capture_logs() as lines:

@@ -13,7 +13,7 @@ from shared.runtime.listening import listener
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_who_is_let_in_has_no_delay(host: str) -> None:
+async def test_an_accepted_connection_has_no_delay(host: str) -> None:
     seen = asyncio.get_running_loop().create_future()
 
     async def let_in(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -52,17 +52,17 @@ async def warnings(capsys: pytest.CaptureFixture[str], *sizes: int | None) -> in
     return capsys.readouterr().err.count(names.LOG_NEAR_LIMIT)
 
 
-async def test_a_log_that_comes_near_its_limit_is_told_once(
+async def test_a_log_near_its_limit_is_reported_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert await warnings(capsys, 10, 80, 81, 90, 200) == 1
 
 
-async def test_a_log_within_its_limit_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_log_within_its_limit_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert await warnings(capsys, 0, 80) == 0
 
 
-async def test_it_is_told_again_after_it_was_made_smaller_and_being_away_says_nothing(
+async def test_it_is_reported_again_after_it_shrank_and_an_outage_changes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert await warnings(capsys, 90, None, 90, 40, 90) == 2

@@ -98,7 +98,7 @@ async def test_another_release_that_promises_the_same_is_ready_and_has_compared(
     )
 
 
-async def test_another_release_that_promises_something_else_waits_until_it_is_told_to_go() -> None:
+async def test_a_release_that_charges_differently_waits_until_it_is_let_go() -> None:
     log = MemoryEventLog("l")
     await at_work(log)
     green = Replica(log, fold("green", worth=2))
@@ -115,7 +115,7 @@ async def test_another_release_that_promises_something_else_waits_until_it_is_to
         await until(lambda: told.health.status().ready)
 
 
-async def test_the_release_at_work_goes_on_whatever_comes_beside_it() -> None:
+async def test_the_release_at_work_goes_on_whatever_starts_next_to_it() -> None:
     log = MemoryEventLog("l")
     blue, green = Replica(log, fold("blue")), Replica(log, fold("green", worth=2), "go")
     async with running(green.projector.run(), blue.projector.run()):

@@ -59,7 +59,7 @@ async def test_a_paused_member_is_counted_out_and_writes_nothing_more() -> None:
         assert isinstance(outcome, Fenced)
 
 
-async def test_a_member_that_the_log_refused_gives_its_place_up_and_stands_again() -> None:
+async def test_a_member_that_the_log_refused_gives_its_place_up_and_rejoins() -> None:
     log = MemoryEventLog()
     member = Member(log, "a")
     async with running(member.run()):
@@ -104,7 +104,7 @@ class Release(Member):
         )
 
 
-async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_takes_it_back_when_that_one_is_gone() -> (
+async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_until_that_ends() -> (
     None
 ):
     log = MemoryEventLog()
@@ -121,9 +121,7 @@ async def test_a_member_that_is_behind_leaves_its_share_to_a_newer_release_and_t
         assert "left_to" not in old.membership.details()
 
 
-async def test_a_member_that_disagrees_takes_no_place_beside_the_release_at_work_until_that_is_meant() -> (
-    None
-):
+async def test_a_member_that_charges_differently_waits_for_the_release_at_work() -> None:
     log = MemoryEventLog()
     blue, green = Release(log, "blue", 10), Release(log, "green", 10, disagrees=True)
     async with running(blue.run()):

@@ -111,7 +111,7 @@ async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
     assert resets == [{}]
 
 
-async def test_hearers_are_told_of_every_event_once_in_pieces_and_the_state_stands_there() -> None:
+async def test_listeners_get_every_event_once_with_the_state_at_that_position() -> None:
     log, told = FaultyLog(), list[int]()
     await given(log, *("abcde" * 50))
 

@@ -31,9 +31,7 @@ async def test_every_event_is_on_the_bus_once_and_in_order() -> None:
     assert positions(bus) == list(range(1, 10))
 
 
-async def test_a_relay_that_died_between_publishing_and_its_checkpoint_repeats_and_the_bus_drops_it() -> (
-    None
-):
+async def test_a_relay_that_died_before_its_checkpoint_repeats_and_the_bus_drops_the_copy() -> None:
     log, bus = FaultyLog(), MemoryBus()
     await given(log, *"abcde")
     identity = await log.identity()
@@ -88,9 +86,7 @@ def test_a_event_too_large_for_the_bus_is_announced_without_its_body() -> None:
     assert message_of(LogIdentity("log", 1), event).data == b""
 
 
-async def test_a_relay_whose_position_was_moved_gives_up_its_lease_and_relays_on_from_there() -> (
-    None
-):
+async def test_a_relay_whose_position_was_moved_gives_up_its_lease_and_goes_on_from_there() -> None:
     log, bus = FaultyLog(), MemoryBus()
     await given(log, "a", "b")
     async with running(Relay(log, bus, "one", ttl_s=0.2, options=QUICK).run()) as (task,):

@@ -62,9 +62,7 @@ async def test_the_stream_of_an_unreadable_event_is_set_aside_and_the_rest_goes_
     assert "topolog log skip 3" in problem
 
 
-async def test_unreadable_events_on_streams_of_a_kind_that_only_a_newer_release_knows_are_passed_over() -> (
-    None
-):
+async def test_unreadable_events_on_streams_of_an_unknown_kind_are_skipped() -> None:
     log, health, told = FaultyLog(), Health(), list[str]()
     await given(log, "a", "dream/b", "pod/c", "dream/b", "a")
     log.damage = lambda page: [
@@ -103,7 +101,7 @@ async def test_a_event_that_the_fold_cannot_take_sets_its_stream_aside_too() -> 
 @pytest.mark.parametrize(
     "spoilt", ["spoilt", "a spoilt", "a spoilt b", "spoilt a spoilt", "a b spoilt spoilt a b"]
 )
-async def test_each_event_is_folded_once_and_told_once_whatever_stands_beside_it(
+async def test_each_event_is_folded_once_and_delivered_once_with_any_other_streams(
     spoilt: str,
 ) -> None:
     log, asked, heard = FaultyLog(), list[int](), list[int]()
@@ -129,9 +127,7 @@ async def test_each_event_is_folded_once_and_told_once_whatever_stands_beside_it
     assert projector.place == Place(last.position, last.chain)
 
 
-async def test_an_operators_word_skips_the_event_and_the_stream_goes_on_for_who_runs_and_who_starts() -> (
-    None
-):
+async def test_a_skipped_event_frees_its_stream_for_running_and_starting_services() -> None:
     log, health, resets = FaultyLog(), Health(), list[Any]()
     await given(log, *"abab")
     log.damage = undecodable(3)
@@ -150,9 +146,7 @@ async def test_an_operators_word_skips_the_event_and_the_stream_goes_on_for_who_
     assert started.state == expected
 
 
-async def test_no_snapshot_is_kept_while_a_stream_is_set_aside_and_none_from_before_the_word_is_used() -> (
-    None
-):
+async def test_no_snapshot_is_kept_while_a_stream_is_quarantined_and_no_older_one_is_used() -> None:
     log = FaultyLog()
     await given(log, *"abab")
     before = Projector("p", log, fold(), options=QUICK)

@@ -78,7 +78,7 @@ def test_numbers_flags_lists_and_mappings_are_read_from_the_environment() -> Non
     assert settings.trace_ratio == 0.5
 
 
-def test_every_error_is_told_at_once_with_its_variable() -> None:
+def test_every_error_is_reported_at_once_with_its_variable() -> None:
     problems = problems_of(
         {
             "TOPOLOG_HTTP_PORT": "70000",
@@ -197,7 +197,7 @@ def test_secrets_are_masked_wherever_settings_are_shown() -> None:
     assert shown["node"] == "n"
 
 
-def test_a_wrong_secret_is_not_told(tmp_path: Path) -> None:
+def test_a_wrong_secret_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("node: n\ncycle: {token: [hunter2]}\n")
     assert "hunter2" not in str(problems_of({}, file))

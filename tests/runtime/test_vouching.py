@@ -25,7 +25,7 @@ def log() -> FaultyLog:
     return FaultyLog()
 
 
-async def test_who_vouches_begins_a_timeline_where_the_log_lost_what_it_had_read(
+async def test_a_service_that_vouches_begins_a_timeline_if_the_log_lost_what_it_had_read(
     log: FaultyLog,
 ) -> None:
     await given(log, *"abcde")
@@ -38,7 +38,7 @@ async def test_who_vouches_begins_a_timeline_where_the_log_lost_what_it_had_read
     assert decode((await log.read(2))[0]) == LogOpened((await log.identity()).log_id, 2, lost=5)
 
 
-async def test_of_two_who_vouch_one_begins_the_timeline(log: FaultyLog) -> None:
+async def test_only_one_of_two_vouching_services_begins_the_timeline(log: FaultyLog) -> None:
     await given(log, *"abcde")
     heard, other = Heard(), Heard()
     made = [
@@ -54,7 +54,7 @@ async def test_of_two_who_vouch_one_begins_the_timeline(log: FaultyLog) -> None:
     assert await log.head() == 3
 
 
-async def test_who_was_told_of_a_commit_that_is_gone_begins_a_timeline_too(log: FaultyLog) -> None:
+async def test_a_writer_of_a_lost_commit_begins_a_timeline_too(log: FaultyLog) -> None:
     await given(log, *"abc")
     made = Acknowledged()
     made.keep(Commit("mine", "r", 0, 0, ()), Appended(3, 3, {}), 0)

@@ -47,7 +47,7 @@ async def test_a_pod_with_an_unparsable_quantity_waits_with_an_event_that_names_
 
 
 @pytest.mark.parametrize("name", [["topolog"], {"a": 1}, 5, None, ""])
-def test_a_scheduler_name_that_is_none_is_nobodys_and_stops_nobody(name: object) -> None:
+def test_an_empty_scheduler_name_belongs_to_no_scheduler_and_stops_none(name: object) -> None:
     made = manifest("p")
     made["spec"]["schedulerName"] = name
     assert pods_and_nodes.pod_event(Ledger(), frozenset({"topolog"}), made, SeenSpecs()) is None
@@ -69,7 +69,7 @@ async def test_a_corrected_pod_is_scheduled(story: Story) -> None:
     assert decided == {"uid-p": "n1"}
 
 
-async def test_a_zone_that_vanishes_takes_nothing_more_and_stops_nobody(story: Story) -> None:
+async def test_a_zone_that_vanishes_takes_nothing_more_and_stops_no_pod(story: Story) -> None:
     await story.node()
     await story.report(zone(0, 4), zone(1, 8), at=1)
     await story.arrives(pod("was-there", cpus=6))

@@ -110,7 +110,7 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
     st.integers(0, 2),
     st.integers(1, 200),
 )
-def test_all_seekers_at_once_are_told_what_each_is_told_alone(
+def test_all_seekers_at_once_get_the_answer_of_each_alone(
     those: list[PendingPart], base: Bounds, more: int, at_once: int
 ) -> None:
     """Also where they are too many to be looked at together. Small amounts: large ones are rounded
@@ -176,7 +176,7 @@ def test_what_one_takes_beyond_a_zone_s_need_blocks_no_other_zone() -> None:
     assert not _told(4, [6, 6, 6, 6], [6, 6, 6, 6])
 
 
-def test_who_fits_into_no_zone_blocks_none() -> None:
+def test_a_part_that_fits_no_zone_blocks_none() -> None:
     assert _told(4, [6, 6], [1, 8, 8])
     assert not _told(4, [6, 6], [1, 8, 8], rooms=[8, 8])
 
@@ -186,14 +186,14 @@ def test_the_zone_that_is_hardest_to_block_may_be_the_one_that_is_left() -> None
     assert _told(4, [4, 4, 16], [4, 4])
 
 
-def test_one_zone_that_nobody_can_block_suffices_whoever_crowds_the_others() -> None:
+def test_one_zone_that_no_part_can_block_suffices() -> None:
     """Those of 4 CPUs cannot stand in the second zone; both zones together they would cover
     twice.
     """
     assert _told(1, [4, 1], [4, 4])
 
 
-def test_some_crowds_are_told_by_what_they_take_and_some_by_how_many_they_are() -> None:
+def test_some_crowds_are_bounded_by_their_amounts_and_some_by_their_number() -> None:
     assert _told(4, [4, 6], [1, 2])
     assert _told(4, [12, 6], [8, 6])
 

@@ -18,7 +18,7 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_what_was_left_undecided_is_undecided_beside_an_own_reservation(strategy: str) -> None:
+def test_an_undecided_answer_stays_undecided_next_to_an_own_reservation(strategy: str) -> None:
     """Those of 2 and 3 CPUs on their way, and one of 1 that is reserved, fill the zone of 6 in
     whatever order. That one of 7 finds the other takes a search of more than one step, which is for
     the last resort, before the reservation and after."""
@@ -42,7 +42,7 @@ def test_what_was_left_undecided_is_undecided_beside_an_own_reservation(strategy
     assert answers[0] == answers[1]
 
 
-def test_a_refusal_told_beside_an_own_reservation_is_told_anew_when_the_ledger_has_it() -> None:
+def test_a_refusal_next_to_an_own_reservation_is_computed_again_once_the_ledger_has_it() -> None:
     """Of a pod that is charged anywhere the refusal says that nobody is evicted; an own reservation
     was none of the ledger's.
     """
@@ -62,7 +62,7 @@ def test_a_refusal_told_beside_an_own_reservation_is_told_anew_when_the_ledger_h
     assert told != world.cluster.place(later) == asked_anew(world, later)
 
 
-def test_who_came_and_went_under_a_name_that_another_bears_is_looked_for_among_the_ended() -> None:
+def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> None:
     """Every bound on the node is what it was, and the same pods are there: what few steps told of
     them they tell no more.
     """

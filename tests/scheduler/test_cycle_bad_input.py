@@ -187,7 +187,7 @@ def annotated(policy: str, exclusive: str) -> Pod:
 
 
 @pytest.mark.parametrize("policy", ["Restricted", "None", ""])
-def test_exclusiveness_that_nobody_would_keep_is_refused_with_what_to_write_instead(
+def test_exclusiveness_that_no_kubelet_keeps_is_refused_with_a_remedy(
     policy: str,
 ) -> None:
     world = World()
@@ -208,7 +208,7 @@ def test_exclusiveness_that_nobody_would_keep_is_refused_with_what_to_write_inst
         ("Restricted", "", "restricted"),
     ],
 )
-def test_exclusiveness_that_is_kept_or_binds_nobody_places_the_pod(
+def test_exclusiveness_that_is_kept_or_has_no_effect_places_the_pod(
     policy: str, exclusive: str, node: str
 ) -> None:
     world = World()

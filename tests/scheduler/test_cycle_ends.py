@@ -136,7 +136,9 @@ TURNS = (*(Past._send, Past._come, Past._end) * 4, *(Past._run,) * 3, Past._repo
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_beside_ends_it_is_sound_and_seldom_refuses_needlessly(policy: str, scope: str) -> None:
+def test_next_to_ended_pods_it_is_sound_and_seldom_refuses_needlessly(
+    policy: str, scope: str
+) -> None:
     passed, needless, unsound = 0, 0, []
     for seed in range(40):
         past = Past(seed, policy, scope)
@@ -251,7 +253,7 @@ def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
 
 
 @pytest.mark.parametrize("prediction", ["observe", "trust"])
-def test_beside_one_that_a_torn_report_lists_with_nothing_no_zone_is_foretold(
+def test_next_to_a_partially_listed_pod_no_zone_is_predicted(
     prediction: Literal["observe", "trust"],
 ) -> None:
     """A is in zone 1, where it found X in zone 0, so that B goes to zone 0; if A had come first, B
@@ -308,7 +310,7 @@ def reserve(world: World, pod: Pod) -> None:
 @pytest.mark.parametrize(
     ("policy", "scope"), [rule for rule in RULES if rule[0] in ("single-numa-node", "restricted")]
 )
-def test_what_init_containers_kept_until_the_end_stood_in_the_way_of_who_came_before_it(
+def test_init_containers_amounts_block_pods_that_came_before_the_end(
     policy: str, scope: str, checkpoints: bool
 ) -> None:
     """No listing shows it: the second pod went to the other zone if it came before the end, and to

@@ -54,7 +54,9 @@ def test_so_does_the_kubelet(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_runs_before_a_report_shows_it_has_done_with_init_containers(policy: str) -> None:
+def test_a_pod_that_runs_before_a_report_shows_it_has_ended_its_init_containers(
+    policy: str,
+) -> None:
     """40 of 59 GiB, and 10 that stay; until it runs it may be before the newcomer with all of
     them.
     """

@@ -89,7 +89,7 @@ def test_searches_that_end_early_leave_their_steps_to_others() -> None:
     assert placed.node == "z"
 
 
-def test_a_refusal_tells_what_the_larger_budget_found() -> None:
+def test_a_refusal_shows_what_the_larger_budget_found() -> None:
     """The crowded nodes are searched in vain; on the other, zone 1 is taken for certain."""
     world = World(LIMITS)
     for number in range(4):

@@ -23,7 +23,7 @@ SPLIT = 2386
 
 @pytest.mark.parametrize("zones", [2, 3])
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_what_passes_beside_groups_is_admitted_in_every_consistent_state(
+def test_a_pod_that_passes_next_to_groups_is_admitted_in_every_consistent_state(
     scope: str, zones: int
 ) -> None:
     placed = 0
@@ -107,7 +107,7 @@ def test_init_and_app_container_share_a_device_under_best_effort() -> None:
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str) -> None:
+def test_sets_of_zones_next_to_groups_score_no_more_than_a_sweep_says(scope: str) -> None:
     """A strategy over sets of zones looks at what is free in a group, which no zone of the group
     gives alone.
     """
@@ -125,7 +125,7 @@ def test_sets_of_zones_beside_groups_score_no_more_than_a_sweep_says(scope: str)
     assert taken > 0
 
 
-def test_memory_of_a_group_is_no_room_beside_a_pod_that_may_stand_anywhere() -> None:
+def test_memory_of_a_group_is_not_free_next_to_a_pod_that_may_be_anywhere() -> None:
     """Zones 0 and 1 hold a block together, so that both pods need zone 2. The one that runs is
     charged in each zone, and given back in each: that made room in a group (seed 795586365)."""
     world = World()

@@ -109,9 +109,7 @@ def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
     assert isinstance(world.cluster.place(newcomer), Placed)
 
 
-def test_who_was_sent_because_of_an_end_is_protected_though_the_report_still_lists_who_ended() -> (
-    None
-):
+def test_a_pod_sent_because_of_an_end_is_protected_while_the_report_lists_the_ended_pod() -> None:
     """A takes the place of one that ended. That a kubelet which had yet to hear of the end would
     refuse A is no reason to let B take the only zone of A."""
     world = World()
@@ -163,9 +161,7 @@ def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> N
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(256, Placed), (8, Unplaceable)])
-def test_where_a_search_meets_its_budget_nobody_knows_and_the_pod_waits(
-    steps: int, expected: type
-) -> None:
+def test_a_pod_waits_if_a_search_reaches_its_budget(steps: int, expected: type) -> None:
     """Three zones hold one large pod each, and three have to find them. Whatever the order, zone 3
     is left to the last of them, and the newcomer finds zone 1; with fewer steps that cannot be
     seen."""

@@ -193,7 +193,7 @@ def test_each_container_on_its_way_must_find_a_zone() -> None:
     assert [amounts(cpu=6)] == [each.asked for each in waiting.seek]
 
 
-def test_who_runs_takes_a_zone_and_looks_for_none() -> None:
+def test_a_running_pod_takes_a_zone_and_looks_for_none() -> None:
     """One of 5 CPUs may take the only zone of one of 6 that is on its way; once that one runs, the
     others are left. So it is with an init container that draws what comes after it, which nobody
     counts on its way."""

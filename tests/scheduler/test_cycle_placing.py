@@ -79,7 +79,7 @@ def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
     assert refused.detail[0]["remedy"] == "free 2 more cpu in zone 1"
 
 
-def test_a_refusal_says_who_holds_the_zone() -> None:
+def test_a_refusal_names_the_holders_of_the_zone() -> None:
     world = World()
     world.node("n", zone(0, amounts(8)))
     world.bound(guaranteed("holder", container("c", amounts(6))), "n")
@@ -125,7 +125,7 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
         ("gpu", "", False),
     ],
 )
-def test_a_node_that_is_not_ready_takes_who_tolerates_the_taint_for_it(
+def test_a_node_that_is_not_ready_takes_a_pod_that_tolerates_its_taint(
     key: str, effect: str, passes: bool
 ) -> None:
     """Those that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint

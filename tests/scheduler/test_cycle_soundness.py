@@ -37,7 +37,7 @@ def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scop
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
+def test_next_to_pending_admissions_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
     found = measured(range(1000, 1120), policy, scope, unconfirmed=3)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 1, found.refused_needlessly
@@ -45,7 +45,7 @@ def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scop
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_beside_pods_that_run_in_zones_nobody_knows_it_is_sound_and_nearly_exact(
+def test_next_to_pods_in_unconfirmed_zones_it_is_sound_and_nearly_exact(
     policy: str, scope: str
 ) -> None:
     found = measured(range(5000, 5080), policy, scope, unconfirmed=3, running=0.7)
@@ -92,7 +92,7 @@ def test_what_two_init_containers_keep_in_two_zones_is_held_in_both() -> None:
 @pytest.mark.parametrize(
     ("seed", "scope", "zones"), [(991386, "container", 4), (991386, "pod", 4), (991658, "pod", 3)]
 )
-def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(
+def test_a_pod_rejected_from_one_state_alone_may_lose_its_place_in_another(
     seed: int, scope: str, zones: int
 ) -> None:
     """40 GiB lie in zones 0 and 2, which may be a group or, without the checkpoint, each alone:
@@ -104,7 +104,7 @@ def test_who_is_refused_from_one_state_alone_may_lose_its_place_in_another(
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
-def test_where_cpus_are_aligned_by_socket_no_zone_stands_alone(policy: str, scope: str) -> None:
+def test_with_cpus_aligned_by_socket_no_zone_is_judged_alone(policy: str, scope: str) -> None:
     """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager tells them
     apart.
     """

@@ -72,7 +72,7 @@ def test_rare_scenes_that_were_refused_needlessly(
     ("policy", "unconfirmed", "zones", "seed"),
     [("best-effort", 0, 5, 2200536), ("none", 3, 6, 2100593)],
 )
-def test_groups_of_memory_keep_nobody_out_who_needs_none_of_it(
+def test_memory_groups_reject_no_pod_that_needs_no_memory(
     policy: str, unconfirmed: int, zones: int, seed: int
 ) -> None:
     """Other pods hold memory in several zones: one that asks for devices alone, and one that finds
@@ -135,9 +135,7 @@ class Countless(Refuses):
 @pytest.mark.parametrize(
     ("managers", "refused"), [((Countless(), Refuses()), True), ((Countless(), Countless()), False)]
 )
-def test_who_does_not_refuse_in_too_many_ways_speaks_for_no_other(
-    managers: Any, refused: bool
-) -> None:
+def test_an_evaluation_without_a_limit_speaks_for_no_other(managers: Any, refused: bool) -> None:
     model = KubeletModel(TopologyManager("none", "container", 0b11), managers)
     asked = ((("cpu", 1),), (("memory", 1),))
     request = HintRequest((), (ContainerRequest("app", asked),), asked, False)

@@ -145,7 +145,7 @@ def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
             assert most[number] - score < 100 / limits[number]
 
 
-def test_few_nodes_are_looked_at_where_a_bound_tells_the_best(
+def test_few_nodes_are_evaluated_if_a_bound_shows_the_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One zone of each node is enough: the first that is looked at is as good as any can be."""

@@ -262,7 +262,7 @@ async def test_pods_with_thousands_of_terms_wait_with_a_reason_and_delay_no_othe
     assert messages == [f"pod cannot be scheduled: {TOO_MANY_RULES}"]
 
 
-async def test_who_waits_for_the_first_look_goes_on_when_the_log_has_taken_what_it_decided(
+async def test_a_wait_for_the_first_turn_ends_when_the_log_has_its_decisions(
     scene: Scene,
 ) -> None:
     await scene.node("n1")
@@ -462,7 +462,7 @@ async def fold_all(scene: Scene, core: SchedulerCore) -> None:
 
 
 @pytest.mark.parametrize("stream", ["node/n1", "report/n1"])
-async def test_a_node_whose_stream_is_set_aside_takes_no_pod_and_the_others_go_on(
+async def test_a_node_whose_stream_is_quarantined_takes_no_pod_and_the_others_go_on(
     scene: Scene, stream: str
 ) -> None:
     for name in ("n1", "n2"):
@@ -480,7 +480,7 @@ async def test_a_node_whose_stream_is_set_aside_takes_no_pod_and_the_others_go_o
     assert made == ["n2", "n2", "n2"]
 
 
-async def test_a_pod_whose_stream_is_set_aside_is_not_decided_and_the_others_are(
+async def test_a_pod_whose_stream_is_quarantined_is_not_decided_and_the_others_are(
     scene: Scene,
 ) -> None:
     await scene.node("n1")

@@ -44,7 +44,7 @@ def one(held: Amounts) -> Pod:
     return guaranteed("p", container("c", held))
 
 
-def test_fractions_of_a_cpu_are_told_apart() -> None:
+def test_fractions_of_a_cpu_are_distinguished() -> None:
     """They are not pinned, so that the node as a whole is scored."""
     small = World(CycleConfig(strategy="LeastAllocated"))
     small.observe("n", allocatable=amounts(8, 16, pods=10))

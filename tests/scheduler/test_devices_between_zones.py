@@ -39,7 +39,7 @@ def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scop
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_beside_pods_on_their_way_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
+def test_next_to_pending_admissions_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
     found = measured(range(1000, 1200), policy, scope, unconfirmed=3, between=0.6, running=0.3)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 2, found.refused_needlessly
@@ -76,7 +76,7 @@ def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
     assert not isinstance(world.cluster.place(pod), Placed)
 
 
-def test_who_asks_for_no_device_may_cost_another_the_zone_that_its_device_is_left_in() -> None:
+def test_a_pod_without_a_device_may_cost_another_the_zone_of_its_device() -> None:
     """b stands in zone 0, as zone 1 has too little memory, and may take the only device of zone 1.
     Then a needs zone 0, of which the newcomer would take the CPUs."""
     reserved = {0: {"memory": GIB}, 1: {"memory": 30 * GIB}}
@@ -139,7 +139,7 @@ def test_what_a_pod_held_before_it_may_hold_still(devices: int) -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_what_a_nominee_claims_nobody_else_gets(devices: int) -> None:
+def test_no_other_pod_gets_what_a_nominee_claims(devices: int) -> None:
     world = many_devices(kubelet(2, gpus={f"y{each}": BETWEEN for each in range(devices)}))
     node, claim = world.ledger.nodes[NODE], ZoneAmounts({0: {GPU: 1}, 1: {GPU: 1}})
     node.claims = {"nominee": claim}

@@ -255,7 +255,7 @@ def cpus(count: int) -> HintRequest:
     "known",
     [PendingAdmission(cpus(SIZE + 1), 1, 2), EndedPod((), cpus(SIZE + 1), 1, 2, 3, since=True)],
 )
-def test_nothing_is_given_up_where_one_is_known_to_have_come_who_cannot_have(
+def test_no_state_is_dropped_if_a_pod_is_known_to_have_come_that_cannot_have(
     known: PendingAdmission | EndedPod,
 ) -> None:
     """The search ends there, however many may come after that one."""

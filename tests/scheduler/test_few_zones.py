@@ -74,7 +74,7 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
     assert looked_at > ruled_out
 
 
-def test_what_a_report_overstates_rules_nobody_out() -> None:
+def test_an_overstated_amount_rules_no_pod_out() -> None:
     """More available than allocatable: by that, one zone would be enough of memory, and the kubelet
     takes two.
     """

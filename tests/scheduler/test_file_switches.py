@@ -82,7 +82,7 @@ def counted(placing: ColumnarPlacing, asking: Pod) -> tuple[Placed | Unplaceable
 
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
-def test_a_first_decision_beside_unsettled_pods_goes_through_few_files(policy: str) -> None:
+def test_a_first_decision_next_to_unconfirmed_pods_goes_through_few_files(policy: str) -> None:
     """The process is warm, the cluster and the shape are new."""
     cluster(policy).place(asks("other", 2))
     placing = cluster(policy)

@@ -136,7 +136,7 @@ def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_event() -> None:
     assert told.weighed == []
 
 
-def test_who_decided_before_and_who_is_restored_from_a_snapshot_weigh_alike() -> None:
+def test_a_running_and_a_restored_scheduler_compute_the_same_demand() -> None:
     told = Told()
     told.sees(FEWEST_CHANGES, cpus=1)
     told.decides()
@@ -293,7 +293,7 @@ def aligned(made: World) -> str:
 
 
 @pytest.mark.parametrize("order", [("n1", "n2", "n3"), ("n3", "n2", "n1"), ("n2", "n1", "n3")])
-def test_what_most_nodes_align_does_not_hang_on_who_was_entered_first(
+def test_the_policy_of_most_nodes_does_not_depend_on_the_order_of_nodes(
     order: tuple[str, ...],
 ) -> None:
     made, scopes = World(KEEP_ROOM), {"n1": "pod", "n2": "container"}

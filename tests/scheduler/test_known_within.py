@@ -207,7 +207,7 @@ async def explained(story: Story, name: str) -> str:
     return "\n".join(text for line in told.lines for text in line.detail)
 
 
-async def test_the_story_of_a_reservation_and_its_prediction_tells_the_names() -> None:
+async def test_the_story_of_a_reservation_and_its_prediction_shows_the_bounds() -> None:
     story = await on_another_version(pod("a", cpus=2))
     assert f"recomputed: the same ({WITHIN})" in await explained(story, "a")
 
@@ -222,7 +222,7 @@ async def test_so_does_that_of_a_pod_that_waits() -> None:
     assert f"({WITHIN})" in await explained(story, "b")
 
 
-async def test_what_is_too_little_at_best_is_told_without_them() -> None:
+async def test_too_little_even_at_most_is_shown_without_bounds() -> None:
     story = await on_another_version(
         msgspec.structs.replace(pod("a", cpus=2), priority=-2), busy=True
     )
@@ -230,7 +230,7 @@ async def test_what_is_too_little_at_best_is_told_without_them() -> None:
     assert WITHIN not in await explained(story, "a")
 
 
-async def test_why_not_tells_them_where_a_node_refuses_and_where_nothing_stood_in_the_way() -> None:
+async def test_why_not_shows_bounds_of_refusals_and_of_nodes_that_could_take_the_pod() -> None:
     story = await on_another_version(pod("big", cpus=9), pod("a", cpus=2))
     story_of_big = await why_not(story.log, "ns/big", "n0", "", CycleConfig())
     assert story_of_big.refusal["reason"] == Reason.NEVER_ALIGNED
@@ -256,9 +256,7 @@ def test_the_page_lists_every_name() -> None:
     assert [name for name in NAMES if f"\n| {name} | " not in page] == []
 
 
-def test_under_single_numa_node_it_matters_which_cpus_are_free_where_init_containers_leave_some() -> (
-    None
-):
+def test_under_single_numa_node_it_matters_which_cpus_init_containers_leave() -> None:
     world = without_layout(
         running(kubelet(2, "single-numa-node"), guaranteed("a", container("c", 2, 1)))
     )

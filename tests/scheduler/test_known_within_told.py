@@ -53,7 +53,7 @@ def test_one_line_has_the_names_and_what_nodes_are_counted_by_has_not(name: str)
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_so_has_the_extenders_text_of_a_node_whoever_asks(name: str) -> None:
+def test_so_has_the_extenders_text_of_a_node_for_any_pod(name: str) -> None:
     world, asking = SCENES[name][0]()
     told = f"known within bounds only: {', '.join(of_pod(world.cluster, asking, NODE))})"
     found = filtered(world.cluster, asking, [NODE], Texts())
@@ -61,7 +61,7 @@ def test_so_has_the_extenders_text_of_a_node_whoever_asks(name: str) -> None:
     assert told in str(placed_on(world.cluster, asking, NODE))
 
 
-def test_only_nodes_that_may_have_room_are_told_with_them() -> None:
+def test_only_nodes_that_may_have_room_are_shown_with_bounds() -> None:
     """Both are of another version: one has too little whatever its kubelet is like."""
     world, asking = other_version()
     world.node("small")
@@ -74,7 +74,7 @@ def test_only_nodes_that_may_have_room_are_told_with_them() -> None:
     assert "known within" not in str(world.cluster.place(more))
 
 
-def test_where_amounts_tell_nothing_too_few_of_them_are_no_certainty(
+def test_amounts_that_prove_nothing_give_no_certainty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The report shows one licence; there are one or two, and the pod asks for two."""
@@ -133,7 +133,7 @@ async def on_another_version() -> tuple[Story, str]:
     return story, message
 
 
-async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_stands() -> None:
+async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_holds() -> None:
     story, message = await on_another_version()
     assert (
         message == f"0/1 nodes: 1 no single zone with 6 cpu free (best: 2 on n0/zone 0; {VERSION})"

@@ -69,9 +69,7 @@ def test_a_zone_apart_and_all_loose_ones_together_are_known() -> None:
     assert not MANAGER._holds(state, LOOSE, ((NAME, 4),), NOTHING)
 
 
-def test_a_kubelet_that_finds_memory_where_a_block_is_gone_refuses_what_lowest_first_would_admit() -> (
-    None
-):
+def test_a_kubelet_with_a_missing_memory_block_rejects_what_lowest_first_would_admit() -> None:
     """Zones 0, 1 and 2 are a group of which 53 GiB are free: in zone 2 if all of its blocks were
     there from the start, in truth in zones 0 and 2. There a hint for zones 0 and 1 holds enough
     without the group, and the Memory Manager refuses it."""

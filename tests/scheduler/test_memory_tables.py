@@ -52,7 +52,7 @@ def test_no_pod_is_sent_there_that_would_end_the_kubelet(policy: str, pages: int
     assert not isinstance(seen.cluster.place(naming(pages)), Placed)
 
 
-def test_others_are_and_who_is_not_guaranteed() -> None:
+def test_other_pods_and_not_guaranteed_pods_are() -> None:
     """The Memory Manager looks at Guaranteed pods alone."""
     seen = world("single-numa-node")
     assert seen.cluster.verdict(naming(None), NODE) is None

@@ -124,7 +124,7 @@ async def ended(
     return [(each.uid, each.reason) for each in core.rejections.take()]
 
 
-async def test_each_pod_that_a_kubelet_rejected_counts_once_and_whoever_else_ended_not() -> None:
+async def test_each_pod_that_a_kubelet_rejected_counts_once_and_other_ends_do_not() -> None:
     one, two = pod("a", cpus=1), pod("b", cpus=1)
     foreign = msgspec.structs.replace(pod("f", cpus=1), scheduler_name="default-scheduler")
     assert await ended(SchedulerCore(CoreConfig()), one, two) == [
@@ -139,9 +139,7 @@ async def test_each_pod_that_a_kubelet_rejected_counts_once_and_whoever_else_end
     )
 
 
-async def test_pods_that_another_scheduler_asked_for_count_and_those_of_others_shares_and_of_a_shadow_do_not() -> (
-    None
-):
+async def test_pods_of_an_extender_count_and_those_of_other_shards_and_of_a_shadow_do_not() -> None:
     assert chosen(SchedulerSettings()).core.asked_by == ()
     assert chosen(SchedulerSettings(extender=ExtenderSettings(port=1))).core.asked_by == (
         "default-scheduler",

@@ -85,7 +85,7 @@ def test_the_device_is_named_with_what_helps() -> None:
     assert refusal.remedy.startswith(f"leave {GPU} out of the container's limits")
 
 
-def test_nobody_takes_the_zone_that_another_is_drawn_to() -> None:
+def test_no_pod_takes_the_zone_that_another_is_drawn_to() -> None:
     """Both zones have 8 CPUs: the pod on its way must have zone 1, where the newcomer would take
     the devices.
     """
@@ -95,7 +95,7 @@ def test_nobody_takes_the_zone_that_another_is_drawn_to() -> None:
     assert judged(state, pod("plain", container("c", 6000)), coming) is None
 
 
-def test_nobody_takes_the_only_zone_with_devices_from_one_that_is_drawn_there() -> None:
+def test_no_pod_takes_the_only_zone_with_devices_from_a_pod_drawn_there() -> None:
     """By amounts zone 2 is left to it; the newcomer takes zone 1, which is lower."""
     state = kubelet(3, "single-numa-node", gpus={"g": 0b10, "h": 0b10}, cores_per_zone=6)
     for each in (pod("full", container("c", 10_000)), pod("there", container("c", 4000, gpu=1))):
@@ -166,7 +166,7 @@ def test_memory_that_an_app_container_names_is_in_the_hint_of_the_pod() -> None:
     assert judged(state, pod("silent", init, container("c", 1000))) is not None
 
 
-def test_who_asks_for_it_by_what_it_names_is_another_request() -> None:
+def test_a_request_by_name_is_another_request() -> None:
     """Container by container they ask for the same."""
     init = container("i", 500, "init", pages=2 * GIB)
     tracked = ("cpu", "memory", PAGES)

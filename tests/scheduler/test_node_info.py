@@ -31,7 +31,7 @@ def as_if_new(node_info: NodeInfo, node: LedgerNode) -> None:
 
 @given(histories())
 @settings(max_examples=examples(100), deadline=None)
-def test_events_that_take_in_each_state_are_those_made_anew(history: History) -> None:
+def test_node_info_updated_in_place_equals_a_fresh_one(history: History) -> None:
     ledger, node_info = Ledger(), NodeInfo("n1", 0)
     for envelope, event in history.told:
         evolve(ledger, envelope, event)

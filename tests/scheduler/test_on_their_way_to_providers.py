@@ -108,7 +108,9 @@ def test_best_effort_may_refuse_too_where_the_provider_minds(
     assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
 
 
-def test_bounds_still_decide_beside_pods_that_ask_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_still_decide_next_to_pods_that_request_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     use(monkeypatch, Licences(home=0))
     found = world("single-numa-node", "container", 8, 8)
     found.bound(asking("coming", 6), "n")

@@ -34,7 +34,7 @@ def world_with(state: KubeletState, version: str) -> World:
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_whichever_zones_hints_run_over_who_passes_is_admitted(scope: str) -> None:
+def test_whichever_zones_hints_cover_a_pod_that_passes_is_admitted(scope: str) -> None:
     """Some of these scenes are told apart by it, or the test shows nothing."""
     passed, refused, told_apart = 0, 0, 0
     for seed in SCENES:

@@ -93,7 +93,7 @@ def test_own_reservations_lead_to_what_a_fresh_look_gives(
 
 @given(nodes(), st.integers(0, 40), st.integers(0, 400))
 @settings(max_examples=examples(100), deadline=None)
-def test_what_few_steps_tell_is_the_same_after_somebody_looked_with_many(
+def test_an_answer_within_few_steps_is_the_same_after_a_search_with_many(
     world: World, few: int, many: int
 ) -> None:
     node_info, plan = planned(world, pod("p", 2))

@@ -92,7 +92,7 @@ def with_plenty_on_the_node(state: KubeletState) -> World:
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_who_stands_in_the_providers_zone_is_evicted(
+def test_a_pod_in_the_providers_zone_is_evicted(
     monkeypatch: pytest.MonkeyPatch, checkpoints: bool
 ) -> None:
     use(monkeypatch, Licences())
@@ -121,7 +121,7 @@ def test_amounts_do_not_keep_the_provider_from_being_asked(monkeypatch: pytest.M
     assert world.cluster.verdict(high, NODE) is None
 
 
-def test_nobody_is_evicted_where_the_provider_may_have_some(
+def test_no_pod_is_evicted_if_the_provider_may_have_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use(monkeypatch, Licences(left=(0, 2)))

@@ -26,7 +26,7 @@ def names(waiting: Queue) -> list[str]:
     return found
 
 
-def test_higher_priority_goes_first_then_who_came_first() -> None:
+def test_higher_priority_goes_first_then_the_older_pod() -> None:
     waiting = queue()
     for arrival, (name, priority) in enumerate(
         (("low", 0), ("high", 9), ("later", 0), ("high-later", 9))
@@ -108,7 +108,7 @@ def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> Non
         )
 
 
-def test_who_waits_is_looked_at_again_after_a_while_a_few_at_a_time_and_each_once_a_round() -> None:
+def test_waiting_pods_are_flushed_after_a_while_a_few_at_a_time_once_a_round() -> None:
     waiting, again, seen = queue(), UnschedulableFlush(), []
     for arrival in range(AT_MOST + 2):
         waiting.park(made(f"p{arrival}", cpus=1 + arrival % 2), arrival)
@@ -130,7 +130,7 @@ def test_who_waits_is_looked_at_again_after_a_while_a_few_at_a_time_and_each_onc
     assert waiting.ready_count() == AT_MOST
 
 
-def test_who_is_ready_comes_before_those_that_are_looked_at_again() -> None:
+def test_ready_pods_come_before_flushed_pods() -> None:
     waiting, again = queue(), UnschedulableFlush()
     waiting.park(made("waits"), 1)
     again.turn(waiting, 0.0)

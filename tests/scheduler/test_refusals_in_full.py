@@ -105,7 +105,7 @@ CASES[10][1].node("n", ROOM, ROOM)
 CASES[13][1].node("n")
 
 
-def test_zones_are_told_of_what_they_have_alone() -> None:
+def test_zones_are_shown_with_what_they_have_alone() -> None:
     """The node has too little of both; what no zone lists is no zone's matter."""
     made = world(allocatable={"cpu": 500, "memory": 1 << 40, "pods": 10, "ephemeral-storage": 1})
     told = {}
@@ -141,7 +141,7 @@ def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(
         (amounts(1, 1) | {"vendor.com/none": 1}, "use nodes that offer vendor.com/none"),
     ],
 )
-def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(
+def test_a_shortage_of_the_whole_node_is_shown_with_what_could_help(
     asked: Amounts, remedy: str
 ) -> None:
     made = world(allocatable=amounts(8, 8, pods=10))
@@ -159,7 +159,7 @@ def test_what_the_node_lacks_as_a_whole_is_told_by_what_could_help(
         (17, Reason.NODE_RESOURCE, "ask for at most 16 cpu, or use larger nodes"),
     ],
 )
-def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(
+def test_a_request_larger_than_any_zone_is_shown_before_current_use(
     asked: int, reason: Reason, remedy: str
 ) -> None:
     """No end of a pod helps it: of two zones of 8 CPUs 12 are in use."""
@@ -199,7 +199,7 @@ def test_what_no_zone_ever_holds_is_told_before_what_is_in_use_now(
         ),
     ],
 )
-def test_threads_of_a_core_are_those_of_the_nodes_report_and_of_the_setting_where_it_tells_none(
+def test_threads_of_a_core_are_those_of_the_report_and_else_of_the_setting(
     threads: int, setting: int, asked: int, reason: Reason, remedy: str
 ) -> None:
     """8 CPUs of so many threads a core (0: a report without its layout), of which 2 are free."""
@@ -275,9 +275,7 @@ def wide_refusal(*free: Amounts, **asked: int) -> Refusal:
     return found
 
 
-def test_restricted_over_several_zones_tells_what_is_short_in_as_many_as_it_takes_when_they_are_empty() -> (
-    None
-):
+def test_restricted_over_several_zones_shows_the_shortage_of_the_fewest_zones() -> None:
     found = wide_refusal(amounts(cpu=3, memory=16), amounts(cpu=3, memory=16), cpu=10, memory=20)
     assert (found.reason, found.resource, found.best, found.best_zone) == (
         Reason.NO_ZONE_SET,
@@ -315,7 +313,7 @@ def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     assert headline(found) == "no zone set with 10 cpu that all resources prefer"
 
 
-def test_more_than_all_zones_have_when_empty_is_told_as_too_much() -> None:
+def test_a_request_larger_than_all_zones_is_shown_as_too_much() -> None:
     found = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
     assert (found.reason, headline(found)) == (
         Reason.NEVER_ALIGNED,

@@ -37,7 +37,7 @@ def test_keys_are_spread_evenly() -> None:
     assert max(counts) - min(counts) < 300
 
 
-def test_who_is_alone_has_everything_and_says_nothing_of_it() -> None:
+def test_a_lone_member_has_everything_and_writes_nothing() -> None:
     for alone in (Shard(), Shard(MEMBERS[:1], MEMBERS[0])):
         assert alone.has("anything")
         assert alone.mark() == ""
@@ -85,9 +85,7 @@ def decide_as(core: SchedulerCore, share: Shard) -> dict[str, str]:
     return reserved(core)
 
 
-async def test_pods_that_come_later_are_shared_out_like_those_that_were_there_apart_from_others() -> (
-    None
-):
+async def test_pods_that_come_later_are_shared_out_apart_from_others_too() -> None:
     made, cores = await scene(nodes=20, pods=0)
     both = shares(*MEMBERS[:2])
     for core, share in zip(cores, both, strict=True):
@@ -110,7 +108,7 @@ async def test_a_member_whose_nodes_are_full_takes_the_others() -> None:
     assert any(not share.has(node) for node in made.values())
 
 
-async def test_the_pods_of_a_member_that_is_gone_are_decided_by_who_is_left() -> None:
+async def test_the_pods_of_a_member_that_is_gone_are_decided_by_the_others() -> None:
     _, (core, _) = await scene(nodes=20, pods=20)
     before = decide_as(core, Shard(MEMBERS[:2], MEMBERS[0]))
     after = decide_as(core, Shard(MEMBERS[:1], MEMBERS[0]))

@@ -48,7 +48,7 @@ def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
     assert [proposal.uid for proposal in second] == ["uid-b"]
 
 
-def test_whatever_the_core_does_beside_changes_nothing_of_what_a_snapshot_keeps() -> None:
+def test_the_cores_other_work_changes_nothing_that_a_snapshot_keeps() -> None:
     core, alone = SchedulerCore(CoreConfig()), scheduler_state.SchedulerState()
     for at, (stream, event) in enumerate(events_of_given()):
         envelope = Envelope(

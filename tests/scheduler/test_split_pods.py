@@ -106,7 +106,7 @@ def test_it_is_charged_wherever_the_kubelet_may_put_it() -> None:
     assert [held["memory"] // GIB for held in charged.values()] == [50, 50]
 
 
-def test_it_may_have_been_split_beside_who_ended_since() -> None:
+def test_it_may_have_been_split_next_to_a_pod_that_ended_since() -> None:
     """It came while 35 GiB of zones 0 and 2 were held: its containers have 20 in each, and none
     holds 58 any more.
     """
@@ -158,7 +158,7 @@ def made(seed: int) -> Made:
     return Made(seen, world_of(seen, CycleConfig()))
 
 
-def test_the_verdict_is_the_kubelets_beside_others_of_the_kind() -> None:
+def test_the_verdict_is_the_kubelets_next_to_others_of_the_kind() -> None:
     found = measured(range(400), "single-numa-node", "pod", 3, made=made)
     assert found.unsound == []
     assert len(found.refused_needlessly) <= 2

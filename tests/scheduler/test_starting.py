@@ -128,7 +128,7 @@ def test_a_kubeconfig_that_cannot_be_used_ends_it_and_is_named(log_url: str) -> 
         )
 
 
-async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(
+async def test_a_member_without_a_share_of_the_queue_still_observes_and_relays(
     log_url: str,
 ) -> None:
     log = await PostgresEventLog.open(log_url)
@@ -142,7 +142,7 @@ async def test_who_gets_no_share_of_the_queue_observes_and_relays_all_the_same(
     await log.close()
 
 
-async def test_a_release_that_promises_something_else_decides_nothing_beside_the_one_at_work(
+async def test_a_release_that_charges_differently_decides_nothing_next_to_the_one_at_work(
     log_url: str,
 ) -> None:
     log = await PostgresEventLog.open(log_url)

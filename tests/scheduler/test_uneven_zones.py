@@ -73,7 +73,7 @@ def test_restricted_takes_two_zones_where_none_has_both_kinds_of_memory(
     assert isinstance(world.cluster.place(seen.pod), Placed)
 
 
-def test_who_takes_two_zones_for_that_ties_them() -> None:
+def test_a_pod_that_takes_two_zones_for_that_joins_them() -> None:
     """On its way it makes a group of both, and neither gives memory alone any more."""
     base = uneven("restricted", "container", (64, 0), (24, 16))
     seen = Scene(base, (asking("wide", 500, 20, 2),), asking("new", 500, 4))
@@ -102,7 +102,7 @@ def test_where_one_zone_has_the_most_of_all_it_is_asked_resource_by_resource() -
     assert not fits_one_zone([amounts(memory=9, **{PAGES: 3})], capacities(report("n", crossed)))
 
 
-def test_under_none_a_zone_without_its_kind_of_memory_is_no_place_for_who_comes() -> None:
+def test_under_none_a_zone_without_its_kind_of_memory_takes_no_pod() -> None:
     """Zone 1 has memory for all and no hugepages: the newcomer takes the lowest zone, the only one
     for who is on its way.
     """

@@ -91,7 +91,7 @@ def test_a_held_unhealthy_device_hides_no_healthy_one() -> None:
     assert isinstance(world.cluster.place(pod), Placed)
 
 
-def test_nobody_is_evicted_where_a_healthy_device_is_free() -> None:
+def test_no_pod_is_evicted_if_a_healthy_device_is_free() -> None:
     world = proven_world(one_of_two_is_ill(), CycleConfig())
     assert (
         world.cluster.nominate(asking("p", 2, 1, priority=10), world.ledger.pods, (), None) is None
@@ -286,7 +286,9 @@ def test_the_end_of_an_init_containers_pod_gives_back_no_unhealthy_device() -> N
     ("policy", "scope"),
     [("restricted", "container"), ("restricted", "pod"), ("best-effort", "container")],
 )
-def test_wherever_unlisted_devices_lie_who_passes_is_admitted(policy: str, scope: str) -> None:
+def test_a_pod_that_passes_is_admitted_wherever_unlisted_devices_lie(
+    policy: str, scope: str
+) -> None:
     """And however many there are: kubelets that differ in nothing else."""
     passed = 0
     for seed in range(300):
@@ -321,7 +323,9 @@ def judged(world: World, state: KubeletState, pod: Pod) -> bool:
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_beside_held_unhealthy_devices_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
+def test_next_to_held_unhealthy_devices_the_verdict_is_the_kubelets(
+    policy: str, scope: str
+) -> None:
     """Also after one of the pods ended, of which the report still tells."""
     told = 0
     for seed in SCENES:

@@ -46,7 +46,7 @@ def judged(state: KubeletState, pod: Pod) -> Refusal | None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_where_none_is_healthy_nobody_passes_who_names_the_resource(
+def test_without_a_healthy_device_no_pod_that_names_the_resource_passes(
     policy: str, scope: str
 ) -> None:
     state = with_gpus(policy, scope, a=Device(1, False), b=Device(2, False))
@@ -59,7 +59,7 @@ def test_where_none_is_healthy_nobody_passes_who_names_the_resource(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_one_healthy_device_is_enough_for_who_asks_for_none(policy: str) -> None:
+def test_one_healthy_device_is_enough_for_a_pod_that_requests_none(policy: str) -> None:
     assert judged(with_gpus(policy, a=Device(1), b=Device(2, False)), naming(0)) is None
 
 
@@ -123,7 +123,7 @@ def test_of_an_earlier_boot_nothing_is_known() -> None:
     assert world.cluster.verdict(naming(1), NODE) is not None
 
 
-def test_who_waits_is_looked_at_again_when_a_device_heals() -> None:
+def test_waiting_pods_are_retried_when_a_device_heals() -> None:
     world, pod = proven_world(with_gpus("restricted", a=Device(1, False)), CycleConfig()), naming(0)
     assert not isinstance(world.cluster.place(pod), Placed)
     seen = world.ledger.nodes[NODE].observed
@@ -137,7 +137,7 @@ def test_who_waits_is_looked_at_again_when_a_device_heals() -> None:
     assert not world.cluster.view.unusable
 
 
-def test_a_stock_kube_scheduler_is_told_so_that_nobody_need_be_evicted() -> None:
+def test_a_stock_kube_scheduler_learns_that_no_eviction_is_needed() -> None:
     world = proven_world(with_gpus("restricted", a=Device(1, False)), CycleConfig())
     for amount, passes in ((0, False), (None, True)):
         pod = naming(amount)

@@ -85,7 +85,7 @@ def test_a_report_from_before_it_came_proves_no_init_containers_devices(
     assert world.cluster.verdict(newcomer, NODE) is not None, "and no report tells what it keeps"
 
 
-def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> None:
+def test_a_checkpoint_with_the_pod_confirms_it_and_shows_what_it_keeps() -> None:
     state = kubelet(
         2,
         "single-numa-node",
@@ -105,7 +105,7 @@ def test_a_checkpoint_that_knows_the_pod_proves_it_and_tells_what_it_keeps() -> 
 
 
 @pytest.mark.parametrize("memory_only", [False, True])
-def test_one_that_bears_the_name_of_an_ended_one_is_told_from_it_by_the_checkpoints_uid(
+def test_a_pod_with_the_name_of_an_ended_pod_is_distinguished_by_the_checkpoints_uid(
     memory_only: bool,
 ) -> None:
     """podresources lists the name as it listed the one before: seen with a real kubelet

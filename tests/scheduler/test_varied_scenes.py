@@ -153,7 +153,7 @@ def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(sc
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "single-numa-node"])
-def test_whole_cores_are_asked_for_beside_devices_of_several_zones_too(policy: str) -> None:
+def test_whole_cores_are_requested_together_with_devices_of_several_zones_too(policy: str) -> None:
     """Such pods are judged by the search alone, which knows of no cores where the report does
     not.
     """
@@ -198,7 +198,7 @@ def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layou
         (9200182, "best-effort", "container", 1),  # too few are left, whichever they are
     ],
 )
-def test_aligned_by_socket_and_without_a_layout_nobody_is_sure(
+def test_aligned_by_socket_and_without_a_layout_no_answer_is_sure(
     seed: int, policy: str, scope: str, zones: int
 ) -> None:
     """Its kubelet refuses the pod, or another for its sake."""

@@ -102,7 +102,7 @@ def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
         (["--seeds", "7", "--keep", "--steps", "9"], "WITH_OPTIONS of test_kept_seeds.py"),
     ],
 )
-def test_a_seed_that_is_not_kept_is_told_what_to_do_with(
+def test_a_seed_that_is_not_kept_is_printed_with_what_to_do(
     arguments: list[str],
     told: str,
     seeds: Path,

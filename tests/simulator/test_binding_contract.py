@@ -114,7 +114,7 @@ async def test_a_binding_clears_the_nominated_node(api: Api) -> None:
         await api.same("bindings", name)
 
 
-async def test_nobody_is_bound_or_evicted_in_a_namespace_that_ends(api: Api) -> None:
+async def test_no_pod_is_bound_or_evicted_in_a_namespace_that_ends(api: Api) -> None:
     await api.pod("b17", finalizers=["example.com/f"])
     await api.ask("DELETE", "/api/v1/namespaces/apirec")
     for name in ("bind_namespace_ends_403", "bind_namespace_ends_missing_403"):

@@ -35,7 +35,7 @@ async def test_a_subscription_gives_what_is_there_and_what_comes() -> None:
     ]
 
 
-async def test_a_subscriber_that_sleeps_is_told_to_list_again() -> None:
+async def test_a_subscriber_that_sleeps_must_list_again() -> None:
     store = ClusterStore(ApiSettings(watch_backlog_lines=5))
     events = store.watch("pods")
     store.create("pods", POD, "default")

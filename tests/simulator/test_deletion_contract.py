@@ -118,7 +118,7 @@ async def test_a_watch_sees_the_steps_of_both_kinds_of_deletion(api: Api) -> Non
     assert times[1] == times[2] < times[0]
 
 
-async def test_a_budget_guards_no_pod_that_is_not_ready_where_the_rest_suffices_or_the_budget_says_so(
+async def test_a_budget_guards_no_unready_pod_if_the_rest_suffices_or_it_says_so(
     api: Api,
 ) -> None:
     for name, app, ready in (("u1", "u", "True"), ("u2", "u", "False"), ("u3", "w", "False")):

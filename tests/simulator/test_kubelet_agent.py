@@ -42,7 +42,7 @@ def shows_something(agent: KubeletAgent, name: str) -> bool:
     return any(container.cpu_ids or container.devices for container in listed.containers)
 
 
-def test_who_is_being_admitted_holds_something_at_every_moment(tmp_path: Path) -> None:
+def test_a_pod_under_admission_holds_something_at_every_moment(tmp_path: Path) -> None:
     """A kubelet looks for zones and allocates in one go: an end that nobody can tell to be before
     or after would lie between.
     """

@@ -273,7 +273,7 @@ async def test_whole_simulation_resumes_from_its_files(tmp_path: Path) -> None:
     second.store.close()
 
 
-async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_where_it_was(
+async def test_a_kubelet_killed_before_it_reported_a_running_pod_keeps_its_zones(
     tmp_path: Path,
 ) -> None:
     store = ClusterStore(journal_path=tmp_path / "journal")
@@ -300,7 +300,7 @@ async def test_a_kubelet_killed_before_it_told_that_a_pod_runs_keeps_the_pod_whe
     second.store.close()
 
 
-async def test_an_end_is_told_before_what_the_pod_held_is_free(cluster: Cluster) -> None:
+async def test_an_end_is_reported_before_the_pods_amounts_are_free(cluster: Cluster) -> None:
     """Else a kubelet killed in between finds a running pod that holds nothing, and seeks a place
     for it anew.
     """

@@ -320,7 +320,7 @@ def test_every_wrong_option_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_missing_trace_folder_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_missing_trace_folder_is_reported_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="openb:FOLDER"):
         options.parse(["--data-dir", str(tmp_path), "--workload", f"openb:{tmp_path}"])
 

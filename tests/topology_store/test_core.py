@@ -134,9 +134,7 @@ def test_a_full_report_comes_after_every_so_many_differences() -> None:
     ]
 
 
-def test_silence_expires_a_node_once_and_its_next_report_counts_in_full_though_nothing_changed() -> (
-    None
-):
+def test_silence_expires_a_node_once_and_its_next_report_counts_in_full() -> None:
     node = Node()
     assert node.silent(31) == Ignored("unchanged"), (
         "a node that never reported has nothing to expire"

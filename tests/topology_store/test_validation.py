@@ -166,9 +166,7 @@ def test_a_report_is_bounded_in_size_before_it_is_read() -> None:
     )
 
 
-def test_what_checkpoints_hide_may_have_no_pods_name_and_what_a_pod_holds_beyond_its_containers_no_containers() -> (
-    None
-):
+def test_hidden_placements_may_have_no_pod_and_a_pods_own_no_container() -> None:
     made = report(
         hidden=(Placement("", "", "c", (), "uid"),), placements=(Placement("ns", "p", "", ()),)
     )

@@ -118,7 +118,7 @@ async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(
     assert found.why[NO_POD] == 1
 
 
-def test_other_rules_are_played_side_by_side_and_the_first_difference_is_told_with_both_reasons(
+def test_other_rules_are_played_side_by_side_and_the_first_difference_is_shown(
     topolog: Run, tmp_path: Path
 ) -> None:
     plot = tmp_path / "x.svg"
@@ -200,7 +200,7 @@ async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: Memo
     assert len(fewer.nodes) == len(made.nodes) - 1
 
 
-async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_beginning(
+async def test_cluster_objects_are_played_as_they_were_at_the_beginning(
     log: MemoryEventLog,
 ) -> None:
     """Without it a pod with a claim would wait for ever in every other world."""
@@ -245,7 +245,7 @@ async def test_what_surrounded_pods_is_played_with_them_as_it_stood_at_the_begin
         (("--plot", "x.svg"), "without a change there is one"),
     ],
 )
-def test_what_cannot_be_meant_is_told_with_a_remedy(
+def test_contradicting_options_are_rejected_with_a_remedy(
     topolog: Run, arguments: tuple[str, ...], problem: str
 ) -> None:
     code, _, err = topolog(*arguments)

@@ -51,7 +51,7 @@ def notes_of(out: str) -> tuple[list[dict[str, Any]], str]:
     return sides, "\n".join(last["notes"])
 
 
-def test_a_window_says_who_was_there_before_it_and_whom_its_end_cuts_off(
+def test_a_window_names_earlier_pods_and_those_that_its_end_cuts_off(
     whatif: Run, log: MemoryEventLog
 ) -> None:
     code, out, err = whatif("--from", str(FIRST), "--json")
@@ -105,7 +105,7 @@ def _waits_s(events: list[Envelope], from_us: int) -> list[float]:
     ]
 
 
-async def test_a_whole_history_that_leaves_nobody_waiting_needs_no_such_words(
+async def test_a_whole_history_without_waiting_pods_needs_no_such_words(
     log: MemoryEventLog,
 ) -> None:
     side = Side("as here", 3, 3, 0, 0, 0.1, 0.1, 1.0, 0.0)
@@ -113,7 +113,7 @@ async def test_a_whole_history_that_leaves_nobody_waiting_needs_no_such_words(
     assert cut.notes(found, world(found, Changes()), [side]) == []
 
 
-def test_a_picture_that_cannot_be_written_is_told_before_anything_is_played(
+def test_an_unwritable_picture_is_reported_before_anything_is_played(
     whatif: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plays(*_: object) -> None:
@@ -143,7 +143,7 @@ def test_trying_whether_a_picture_can_be_written_leaves_what_is_there(
     assert (old.read_text(), new.exists()) == ("<svg/>", False)
 
 
-def test_the_result_is_told_though_the_picture_fails_at_last(
+def test_the_result_is_printed_even_if_the_picture_fails_at_last(
     whatif: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> int:

@@ -92,7 +92,7 @@ def test_a_pod_that_ends_before_it_is_bound_leaves_its_node_open(
     assert tested.verdict(B, "n1").passes
 
 
-def test_a_pod_that_ends_on_its_node_before_its_binding_is_told_was_bound() -> None:
+def test_a_pod_that_ends_on_its_node_before_its_binding_is_reported_was_bound() -> None:
     """PostBind opens the node of DiscardReserved; OverReserve keeps the reservation until a
     flush.
     """

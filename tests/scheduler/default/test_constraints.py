@@ -359,7 +359,7 @@ def term(key: str, **labels: str) -> dict[str, Any]:
     return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
 
 
-async def test_only_who_matches_all_terms_of_an_affinity_satisfies_one() -> None:
+async def test_only_a_pod_that_matches_all_terms_of_an_affinity_satisfies_one() -> None:
     """As kube-scheduler 1.36 does: a neighbour by zone and another by name are not one of the
     group.
     """
@@ -375,7 +375,7 @@ async def test_only_who_matches_all_terms_of_an_affinity_satisfies_one() -> None
     assert dict(await story.reservations())["uid-a"] in ({"n3"} if first == "n3" else {"n1", "n2"})
 
 
-async def test_terms_that_look_into_different_namespaces_have_nobody_in_common() -> None:
+async def test_terms_that_select_different_namespaces_have_no_pod_in_common() -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
     apart_from_each_other = rules(
@@ -389,9 +389,7 @@ async def test_terms_that_look_into_different_namespaces_have_nobody_in_common()
     assert await placed(story, seen("b", labels={"app": "web"}, **everywhere)) == "n1"
 
 
-async def test_a_group_that_stands_on_nodes_without_the_label_only_has_its_first_pod_still_to_come() -> (
-    None
-):
+async def test_a_group_on_nodes_without_the_label_only_awaits_its_first_pod() -> None:
     story = await world("n1", "n2")
     await story.node("n1", labels={HOST: "n1"})
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
@@ -465,7 +463,7 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
     )
 
 
-async def test_spread_by_an_empty_selector_counts_nobody() -> None:
+async def test_spread_by_an_empty_selector_counts_no_pod() -> None:
     """kube-scheduler 1.36: it matches every pod, and none of those that are there is counted."""
     story = await world("n1", "n2", n2={"unschedulable": True})
     for number in range(3):

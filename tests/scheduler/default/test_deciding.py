@@ -22,7 +22,7 @@ class TestR1PodsBoundButStillPending:
     report covers its demand.
     """
 
-    async def test_default_gives_the_cpus_of_a_pod_under_admission_to_nobody(self) -> None:
+    async def test_default_gives_the_cpus_of_a_pod_under_admission_to_no_other(self) -> None:
         story = await one_zone()
         await story.arrives(pod("a", cpus=6))
         await story.decide()

@@ -167,7 +167,7 @@ class World:
     ("seed", "budgets"),
     [*((seed, {}) for seed in (*range(20), *FOUND)), *((seed, HURRIED) for seed in BY_LAST_RESORT)],
 )
-async def test_who_begins_now_finds_nothing_that_was_missed(
+async def test_a_scheduler_that_begins_now_finds_no_missed_placement(
     seed: int, budgets: dict[str, Any]
 ) -> None:
     world, happened = World(seed, budgets), list[str]()

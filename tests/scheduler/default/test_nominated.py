@@ -130,7 +130,7 @@ async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
     assert [type(event) for event in told] == [PodObserved]
 
 
-async def test_a_nominee_that_was_bound_and_ended_while_nobody_looked_keeps_nothing() -> None:
+async def test_a_nominee_that_was_bound_and_ended_unseen_keeps_nothing() -> None:
     """Its object stays, as a Job's does; no fact of a pod tells of it."""
     story = await world("n1")
     await shown(story, nominee(cpu="64"))

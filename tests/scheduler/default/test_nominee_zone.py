@@ -114,7 +114,7 @@ async def test_under_restricted_a_container_may_take_every_zone_that_fits() -> N
     assert KEPT in await outcome(story, pod("wide", cpus=10))
 
 
-async def test_who_finds_no_zone_anyway_keeps_none() -> None:
+async def test_a_nominee_that_finds_no_zone_keeps_none() -> None:
     """Nobody can tell which zone is meant."""
     story = await half_full()
     await story.tell("nomination/uid-other", nominated(9))
@@ -129,7 +129,7 @@ cpus = st.integers(1, 8)
     parts=st.lists(cpus, min_size=1, max_size=3),
     wanted=cpus,
 )
-def test_whoever_passes_leaves_the_zone_wherever_its_containers_go(
+def test_a_pod_that_passes_leaves_the_zone_wherever_its_containers_go(
     free: list[int], parts: list[int], wanted: int
 ) -> None:
     """By trying every way in which a kubelet could place them one by one; who is refused could take

@@ -116,7 +116,7 @@ async def test_the_fewest_of_the_lowest_priority_in_one_zone_are_named() -> None
     assert claimed == NodeClaimed("n1", "uid-high")
 
 
-async def test_whoever_can_be_spared_is() -> None:
+async def test_victims_that_can_be_spared_are() -> None:
     story = await full(
         (low("a", 2), 0), (low("b", 2), 0), (low("c", 4), 0), (low("keep", 8, priority=HIGH), 1)
     )
@@ -134,7 +134,7 @@ async def test_of_two_zones_the_one_with_the_lower_priorities_is_cleared() -> No
     assert await nominations(story) == [("uid-high", "n1", ("uid-b", "uid-c"))]
 
 
-async def test_nobody_is_named_whose_end_would_only_free_room_in_two_zones() -> None:
+async def test_no_victims_are_named_that_would_only_free_room_in_two_zones() -> None:
     """4 CPUs in each zone could be freed together, but no zone could ever hold 8."""
     story = await full(
         (low("a"), 0),
@@ -148,7 +148,7 @@ async def test_nobody_is_named_whose_end_would_only_free_room_in_two_zones() -> 
 
 
 @pytest.mark.parametrize(("priority", "preempts"), [(0, "PreemptLowerPriority"), (HIGH, "Never")])
-async def test_equal_priority_and_the_policy_never_preempt_nobody(
+async def test_equal_priority_and_the_policy_never_preempt_no_pod(
     priority: int, preempts: str
 ) -> None:
     story = await full((low("a", 8), 0), (low("b", 8), 1))
@@ -173,7 +173,7 @@ async def test_restricted_over_two_zones_clears_what_the_set_needs() -> None:
     assert 1 <= len(found[0][2]) <= 2
 
 
-async def test_nobody_takes_what_was_evicted_for_the_nominee() -> None:
+async def test_no_other_pod_takes_what_was_evicted_for_the_nominee() -> None:
     story = await full((low("a", 6), 0), (low("b", 8), 1))
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
@@ -200,7 +200,7 @@ async def test_a_nominee_is_placed_under_every_policy_once_its_victims_are_gone(
     assert await story.decide() == {"uid-high": "n1"}
 
 
-async def test_nobody_takes_it_at_the_node_as_a_whole_either() -> None:
+async def test_no_other_pod_takes_the_nodes_amounts_for_the_nominee_either() -> None:
     """A Burstable pod needs no zone, only the CPUs of the node."""
     story = Story()
     await story.node(allocatable={**ROOMY, "cpu": 16_000})
@@ -272,7 +272,7 @@ async def test_room_that_is_coming_anyway_is_waited_for() -> None:
     assert await nominations(story) == []
 
 
-async def test_nobody_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_says_so() -> None:
+async def test_no_pod_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_says_so() -> None:
     """No checkpoint tells whether the init container's two CPUs were reused: pessimism is no reason
     to kill.
     """
@@ -339,7 +339,7 @@ async def test_a_node_that_moved_since_the_search_is_not_claimed() -> None:
     assert await nominations(story) == []
 
 
-async def test_nodes_whose_reports_carry_no_placements_evict_nobody() -> None:
+async def test_nodes_whose_reports_carry_no_placements_evict_no_pod() -> None:
     story = Story()
     await story.node()
     await story.seen_bound(low("a", 8), phase="Running")
@@ -354,7 +354,7 @@ async def test_nodes_whose_reports_carry_no_placements_evict_nobody() -> None:
 
 
 @pytest.mark.parametrize(("unconfirmed", "cpus"), [(False, 8), (True, 9)])
-async def test_nothing_is_said_of_evictions_where_somebody_may_go_or_nothing_could_help(
+async def test_evictions_are_not_mentioned_if_a_victim_exists_or_none_could_help(
     unconfirmed: bool, cpus: int
 ) -> None:
     """8 CPUs are held by pods of equal priority; no zone will ever have 9, whoever goes."""

@@ -77,7 +77,7 @@ async def victims(story: Story) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("policy", BOTH)
-async def test_only_who_holds_the_device_beside_enough_cpus_is_evicted(policy: str) -> None:
+async def test_only_the_pod_that_holds_the_device_and_enough_cpus_is_evicted(policy: str) -> None:
     """Zone 0 has free CPUs and a held device, zone 1 a free device and held CPUs: one eviction in
     either is enough.
     """
@@ -95,7 +95,7 @@ async def test_only_who_holds_the_device_beside_enough_cpus_is_evicted(policy: s
 
 
 @pytest.mark.parametrize("policy", BOTH)
-async def test_nobody_is_evicted_for_a_device_of_one_zone_and_cpus_of_the_other(
+async def test_no_pod_is_evicted_for_a_device_of_one_zone_and_cpus_of_the_other(
     policy: str,
 ) -> None:
     """All who could go leave the devices in zone 0 and the CPUs in zone 1."""

@@ -36,9 +36,7 @@ async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_ot
     assert [victims for _, _, victims in await nominations(story)] == [(first,), ("uid-other",)]
 
 
-async def test_a_budget_is_asked_again_after_a_while_though_no_event_tells_that_it_allows_more() -> (
-    None
-):
+async def test_a_budget_is_asked_again_after_a_while_without_an_event() -> None:
     """It was changed, or a pod became ready: at first another of its kind is asked for, at last the
     victim itself.
     """

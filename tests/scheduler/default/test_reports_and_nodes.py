@@ -35,7 +35,7 @@ async def test_a_node_whose_report_expired_takes_no_pod_that_needs_alignment(sto
     assert await story.verdicts(asking) == ["0/1 nodes: 1 node(s) had an expired topology report"]
 
 
-async def test_the_next_report_opens_an_expired_node_and_wakes_who_waits_for_it(
+async def test_the_next_report_opens_an_expired_node_and_wakes_pods_that_wait_for_it(
     story: Story,
 ) -> None:
     await story.node()

@@ -50,7 +50,7 @@ async def test_enough_ends_wake_the_large_one_too(full: Story) -> None:
     assert full.ready() == ["uid-small", "uid-large"]
 
 
-async def test_a_report_that_says_the_same_wakes_nobody(full: Story) -> None:
+async def test_an_unchanged_report_wakes_no_pod(full: Story) -> None:
     placements = (*(held(f"h{i}", 0, 2) for i in range(3)), held("hg", 0, 2, 1))
     await full.report(zone(0, 8, 0, 1, 0), at=2, placements=placements)
     assert full.ready() == []
@@ -62,12 +62,12 @@ async def test_a_new_node_wakes_only_the_shapes_that_it_could_hold(full: Story) 
     assert full.ready() == ["uid-small"]
 
 
-async def test_a_node_without_a_report_wakes_nobody_who_needs_alignment(full: Story) -> None:
+async def test_a_node_without_a_report_wakes_no_pod_that_needs_alignment(full: Story) -> None:
     await full.node("n2")
     assert full.ready() == []
 
 
-async def test_the_end_of_a_waiting_pod_wakes_nobody(full: Story) -> None:
+async def test_the_end_of_a_waiting_pod_wakes_no_other(full: Story) -> None:
     await full.ends(SMALL)
     assert full.ready() == []
 
@@ -84,7 +84,7 @@ async def test_one_pod_of_a_shape_is_woken_and_the_next_when_that_one_was_placed
     assert await full.decide() == {"uid-small": "n1", "uid-twin0": "n1"}
 
 
-async def test_a_proof_wakes_who_waits_for_the_other_zones_of_a_charge() -> None:
+async def test_a_confirmation_wakes_pods_that_wait_for_the_other_zones_of_a_charge() -> None:
     story = Story()
     await story.node()
     await story.report(zone(0, 8), zone(1, 8))

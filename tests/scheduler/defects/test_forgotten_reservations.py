@@ -162,7 +162,7 @@ class TestR5TwoInstants:
         story.resync()
         assert story.free() == 8
 
-    def test_default_compares_within_one_report_and_tells_which_is_newer(self) -> None:
+    def test_default_compares_within_one_report_and_knows_which_is_newer(self) -> None:
         history = history_with_x()
         before = history.n1.report
         report_x(history, at=2)

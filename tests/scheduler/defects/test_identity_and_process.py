@@ -155,7 +155,7 @@ class TestRestartAndFailOver:
         stand_by.cache.resync(stand_by.api.get, stand_by.lister)
         assert stand_by.free() == 8
 
-    def test_default_stands_where_it_stood(self) -> None:
+    def test_default_recovers_its_state(self) -> None:
         history = History()
         history.report(zone(0, 8))
         history.reserve(pod("a", cpus=6))

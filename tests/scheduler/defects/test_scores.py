@@ -83,7 +83,7 @@ class TestRoundingUpToWholeUnits:
     scores like 2.
     """
 
-    def test_upstream_cannot_tell_fractions_of_a_cpu_apart(self) -> None:
+    def test_upstream_cannot_distinguish_fractions_of_a_cpu(self) -> None:
         node = nrt(*two_zones())
         scores = {
             upstream("LeastAllocated", guaranteed(cpu=cpu), node) for cpu in ("1100m", "1500m", "2")
@@ -194,7 +194,7 @@ class TestCapacityIsWhatIsLeft:
     """Shares are of the zone's available amount, not of its size. On two zones with the same 4 CPUs
     left a pod of 4 "fills" both to the full, though one is a quarter of an emptier machine."""
 
-    def test_upstream_cannot_tell_a_busy_zone_from_a_small_one(self) -> None:
+    def test_upstream_cannot_distinguish_a_busy_zone_from_a_small_one(self) -> None:
         small, busy = zone(0, cpu="4", memory="4Gi"), zone(0, cpu="4", memory="4Gi")
         for resource in busy["resources"]:
             resource["allocatable"] = resource["capacity"] = (
@@ -320,7 +320,7 @@ class TestStepOfZero:
     fitting node scores 100; with more zones than the limit the score is negative, and the framework
     fails the whole cycle (the reproduction gives 0)."""
 
-    def test_upstream_cannot_tell_one_zone_from_two_under_a_high_limit(self) -> None:
+    def test_upstream_cannot_distinguish_one_zone_from_two_under_a_high_limit(self) -> None:
         node = nrt(*two_zones(), policy="restricted", topologyManagerMaxNUMANodes="200")
         assert {upstream("LeastNUMANodes", guaranteed(cpu=cpu), node) for cpu in ("4", "12")} == {
             100

@@ -171,7 +171,7 @@ async def small_and_large() -> World:
     return world
 
 
-async def test_filter_names_zone_resource_and_numbers_and_tells_what_eviction_cannot_mend() -> None:
+async def test_filter_names_zone_resource_and_numbers_and_what_eviction_cannot_fix() -> None:
     async with (await small_and_large()).at_work() as world:
         answer = await world.filter(pod("p"), "n1", "n2", "n3", "n4", "nobody")
     assert answer["NodeNames"] == ["n2"]
@@ -234,7 +234,7 @@ def waiting(made: Json) -> Json:
     }
 
 
-async def test_pods_that_waited_are_told_of_room_that_comes_while_they_ask(
+async def test_pods_that_waited_see_room_that_comes_while_they_ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """kube-scheduler asks again when a pod ended, and may know it before the log does; it does not
@@ -337,9 +337,7 @@ async def test_two_kube_schedulers_cannot_have_one_zone() -> None:
         assert (await world.filter(pod("c"), "n1"))["NodeNames"] == []
 
 
-async def test_a_bind_that_nobody_waits_for_is_withdrawn_if_the_binder_has_not_taken_it_up() -> (
-    None
-):
+async def test_a_bind_without_a_waiting_client_is_withdrawn_if_the_binder_has_not_begun() -> None:
     async with (await small_and_large()).at_work("is away", bind_within_s=0.3) as world:
         await world.filter(made := pod("p"), "n2")
         assert "no outcome within" in await world.bind(made, "n2")
@@ -351,7 +349,7 @@ async def test_a_bind_that_nobody_waits_for_is_withdrawn_if_the_binder_has_not_t
         await until(lambda: not world.core.ledger.nodes["n2"].charges)  # type: ignore[union-attr]
 
 
-async def test_a_kube_scheduler_that_hangs_up_counts_as_nobody() -> None:
+async def test_a_kube_scheduler_that_hangs_up_no_longer_counts_as_waiting() -> None:
     async with (await small_and_large()).at_work("is away", bind_within_s=60.0) as world:
         await world.filter(made := pod("p"), "n2")
         body = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "n2"}
@@ -374,15 +372,13 @@ async def test_a_pod_that_ends_while_it_is_bound_is_an_answer() -> None:
         assert "the pod ended" in await asking
 
 
-async def test_a_pod_nobody_saw_is_not_bound() -> None:
+async def test_a_pod_that_was_never_observed_is_not_bound() -> None:
     async with (await small_and_large()).at_work() as world:
         assert "was not seen yet" in await world.bind(pod("p"), "n2")
     assert await world.events(PodReserved) == []
 
 
-async def test_preempt_keeps_offers_that_free_a_zone_widens_those_that_do_not_and_drops_hopeless_ones() -> (
-    None
-):
+async def test_preempt_keeps_sufficient_offers_widens_others_and_drops_hopeless_ones() -> None:
     world = World()
     for name, size in (("n1", 8), ("n2", 8), ("n3", 2)):
         await world.node(name, zone(0, size, 0), zone(1, size, 0))
@@ -448,7 +444,7 @@ async def test_a_manifest_that_cannot_be_read_is_refused_everywhere_by_its_field
     assert "cpu" in answer["FailedAndUnresolvableNodes"]["n1"]
 
 
-def test_beyond_loopback_nobody_is_served_without_client_certificates(tmp_path: Path) -> None:
+def test_beyond_loopback_no_client_is_served_without_a_certificate(tmp_path: Path) -> None:
     here = str(tmp_path / "it.pem")
     Path(here).write_text("x")
     assert ExtenderSettings(port=0, host="0.0.0.0").problems() == []

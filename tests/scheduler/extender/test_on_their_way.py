@@ -10,7 +10,7 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded, simple
 
 
-def test_the_filter_refuses_who_would_take_the_place_of_a_pod_on_its_way() -> None:
+def test_the_filter_rejects_a_pod_that_would_take_the_place_of_a_pending_admission() -> None:
     """Zone 1 surely has room, but the kubelet gives the lowest zone that fits, the only one for the
     pod on its way.
     """

@@ -32,7 +32,7 @@ async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
 
 
 @pytest.mark.parametrize("kind", ["pods", "nodes"])
-async def test_what_the_first_list_kept_back_is_told_by_a_later_one(
+async def test_changes_missing_from_the_first_list_are_recorded_by_a_later_one(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     """A pod made later stands behind it, so that no watch tells of it again."""
@@ -51,7 +51,7 @@ async def test_what_the_first_list_kept_back_is_told_by_a_later_one(
         assert len(await scene.settled()) == 4
 
 
-async def test_an_end_that_the_watch_kept_back_is_told(
+async def test_an_end_that_the_watch_lacks_is_recorded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = scene.kube.watch
@@ -70,7 +70,7 @@ async def test_an_end_that_the_watch_kept_back_is_told(
         assert ended.cause == "absent_from_list"
 
 
-async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(
+async def test_changes_watched_meanwhile_are_newer_than_the_list(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list is made, a pod that it shows ends, and one that it lacks comes; then its page arrives.
@@ -103,7 +103,7 @@ async def test_what_the_watch_told_meanwhile_is_newer_than_the_list(
         assert [event.pod.name for event in events[end:] if isinstance(event, PodObserved)] == ["c"]
 
 
-async def test_what_the_watch_tells_late_of_a_pod_whose_end_a_list_told_is_not_told_again(
+async def test_a_late_watch_event_of_a_pod_that_a_list_ended_is_not_recorded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken for a new pod it would stay for ever: its end has been told, and is not told twice

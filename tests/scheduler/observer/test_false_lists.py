@@ -160,7 +160,7 @@ async def test_what_two_lists_lack_ends_though_the_next_lacks_many_others(
         assert await ends(scene) == ["PodEnded"]
 
 
-async def test_what_went_between_two_lists_has_ended_though_no_watch_tells(
+async def test_pods_that_vanish_between_two_lists_end_without_a_watch_event(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first list lacked everything but p0, which went before the second: the watch begins after

@@ -93,7 +93,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_a_life_seen_step_by_step_tells_each_step_once(watched: Watched) -> None:
+def test_a_life_seen_step_by_step_is_recorded_once_per_step(watched: Watched) -> None:
     told = []
     steps = [
         pod(),
@@ -145,7 +145,7 @@ def test_a_resize_of_a_running_pod_is_news(watched: Watched) -> None:
     assert event.pod.containers[0].requests["cpu"] == 3000
 
 
-def test_a_pod_that_stands_elsewhere_than_reserved_is_news(watched: Watched) -> None:
+def test_a_pod_on_another_node_than_reserved_is_news(watched: Watched) -> None:
     watched.pod(pod())
     watched.reserve("uid-a", "n1")
     event = watched.pod(pod(version=7, node="n2"))
@@ -160,7 +160,7 @@ def test_the_beginning_of_a_deletion_is_news_once(watched: Watched) -> None:
     assert watched.pod(gone) is None
 
 
-def test_a_foreign_pod_is_a_event_only_once_it_stands_on_a_node(watched: Watched) -> None:
+def test_a_foreign_pod_is_an_event_only_once_it_is_on_a_node(watched: Watched) -> None:
     foreign = pod("f")
     foreign["spec"]["schedulerName"] = "default-scheduler"
     assert watched.pod(foreign) is None
@@ -198,12 +198,12 @@ def test_every_end_has_its_cause(watched: Watched, status: Json, cause: str) -> 
     )
 
 
-def test_the_end_of_a_pod_that_nobody_knew_is_no_event(watched: Watched) -> None:
+def test_the_end_of_an_unknown_pod_is_no_event(watched: Watched) -> None:
     assert watched.pod(pod(phase="Succeeded")) is None
     assert pods_and_nodes.pod_deleted(watched.history.ledger, pod()) is None
 
 
-def test_an_unparsable_quantity_is_told_with_field_value_and_remedy(watched: Watched) -> None:
+def test_an_unparsable_quantity_is_reported_with_field_value_and_remedy(watched: Watched) -> None:
     event = watched.pod(pod(cpu="two"))
     assert isinstance(event, PodObserved)
     assert "cpu" in event.problem
@@ -254,7 +254,7 @@ def test_an_unparsable_quantity_of_a_node_counts_as_none_of_it(watched: Watched)
     assert event.allocatable["memory"] == 16 * 2**30
 
 
-def test_the_generation_of_a_spec_is_told_with_it_and_is_no_news_by_itself() -> None:
+def test_the_generation_of_a_spec_is_recorded_with_it_and_is_no_news_by_itself() -> None:
     watched = Watched()
     event = watched.pod(pod("a", generation=1))
     assert isinstance(event, PodObserved)
@@ -417,7 +417,7 @@ def anything_in(data: st.DataObject, obj: Json) -> Json:
         at = at[key]
 
 
-def test_a_device_class_is_told_while_it_names_a_resource() -> None:
+def test_a_device_class_is_recorded_while_it_names_a_resource() -> None:
     known, made = ClusterObjects(), SURROUNDING_OBJECTS["deviceclass"]
     told = cluster_objects.event_of(known, "deviceclass", made)
     assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
@@ -431,7 +431,7 @@ def test_a_device_class_is_told_while_it_names_a_resource() -> None:
 
 
 @given(st.data())
-def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
+def test_no_cluster_object_raises_and_its_events_can_be_stored(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
@@ -448,7 +448,7 @@ def test_nothing_that_surrounds_pods_raises_and_what_is_told_can_be_stored(
 
 
 @given(st.data())
-def test_no_nomination_whatsoever_raises_and_what_is_told_can_be_stored(
+def test_no_nomination_raises_and_its_events_can_be_stored(
     data: st.DataObject,
 ) -> None:
     foreign = pod("f", cpu="1")

@@ -46,7 +46,7 @@ def test_a_pod_finished_with_its_last_container() -> None:
     assert finished_s(status()) == LAST_S
 
 
-def test_containers_that_run_or_are_forgotten_tell_nothing() -> None:
+def test_containers_that_run_or_are_forgotten_give_no_time() -> None:
     others = [
         container("a", running={"startedAt": START}),
         container("b", waiting={}),
@@ -84,7 +84,7 @@ def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
     assert finished_s(found) >= 0
 
 
-def test_events_tell_when_by_the_node() -> None:
+def test_events_carry_the_nodes_time() -> None:
     """A pod that was seen on its way, runs, and succeeded; one that was first seen running, and is
     deleted.
     """

@@ -147,7 +147,7 @@ async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
     await made.kube.close()
 
 
-async def test_of_a_list_pods_that_stand_on_a_node_are_told_before_those_that_wait(
+async def test_a_list_records_pods_on_nodes_before_waiting_pods(
     scene: Scene,
 ) -> None:
     """Decided in between, a pod would be sent beside others that nobody knows of yet: after a log
@@ -166,7 +166,7 @@ async def test_of_a_list_pods_that_stand_on_a_node_are_told_before_those_that_wa
     ]
 
 
-async def test_what_is_listed_and_what_is_watched_is_told_once(scene: Scene) -> None:
+async def test_a_change_that_is_listed_and_watched_is_recorded_once(scene: Scene) -> None:
     await scene.node()
     await scene.api.pod("listed", spec=OURS)
     async with scene.observer():
@@ -217,7 +217,7 @@ async def test_an_observer_of_an_older_epoch_is_fenced(scene: Scene) -> None:
     assert await scene.events() == []
 
 
-async def test_a_delete_that_nobody_saw_ends_the_pod_and_the_node(scene: Scene) -> None:
+async def test_an_unseen_delete_ends_the_pod_and_the_node(scene: Scene) -> None:
     await scene.node()
     await scene.node("n2")
     for name in ("gone", "stays"):
@@ -354,7 +354,7 @@ async def test_a_list_that_fails_is_tried_again(
         await scene.told(PodObserved, 1)
 
 
-async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can(
+async def test_readiness_says_that_the_cluster_cannot_be_listed_until_it_can(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API server may answer everything else: without lists nothing becomes a fact, and nobody
@@ -387,7 +387,7 @@ async def test_a_cluster_that_cannot_be_listed_is_told_to_readiness_until_it_can
     assert not observer.problem(), "who leads no more has nothing to see"
 
 
-async def test_a_log_that_begins_anew_is_told_everything_again(scene: Scene) -> None:
+async def test_a_log_that_begins_again_gets_everything_again(scene: Scene) -> None:
     await scene.node()
     await scene.api.pod("p", spec=OURS)
     async with scene.observer() as observer:
@@ -398,7 +398,7 @@ async def test_a_log_that_begins_anew_is_told_everything_again(scene: Scene) -> 
         assert len(await scene.settled()) == 3, "what the ledger holds already is no fact again"
 
 
-async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
+async def test_cluster_objects_are_recorded_before_pods_followed_and_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Listed, watched, changed, and gone while nobody looked."""
@@ -443,7 +443,7 @@ async def test_what_surrounds_pods_is_told_before_them_followed_and_ended(
         await scene.view(SurroundingEnded("volume", "v", "deleted"))
 
 
-async def test_pods_are_told_where_what_surrounds_them_may_not_be_listed(
+async def test_pods_are_recorded_if_cluster_objects_may_not_be_listed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights of an older release: readiness says so, and pods without volumes are placed as
@@ -512,7 +512,7 @@ async def test_a_cluster_that_serves_no_device_classes_is_no_trouble_and_one_tha
         )
 
 
-async def test_the_first_list_on_a_new_timeline_is_told_of_once(scene: Scene) -> None:
+async def test_the_first_list_on_a_new_timeline_is_recorded_once(scene: Scene) -> None:
     await scene.node()
     async with scene.observer():
         await scene.told(NodeObserved, 1)

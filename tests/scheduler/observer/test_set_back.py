@@ -146,7 +146,7 @@ async def test_one_list_older_than_the_log_ends_nothing(
         assert not [event for event in await scene.settled() if isinstance(event, PodEnded)]
 
 
-async def test_what_ended_and_is_there_again_as_it_was_is_told_again(
+async def test_an_ended_object_that_returns_unchanged_is_recorded_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its version was told before: the log takes the same commit for one that it has."""

@@ -226,7 +226,7 @@ def test_the_node_label_chooses_between_the_koordinator_strategies(
 
 
 @pytest.mark.parametrize("value", ["DistributeEvenly", "mostallocated", "x"])
-def test_a_label_value_that_nobody_implements_is_named_and_the_configured_strategy_serves(
+def test_an_unknown_strategy_label_is_named_and_the_configured_strategy_serves(
     value: str,
 ) -> None:
     choice = strategy_for({LABEL: value})
