@@ -74,12 +74,10 @@ def nominated(uid: str, node: str) -> dict[str, Any]:
 
 
 def failed(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
-    """Return a FailedScheduling event."""
     return _event(pod, uid, "Warning", "FailedScheduling", message, time_us, position)
 
 
 def scheduled(pod: Identity, uid: str, node: str, time_us: int, position: int) -> dict[str, Any]:
-    """Return a Scheduled event."""
     message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
     return _event(pod, uid, "Normal", "Scheduled", message, time_us, position)
 

@@ -45,7 +45,6 @@ class Announcer:
         self._woken.set()
 
     def folded(self, state: BinderState, folded: Folded) -> None:
-        """Queue the announcements of a page of events."""
         for envelope, event in folded:
             for _ in range(self.pending.fold(state, envelope, event, self._enabled)):
                 count(names.ANNOUNCED, result="dropped")
@@ -63,7 +62,6 @@ class Announcer:
             self.enabled = False
 
     async def run(self) -> None:
-        """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work())

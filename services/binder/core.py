@@ -71,12 +71,10 @@ class BinderState(msgspec.Struct):
 
 
 def initial() -> BinderState:
-    """Return an empty state."""
     return BinderState()
 
 
 def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
-    """Fold one event in place."""
     state.position = envelope.position
     if isinstance(event, cluster.PodObserved):
         _observed(state, event)
@@ -118,12 +116,10 @@ def digest(state: BinderState) -> str:
 
 
 def weight(state: BinderState) -> int:
-    """Return how many bindings and evictions are open."""
     return len(state.work) + len(state.evictions)
 
 
 def pass_over(state: BinderState, envelope: Envelope) -> None:
-    """Pass over an event that is not folded."""
     state.position = envelope.position
     _keep_version(state, envelope)
 

@@ -94,7 +94,6 @@ class Evictor:
         self._tries.clear()
 
     async def lead(self, lease: Lease) -> None:
-        """Evict pods until the lease is lost."""
         await self._projector.wait_live()
         self._busy.clear()
         with lease_losses():

@@ -86,7 +86,6 @@ class Binder:
         self._outcome_at.clear()
 
     async def lead(self, lease: Lease) -> None:
-        """Bind pods until the lease is lost."""
         await self._projector.wait_live()
         self._busy.clear()
         with lease_losses():

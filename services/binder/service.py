@@ -33,7 +33,6 @@ from shared.telemetry.instruments import observe
 
 
 async def build(service: Service, settings: BinderSettings) -> None:
-    """Open connections and declare the tasks."""
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     kube = KubeClient(settings.kubeconfig)
@@ -90,7 +89,6 @@ async def build(service: Service, settings: BinderSettings) -> None:
 
 
 def _fold() -> Fold[BinderState]:
-    """Return the fold of the work list."""
     return Fold(
         core.initial,
         core.evolve,
@@ -128,5 +126,4 @@ def _routes(service: Service, projector: Projector[BinderState]) -> None:
 
 
 def main() -> int:
-    """Run until stopped; returns the exit code."""
     return run_service("topolog-binder", BinderSettings, build, needs_database=True)

@@ -6,7 +6,6 @@ from shared.runtime import lean
 
 
 def main() -> None:
-    """Run with this process' environment; ends the process."""
     lean.leave_out_what_is_optional()
     from services.topology_store import service
 

@@ -71,7 +71,6 @@ class Allowance:
         return ""
 
     def record(self, node: str, report: Report, size_bytes: int) -> None:
-        """Record the node's current report."""
         self._sum_bytes += size_bytes - self._bytes.get(node, 0)
         self._bytes[node] = size_bytes
         old_names, new_names = self._names.get(node, frozenset()), _names(report)
@@ -84,7 +83,6 @@ class Allowance:
         self._forget(old_names - new_names)
 
     def release(self, node: str) -> None:
-        """Forget a node."""
         self._sum_bytes -= self._bytes.pop(node, 0)
         self._rates.pop(node, None)
         self._forget(self._names.pop(node, frozenset()))

@@ -91,7 +91,6 @@ class Accepted(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether it is a report that is believed."""
         return isinstance(self.event, NodeReported | NodeReportChanged)
 
 
@@ -103,7 +102,6 @@ class Ignored(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether the report is believed."""
         return self.reason == "unchanged"
 
 
@@ -116,7 +114,6 @@ def initial() -> NodeState:
 
 
 def fold_node_object(state: NodeState, event: NodeObserved | NodeEnded) -> None:
-    """Fold an event of the Node object of this name."""
     if isinstance(event, NodeObserved):
         state.node_uid = event.uid
     elif state.node_uid == event.uid:
@@ -181,7 +178,6 @@ def _note_alive(state: NodeState, boot_time_ms: int, at_ms: int) -> None:
 
 
 def note_ignored(state: NodeState, report: Report, decision: Decision, at_ms: int) -> None:
-    """Note a report that is no event."""
     if decision.alive:
         state.newest_ms = max(state.newest_ms, report.boot_time_ms)
         _note_alive(state, report.boot_time_ms, at_ms)

@@ -37,7 +37,6 @@ def evolve(nodes: Nodes, envelope: Envelope, event: Event) -> None:
 
 
 def pass_over(nodes: Nodes, envelope: Envelope) -> None:
-    """Pass over a skipped event: its stream continues after it."""
     if not envelope.stream.startswith(PREFIX):
         return
     node = nodes.get(envelope.stream.removeprefix(PREFIX))
@@ -70,7 +69,6 @@ def _digest(node: NodeState) -> str:
 
 
 def dump(nodes: Nodes) -> bytes:
-    """Encode the state for a snapshot."""
     return msgspec.json.encode(nodes)
 
 

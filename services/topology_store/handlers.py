@@ -73,7 +73,6 @@ class Reports:
         self.nodes: Nodes = {}
 
     def follows(self, projector: Projector[Nodes]) -> None:
-        """Use the projector's state from now on."""
         self._projector = projector
         self.reset(projector.state)
 
@@ -126,7 +125,6 @@ class Reports:
             self._allowance.release(node)
 
     async def run(self) -> None:
-        """Judge reports until cancelled."""
         async for messages in self._bus.reports():
             await self.take(messages)
 
@@ -235,7 +233,6 @@ class Reports:
         return core.decide_object(state, received.report, self._exporter_wins)
 
     def _log_event(self, received: ReceivedReport, accepted: Accepted) -> None:
-        """Log and count an event about a report."""
         event, report = accepted.event, received.report
         self._note_believed(received, accepted)
         if isinstance(event, NodeReportRefused):
@@ -257,7 +254,6 @@ class Reports:
             self._allowance.record(received.report.node, received.report, received.size_bytes)
 
     def _boot(self, node: str) -> str:
-        """Return the boot that is believed to run."""
         state = self.nodes.get(node)
         return state.report.boot_id if state is not None and state.report is not None else ""
 
@@ -304,7 +300,6 @@ class Reports:
         return None
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
-        """Append commits and return one outcome for each."""
         outcomes = (
             await append_until_answered(self._log, self._clock, self._out, commits)
             if commits
@@ -316,7 +311,6 @@ class Reports:
         return outcomes
 
     def commit(self, node: str, accepted: Accepted, lease: Lease, trace: str = "") -> Commit:
-        """Return the commit of one decision."""
         return Commit(
             commit_id=accepted.commit_id,
             role=lease.role,

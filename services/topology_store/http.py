@@ -21,7 +21,6 @@ from shared.runtime.http import json_response
 
 
 def serve(service: Service, reports: Reports, log: EventLog) -> None:
-    """Add the routes."""
 
     async def listing(_request: Request) -> Response:
         items = [
@@ -68,7 +67,6 @@ def serve(service: Service, reports: Reports, log: EventLog) -> None:
 
 
 def summary(name: str, state: NodeState) -> dict[str, object]:
-    """Return one row of the list."""
     report = state.report
     return {
         "node": name,

@@ -55,7 +55,6 @@ class Intake:
             self._read(event.object)
 
     async def run(self) -> None:
-        """Judge pending reports until cancelled."""
         while True:
             now_s = self._clock.monotonic_s()
             self._reports.received_s.update(

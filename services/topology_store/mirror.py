@@ -78,7 +78,6 @@ class Mirror:
         self._due.add(name)
 
     def projector(self, log: EventLog, health: Health) -> Projector[Mirrored]:
-        """Return the projector of this mirror."""
         fold = Fold(
             Mirrored,
             self._evolve,

@@ -33,7 +33,6 @@ def evolve(state: Mirrored, envelope: Envelope, event: Event) -> tuple[str, ...]
 
 
 def pass_over(state: Mirrored, envelope: Envelope) -> None:
-    """Pass over an event that is not folded."""
     fold.pass_over(state.ledger, envelope)
 
 

@@ -54,7 +54,6 @@ class Objects:
         self._out = logs.get("topology objects")
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         failures = 0
         while True:
             self._watching_since_s = None

@@ -46,7 +46,6 @@ LINGER_S = 0.1
 
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
-    """Open connections and declare the tasks."""
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
@@ -179,5 +178,4 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
 
 
 def main() -> int:
-    """Run until stopped; returns the exit code."""
     return run_service("topolog-topology-store", TopologyStoreSettings, build, needs_database=True)

@@ -32,13 +32,11 @@ class StartupTaint:
         self._out = logs.get("startup taint")
 
     async def run(self) -> None:
-        """Remove taints until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Check all nodes once."""
         ledger = self._ledger()
         if ledger is None:
             return

@@ -463,7 +463,6 @@ class _Patience:
             self._remaining_idle_s -= waited_s
 
     def progress(self) -> None:
-        """A line came."""
         self._remaining_idle_s = self._idle_s
 
 

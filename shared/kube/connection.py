@@ -94,7 +94,6 @@ class Connection:
         return Reply(answer.status_code, answer.headers, answer.content)
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._lean is not None:
             await self._lean.aclose()
         await self._streams.aclose()

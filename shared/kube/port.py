@@ -58,7 +58,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """2xx."""
         return 200 <= self.status < 300
 
     @property

@@ -65,22 +65,18 @@ EVENTS: dict[str, LogEvent] = {}
 
 
 def counter(name: str, help: str, *labels: str, unit: str = "1") -> Metric:
-    """Declare a counter."""
     return _metric(Metric(name, "counter", unit, help, labels))
 
 
 def gauge(name: str, help: str, *labels: str, unit: str = "") -> Metric:
-    """Declare a value that goes up and down."""
     return _metric(Metric(name, "gauge", unit, help, labels))
 
 
 def seconds(name: str, help: str, *labels: str) -> Metric:
-    """Declare a distribution of durations."""
     return _metric(Metric(name, "histogram", "s", help, labels, SECONDS))
 
 
 def sizes(name: str, help: str, *labels: str) -> Metric:
-    """Declare a distribution of counts."""
     return _metric(Metric(name, "histogram", "", help, labels, COUNTS))
 
 
@@ -91,7 +87,6 @@ def _metric(metric: Metric) -> Metric:
 
 
 def span(name: str, help: str) -> str:
-    """Declare a span name."""
     _once(SPANS, name)
     SPANS[name] = help
     return name

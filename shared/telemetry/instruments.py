@@ -48,21 +48,18 @@ class _Values:
 
 
 def count(metric: Metric, amount: float = 1, **labels: str) -> None:
-    """Add to a counter."""
     values, key = _values_of(metric).values, _key(metric, labels)
     with _lock:
         values[key] = values.get(key, 0) + amount
 
 
 def observe(metric: Metric, value: float, **labels: str) -> None:
-    """Record a value of a histogram."""
     histogram = _histograms.get(metric.name) or _histogram(metric)
     key = _key(metric, labels)
     (histogram.labels(*key) if key else histogram).observe(value)
 
 
 def set_gauge(metric: Metric, value: float, **labels: str) -> None:
-    """Set a gauge."""
     _values_of(metric).values[_key(metric, labels)] = value
 
 

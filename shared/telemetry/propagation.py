@@ -73,7 +73,6 @@ def step(name: str, **attributes: str | int) -> AbstractContextManager[object]:
 
 
 def headers() -> dict[str, str]:
-    """Return headers with the current trace, empty without one."""
     traceparent = current()
     return {HEADER: traceparent} if traceparent else {}
 

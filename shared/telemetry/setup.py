@@ -49,7 +49,6 @@ class Telemetry:
         return generate_latest(REGISTRY)
 
     def flush(self) -> None:
-        """Write pending spans."""
         if self._tracers is not None:
             self._tracers.force_flush(2000)
 
