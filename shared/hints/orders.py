@@ -1,8 +1,8 @@
 """The orders in which pods may have been admitted and have ended, as far as the log and the node's
 clock leave them open.
 
-1. An admission or an end happened after the pod was sent and before it was heard of, in positions
-   of the log. So a pod that is known to run was admitted before a pod that was sent later.
+1. An admission or an end happened after the pod was sent and before the log has it, in positions of
+   the log. So a pod that is known to run was admitted before a pod that was sent later.
 
 2. The node's clock says more. The kubelet notes a pod's start just after its admission, and the
    end of its last container just before what the pod held is free. If one pod started in an
@@ -52,7 +52,7 @@ Pod = PendingAdmission | EndedPod
 
 
 class Transition(NamedTuple):
-    """The admission or the end of pod number `pod`: not before position `first`, and heard of at
+    """The admission or the end of pod number `pod`: not before position `first`, and in the log at
     `last`. `clock_s` is a second of the node's clock: an admission happened before it was over, an
     end not before it had begun; 0 for unknown."""
 
@@ -66,7 +66,7 @@ class Transition(NamedTuple):
 class Orders:
     """Which transitions may happen next.
 
-    Sets of transitions are bit sets; the transition that was heard of first is the lowest bit.
+    Sets of transitions are bit sets; the first one in the log is the lowest bit.
     `everything` has all of them, `optional` the unnecessary ones, and `of` has a set for each pod.
     """
 
@@ -74,7 +74,7 @@ class Orders:
         transitions: list[Transition] = []
         for number, pod in enumerate(pods):
             transitions += _transitions(number, pod)
-        self.steps = tuple(sorted(transitions, key=_heard_of))
+        self.steps = tuple(sorted(transitions, key=_log_order))
         self.everything = (1 << len(self.steps)) - 1
         self.of = [0] * len(pods)
         for index, step in enumerate(self.steps):
@@ -94,7 +94,7 @@ class Orders:
     def next(self, ahead: int) -> tuple[list[int], list[int]]:
         """Return the admissions and the ends in `ahead` that may be next.
 
-        If no admission can precede the next end that was heard of, that end is next: the order of
+        If no admission can precede the next end in the log, that end is next: the order of
         several ends between two admissions does not matter."""
         nexts = self._nexts.get(ahead)
         if nexts is None:
@@ -115,7 +115,7 @@ class Orders:
 
 
 def _begun(steps: Sequence[Transition]) -> list[int]:
-    """Return by transition all that may have happened before it was heard of."""
+    """Return by transition all that may have happened before it was in the log."""
     by_first = sorted(range(len(steps)), key=lambda index: steps[index].first)
     firsts = [steps[index].first for index in by_first]
     earlier = [0, *accumulate(1 << index for index in by_first)]
@@ -131,7 +131,7 @@ def _numbers(steps: int) -> list[int]:
     return numbers
 
 
-def _heard_of(step: Transition) -> tuple[int, int, bool]:
+def _log_order(step: Transition) -> tuple[int, int, bool]:
     return step.last, step.pod, step.ends
 
 

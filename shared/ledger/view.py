@@ -15,7 +15,7 @@ Both are bounds, not states of a kubelet: admission is not monotone in free capa
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 
 from shared.domain.report import Placement
 from shared.domain.resources import Amounts, is_memory
@@ -70,18 +70,35 @@ def _restore_listed(bound: ZoneAmounts, node: LedgerNode, key: str) -> None:
     restore(bound, held_zones(given_back(listed_of(node, key), node.report)))
 
 
-def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Container[str]) -> None:
+def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Collection[str]) -> None:
     """Limit free memory to what the blocks of the other listed pods leave.
 
     Reports count a block over several zones in full in each of them, and show nothing available if
     the sum exceeds the allocatable amount. Giving one block back must not free bytes of another."""
-    basis, listed = node.basis, node.listed or {}
+    full = _full_zones(node, ended)
+    if not full:
+        return
+    listed = node.listed or {}
     staying = held_zones(p for key in listed if key not in ended for p in listed[key])
-    for zone in basis.zones if basis is not None and staying else ():
-        for name, amount in staying.get(zone.id, {}).items():
-            if is_memory(name) and name in zone.resources:
-                rest = max(0, zone.resources[name].allocatable - amount)
-                bound[zone.id][name] = min(bound[zone.id][name], rest)
+    for zone, name, allocatable in full:
+        rest = max(0, allocatable - staying.get(zone, {}).get(name, 0))
+        bound[zone][name] = min(bound[zone][name], rest)
+
+
+def _full_zones(node: LedgerNode, ended: Collection[str]) -> list[tuple[int, str, int]]:
+    """Return (zone, memory resource, allocatable) without anything available, of which ended pods
+    held some: nearly always none."""
+    given = set()
+    for key in ended:
+        for placement in listed_of(node, key):
+            given.update([item.resource for item in placement.held if is_memory(item.resource)])
+    full = []
+    for zone in node.basis.zones if given and node.basis is not None else ():
+        for name in given & zone.resources.keys():
+            amounts = zone.resources[name]
+            if not amounts.available:
+                full.append((zone.id, name, amounts.allocatable))
+    return full
 
 
 def _copy(bound: ZoneAmounts) -> ZoneAmounts:

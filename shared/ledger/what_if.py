@@ -57,25 +57,27 @@ def newcomer(
 
 def what_if(
     node: LedgerNode,
-    gone: Collection[str],
+    ended_uids: Collection[str],
     pods: Mapping[str, LedgerPod],
     claimant: str = "",
-    come: Collection[Newcomer] = (),
+    newcomers: Collection[Newcomer] = (),
 ) -> LedgerNode:
-    """Return the node after the pods `come` arrived, the pods `gone` (uids on it) ended, and the
+    """Return the node after the `newcomers` were admitted, the pods of `ended_uids` ended, and the
     claimant's own claim was dropped."""
     changed = copy(node)
-    changed.charges = {uid: copy(charge) for uid, charge in node.charges.items() if uid not in gone}
+    changed.charges = {
+        uid: copy(charge) for uid, charge in node.charges.items() if uid not in ended_uids
+    }
     changed.name_counts = dict(node.name_counts)
     changed.ended = {key: copy(ended) for key, ended in node.ended.items()}
     changed.requested = dict(node.requested)
     changed.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
-    for charge, request in come:
+    for charge, request in newcomers:
         arrived = changed.charges[charge.uid] = copy(charge)
         arrived.alias = alias_of(node, charge.key)
         count_name(changed, charge.key, 1)
         count(changed, request, 1)
-    for uid in sorted(gone):
+    for uid in sorted(ended_uids):
         charge = node.charges[uid]
         count_name(changed, charge.key, -1)
         count(changed, kind_of(pods[uid].pod).request, -1)
@@ -93,11 +95,11 @@ def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     return held_zones(listed) if listed else charge.zones
 
 
-def most_without(node: LedgerNode, gone: Collection[str]) -> ZoneAmounts:
+def most_without(node: LedgerNode, ended_uids: Collection[str]) -> ZoneAmounts:
     """Return by zone at least the amounts guaranteed free after these pods ended. Cheap: amounts
     that init containers keep unlisted count as free."""
     free = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
-    for uid in gone:
+    for uid in ended_uids:
         charge = node.charges[uid]
         restore(free, charge.zones)
         if charge.confirmed:
