@@ -29,7 +29,7 @@ CONFIG_FILES = (
     "kubeletconfig.json",
 )
 FLAG_FILES = (kubelet_sources.KUBEADM_FLAGS, "kubelet")
-COMMAND_FILE = "cmdline"
+COMMAND_FILES = "*cmdline*"
 RECORDED_BOOT = "recorded"
 SLICES_FILE = "resourceslices.json"
 
@@ -108,18 +108,25 @@ def _settings(folder: Path, config: Path | None) -> KubeletSettings | None:
     documents = [(str(config), document(config.read_bytes(), str(config)))] if config else []
     documents += [(str(path), document(path.read_bytes(), str(path))) for path in _drop_ins(folder)]
     flags = list(_flags(folder))
-    command = folders.read_bounded(folder / COMMAND_FILE)
-    if command is not None:
-        arguments = command.decode("utf-8", "replace").replace("\0", " ").split()
+    arguments = _command_line(folder)
+    if arguments is not None:
         started_with = kubelet_sources.parse_flags(arguments)
-        if "kubelet-arg" in " ".join(arguments):
-            values = kubelet_sources.kubelet_arguments(arguments)
-            started_with = kubelet_sources.parse_flags(f"--{value}" for value in values)
-        flags.append((COMMAND_FILE, started_with))
-    if not documents and not flags and command is None:
+        embedded = kubelet_sources.kubelet_arguments(arguments)
+        if embedded:
+            started_with = kubelet_sources.parse_flags(f"--{value}" for value in embedded)
+        flags.append((kubelet_sources.COMMAND_LINE, started_with))
+    if not documents and not flags and arguments is None:
         return None
-    unread = () if command is not None else (kubelet_sources.COMMAND_LINE,)
+    unread = () if arguments is not None else (kubelet_sources.COMMAND_LINE,)
     return merged(documents, flags, unread)
+
+
+def _command_line(folder: Path) -> list[str] | None:
+    """Return the command line in a copy of /proc, or of its file cmdline."""
+    for path in sorted(folder.glob(COMMAND_FILES)):
+        text = (folders.read_bounded(path) or b"").decode("utf-8", "replace")
+        return text.replace("\0", " ").split()
+    return kubelet_sources.command_line(str(folder / "proc"))
 
 
 def _config(folder: Path) -> Path | None:

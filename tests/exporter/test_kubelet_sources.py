@@ -220,6 +220,13 @@ def recording(folder: Path, **files: str) -> Path:
         ({"config.yaml": HEAD}, "unknown"),
         ({"config.yaml": HEAD, "cmdline": "kubelet\0--v=2"}, "none"),
         (
+            {
+                "config.yaml": HEAD,
+                "proc/7/cmdline": "kubelet\0--topology-manager-policy=restricted\0",
+            },
+            "restricted",
+        ),
+        (
             {"config.yaml": HEAD, "kubeadm-flags.env": 'A="--topology-manager-policy=restricted"'},
             "restricted",
         ),
