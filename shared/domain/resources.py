@@ -7,6 +7,8 @@ nodes.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 CPU = "cpu"
 MEMORY = "memory"
 HUGEPAGES_PREFIX = "hugepages-"
@@ -30,11 +32,14 @@ def is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
+# Cached, because every decision asks it for the same few names many times.
+@lru_cache(maxsize=4096)
 def is_device(name: str) -> bool:
     """Return whether the name is an extended or device plugin resource, that is, not native."""
     return not is_native(name)
 
 
+@lru_cache(maxsize=4096)
 def is_memory(name: str) -> bool:
     """Return whether the kubelet's Memory Manager handles the resource: memory and hugepages."""
     return name == MEMORY or is_hugepages(name)

@@ -231,6 +231,7 @@ class Tribe:
     name = "tribe"
     handles = frozenset(("spec.tribe",))
     reasons = (OTHER_TRIBE,)
+    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         """Return the tribe."""

@@ -196,7 +196,7 @@ def test_exclusiveness_that_no_kubelet_keeps_is_refused_with_a_remedy(
     assert message.startswith(
         f"invalid pod: annotation {POD_ANNOTATION}: singleNUMANodeExclusive Required cannot be kept"
     )
-    assert message.endswith("write numaTopologyPolicy SingleNUMANode beside it, or Preferred")
+    assert message.endswith("write numaTopologyPolicy SingleNUMANode, too, or Preferred")
 
 
 @pytest.mark.parametrize(

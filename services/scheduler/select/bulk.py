@@ -8,7 +8,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -87,13 +87,11 @@ class BulkEvaluator:
                     on_nodes = kept
                     break
             pod_class.plans_on_nodes[number] = on_nodes
-            on_nodes.widen(len(profile.layout))
+            on_nodes.zones = max(on_nodes.zones, len(profile.layout))
         return on_nodes
 
-    def parted(
-        self, pod_class: PodClass, only: Slots | None
-    ) -> Iterator[tuple[Selection, Selected]]:
-        """Yield all nodes, or those of the slots in `only`, parted by the class's plan on them:
+    def parted(self, pod_class: PodClass, only: Slots | None) -> list[tuple[Selection, Selected]]:
+        """Return all nodes, or those of the slots in `only`, parted by the class's plan on them:
         their index in `only`, and the nodes. No slot in `only` is empty.
         """
         arrays = self._arrays
@@ -109,14 +107,16 @@ class BulkEvaluator:
             by_plan.setdefault(on_nodes, []).append(number)
         if len(by_plan) == 1 and (only is not None or arrays.filled == arrays.size):
             selection = slice(0, arrays.size) if only is None else only
-            yield slice(None), Selected(next(iter(by_plan)), selection, len(profiles))
-            return
+            return [(slice(None), Selected(next(iter(by_plan)), selection, len(profiles)))]
+        parts: list[tuple[Selection, Selected]] = []
         for on_nodes, members in by_plan.items():
             # The last entry is that of empty slots, whose profile is EMPTY.
             is_member = np.zeros(len(arrays.profiles) + 1, dtype=np.bool_)
             is_member[members] = True
             index = np.flatnonzero(is_member.take(profiles))
-            yield index, Selected(on_nodes, index if only is None else only[index], len(index))
+            slots = index if only is None else only[index]
+            parts.append((index, Selected(on_nodes, slots, len(index))))
+        return parts
 
     def run(self, pod_class: PodClass, selected: Selected, nodes: Nodes) -> Scores:
         """Return scores and certainty of the selected nodes, in their order."""

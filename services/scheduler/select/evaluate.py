@@ -110,7 +110,8 @@ class Evaluator:
         """
         if pod is self._latest[0]:
             return self._latest[1]
-        key = key_of(plain_pod := without_kept(pod))
+        plain_pod = without_kept(pod) if pod.constraints.kept else pod
+        key = key_of(plain_pod)
         pod_class = self._pod_classes.pop(key, None)
         if pod_class is None:
             row = len(self._pod_classes)
@@ -232,9 +233,6 @@ class Evaluator:
         """Evaluate every node for a class that has no results yet."""
         if not pod_class.is_evaluated:
             pod_class.is_evaluated = True
-            scores, sure = self.cache.row(pod_class.row)
-            scores[:], sure[:] = RULED_OUT, True
-            self.cache.exact[pod_class.row] = False
             self._evaluate_bulk(pod_class, None)
             self.cache.note_evaluated(pod_class.row)
 
@@ -249,6 +247,9 @@ class Evaluator:
     def _evaluate_bulk(self, pod_class: PodClass, only: Slots | None) -> None:
         self._arrays.refresh()
         scores, sure = self.cache.row(pod_class.row)
+        if only is None:
+            scores[:], sure[:] = RULED_OUT, True
+            self.cache.exact[pod_class.row] = False
         for _, selected in self._bulk.parted(pod_class, only):
             result = self._bulk.run(pod_class, selected, self._slots)
             scores[selected.selection], sure[selected.selection] = result
@@ -262,7 +263,6 @@ class Evaluator:
             return
         slots = self.cache.changed_slots(pod_class.row)
         if not len(slots):
-            self.cache.note_evaluated(pod_class.row)
             return
         if len(slots) >= bulk_from:
             scores, sure = self._bulk_scores(pod_class, slots)

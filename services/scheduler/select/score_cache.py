@@ -183,8 +183,14 @@ class ScoreCache:
 
     def changed_slots(self, row: int) -> Slots:
         """Return the unsure nodes at OPTIMISTIC: those that changed since the row was ranked, or
-        all of them if much changed.
+        all of them if much changed. If there are none, the row counts as ranked.
         """
+        slots = self._unranked(row)
+        if not len(slots):
+            self._read[row] = self._logged()
+        return slots
+
+    def _unranked(self, row: int) -> Slots:
         read, logged = self._read.get(row), self._logged()
         if read == logged:
             return NO_SLOTS

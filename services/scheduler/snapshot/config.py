@@ -1,4 +1,4 @@
-"""What an operator may choose about deciding. Values only."""
+"""Settings of scheduling decisions, as values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Prediction = Literal["off", "observe", "trust"]
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """Fingerprints of the configuration and the code that decide, 16 hex digits each; empty where
-    nobody computed them.
+    """Fingerprints of the configuration and the code that decide, 16 hex digits each; empty if they
+    were not computed.
     """
 
     config: str = ""
@@ -21,14 +21,15 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class CycleConfig(msgspec.Struct, frozen=True):
-    """`policy_precedence`: whether the report's policy or the node label decides when both are set;
-    `nrt-first` is the safe one beside a kubelet with a Topology Manager. `steps_node` is how many
-    admissions are looked at for one pod on one node where bounds do not tell, `steps_last_resort`
-    how many when no other node takes it, `steps_pod` how many then in all. `max_shapes` bounds the
-    pod shapes whose verdicts are kept. `near_misses` is how many refusals a verdict carries.
-    `weights` by resource count in scores, 1 where none is named (`scoringStrategy.resources`
-    upstream). `prediction: observe` records where the kubelet model expects each reservation,
-    `trust` also charges it only there, `off` does neither.
+    """Settings of the scheduling cycle.
+
+    `policy_precedence`: whether the report's policy or the node label decides if both are set;
+    `nrt-first` is safe with a kubelet's Topology Manager. `weights` by resource count in scores, 1
+    if none is named (upstream: `scoringStrategy.resources`). If bounds do not decide, a pod may use
+    `steps_node` admissions of the kubelet search on one node, `steps_last_resort` on one node if no
+    other takes it, and then `steps_pod` in all. `max_shapes` limits the pod classes that are kept,
+    `near_misses` the refusals that an outcome carries. `prediction: observe` records where the
+    kubelet model expects each reservation, `trust` also charges it only there.
     """
 
     on_missing_report: OnMissing = "refuse"

@@ -17,7 +17,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.snapshot.node_info import Bounds, Layout, MachineType, NodeInfo, Profile
+from services.scheduler.snapshot.node_info import (
+    UNLIMITED_PODS,
+    Bounds,
+    Layout,
+    MachineType,
+    NodeInfo,
+    Profile,
+)
 from shared.domain.resources import PODS, Amounts
 
 Ints = npt.NDArray[np.int64]
@@ -213,7 +220,7 @@ class NodeArrays:
         for number, alike in by_profile.items():
             self._write_zones(number, alike)
         self.free[:, slots] = _table(
-            self.free_rows, [node_info.free_amounts() for node_info in nodes]
+            self.free_rows, [_free_on_node(node_info) for node_info in nodes]
         )
         offers = [
             node_info
@@ -235,7 +242,12 @@ class NodeArrays:
         if not layout or not self.rows:
             return
         target = self._positions_of(number)[:, None], slots
-        free_min = [node_info.for_single_zones(node_info.free_min) for node_info in nodes]
+        free_min = [
+            node_info.for_single_zones(node_info.free_min)
+            if node_info.grouped_zones
+            else node_info.free_min
+            for node_info in nodes
+        ]
         self.free_min.reshape(-1, self.capacity)[target] = _values(free_min, layout)
         free_max = [node_info.free_max for node_info in nodes]
         self.free_max.reshape(-1, self.capacity)[target] = _values(free_max, layout)
@@ -352,6 +364,14 @@ class NodeArrays:
             self.free_min[:, :, slots] -= np.stack([taken.zones for taken in round_], axis=2)
             self.free[:, slots] -= np.stack([taken.whole for taken in round_], axis=1)
             self._due = {slot: rest for slot, rest in self._due.items() if rest}
+
+
+def _free_on_node(node_info: NodeInfo) -> Amounts:
+    """`NodeInfo.free` of pods and of each resource that the node states."""
+    allocatable, requested = node_info.allocatable, node_info.requested
+    free = {name: amount - requested.get(name, 0) for name, amount in allocatable.items()}
+    free.setdefault(PODS, UNLIMITED_PODS)
+    return free
 
 
 def select(array: npt.NDArray[Number], selection: Selection) -> npt.NDArray[Number]:

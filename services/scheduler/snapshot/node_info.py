@@ -163,10 +163,6 @@ class NodeInfo:
             return UNLIMITED_PODS
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
 
-    def free_amounts(self) -> Amounts:
-        """Return `free` of pods and of each resource that the node states."""
-        return {name: self.free(name) for name in (PODS, *self.allocatable)}
-
     def is_current(self, node: LedgerNode) -> bool:
         """True if the ledger's node says what this NodeInfo, assumed pods included, says already."""
         return (
@@ -264,6 +260,17 @@ class NodeInfo:
         """Subtract what a pod holds, beyond what the report shows of it, from `totals`."""
         for name, amount in held_once(charge, self.report).items():
             totals[name] = totals.get(name, 0) - amount
+
+    def is_plain(self) -> bool:
+        """Return whether what is free in a zone is free in that zone alone: no options, nothing
+        hidden, no groups of zones, no device in several zones or in none.
+        """
+        report, profile = self.report, self.profile
+        if report is None or report.hidden:
+            return False
+        if profile.options or profile.between or profile.placeless:
+            return False
+        return not any(zone.group for zone in report.zones)
 
     def charges(self) -> Collection[Charge]:
         """Return every charge on the node, assumed pods included."""

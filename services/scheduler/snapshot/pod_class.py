@@ -30,7 +30,7 @@ from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
 from shared.events.cluster_events import NodeObserved
-from shared.hints.registry import beyond_amounts
+from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.ledger.alike import kind_of
 from shared.ledger.state import ZoneAmounts
 
@@ -106,10 +106,6 @@ class PlanOnNodes:
         self.evaluation: Any = None
         self.made_for: object = None
 
-    def widen(self, zones: int) -> None:
-        """Count nodes with this many zones, too."""
-        self.zones = max(self.zones, zones)
-
 
 class PodClass:
     """A pod class, its node-level request and what is kept for it.
@@ -159,8 +155,6 @@ class PodClass:
 
 def without_kept(pod: Pod) -> Pod:
     """Return the pod without what constraints keep of its spec."""
-    if not pod.constraints.kept:
-        return pod
     return msgspec.structs.replace(
         pod, constraints=msgspec.structs.replace(pod.constraints, kept={})
     )
@@ -213,15 +207,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
     hints_decide = rule.policy != policies.NONE and (
         ALIGN_BY_SOCKET in profile.options or draws_by_zeros(demand)
     )
-    needs_search = (
-        memory_outside_hint
-        or hints_decide
-        or any(
-            name in profile.between or beyond_amounts(name)
-            for part in demand
-            for name in part.amounts
-        )
-    )
+    needs_search = memory_outside_hint or hints_decide or _beyond_amounts(demand, profile)
     is_split = (
         not needs_search
         and rule.source == "report"
@@ -245,6 +231,14 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
         running=len(running),
         smallest=_smallest(running) if len(running) > 1 else {},
     )
+
+
+def _beyond_amounts(demand: tuple[ContainerDemand, ...], profile: Profile) -> bool:
+    """Whether devices lie in several zones, or some provider looks at more than amounts."""
+    names = {name for part in demand for name in part.amounts}
+    if not names.isdisjoint(profile.between):
+        return True
+    return not amounts_are_all() and any(beyond_amounts(name) for name in names)
 
 
 def _whole_pod(rule: policy.Rule) -> bool:

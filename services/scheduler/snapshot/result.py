@@ -1,4 +1,4 @@
-"""What is answered for a pod: a place, why there is none, or whose eviction makes one."""
+"""What a scheduling cycle returns for a pod: a node, why there is none, or whom to evict for one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from shared.ledger.state import ZoneAmounts
 
 class Placed(msgspec.Struct, frozen=True):
     """`score` is 0..100. `candidates` is how many nodes were not ruled out when this one was chosen
-    (at least all that fit; nodes that scored lower are not always checked to the end). `predicted`
-    is container -> zone ids."""
+    (at least all that fit: nodes that scored lower are not always evaluated to the end).
+    `predicted` is container -> zone ids.
+    """
 
     node: str
     score: int
@@ -20,8 +21,9 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
-    """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest
-    misses as JSON values (`shared.domain.refusal.Refusal`)."""
+    """`message` is the line of the Kubernetes Event, `counts` reason text -> nodes, `detail` the
+    nearest misses as JSON values (`shared.domain.refusal.Refusal`).
+    """
 
     message: str
     counts: dict[str, int] = {}
@@ -29,9 +31,10 @@ class Unplaceable(msgspec.Struct, frozen=True):
 
 
 class Nomination(msgspec.Struct, frozen=True):
-    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim: per zone the
-    most of what the victims hold there and of what the pod will take, so that nobody else gets it
-    meanwhile."""
+    """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim, so that no other
+    pod takes the room meanwhile: by zone the larger of what the victims hold there and of what the
+    pod will take.
+    """
 
     node: str
     victims: tuple[str, ...]

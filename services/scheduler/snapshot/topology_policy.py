@@ -1,7 +1,7 @@
-"""Which Topology Manager policy counts for a pod on a node, and who said so.
+"""Which Topology Manager policy is in force for a pod on a node, and its source.
 
-Report attributes, legacy `topologyPolicies` values, the node label and the pod annotation of
-Koordinator, with configurable precedence. A pod's own policy runs only on nodes of the same policy
+Sources are report attributes, legacy `topologyPolicies` values, the node label and Koordinator's pod
+annotation, with a configurable precedence. A pod's own policy runs only on nodes of the same policy
 or of none.
 """
 
@@ -15,6 +15,7 @@ from services.scheduler.snapshot.config import Precedence
 from shared.domain.pod import Pod
 from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, parse
 from shared.domain.report import Report
+from shared.domain.resources import is_memory
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 MEMORY_LABEL = "node.koordinator.sh/numa-memory-policy"
@@ -22,8 +23,9 @@ POD_ANNOTATION = "scheduling.koordinator.sh/numa-topology-spec"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The policy in force. `source` is `report`, `node label`, `pod annotation` or `default`;
-    `problem` names an unknown or contradictory setting, and then nothing may be aligned by it."""
+    """The policy in force. `source` is `report`, `node label`, `pod annotation` or `default`.
+    `problem` names an unknown or contradictory setting, by which nothing may be aligned.
+    """
 
     policy: str = NONE
     scope: str = "container"
@@ -32,25 +34,30 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence) -> Rule:
-    """The node's rule by its report and its label. The one that comes second decides where the
-    first says nothing or `none`: a label value `None` switches nothing off under `label-first`
-    either, as the kubelet's own policy goes on refusing pods."""
+    """Return the node's rule by its report and its label. The second source decides if the first
+    has none or says `none`: a label value `None` switches nothing off under `label-first` either,
+    because the kubelet's own policy still refuses pods.
+    """
     reported, labelled = _reported(report), _labelled(report, labels)
     first, second = (labelled, reported) if precedence == "label-first" else (reported, labelled)
     return first if first.policy != NONE or first.problem else second
 
 
 def is_reported(rule: Rule, report: Report) -> bool:
-    """Is it what the kubelet itself goes by?"""
-    told = _reported(report)
-    return (rule.policy, rule.scope, rule.problem) == (told.policy, told.scope, told.problem)
+    """Return whether the kubelet itself uses this rule."""
+    reported = _reported(report)
+    return (rule.policy, rule.scope, rule.problem) == (
+        reported.policy,
+        reported.scope,
+        reported.problem,
+    )
 
 
 def _reported(report: Report) -> Rule:
-    found = parse(report.policy)
-    if found is None:
+    parsed = parse(report.policy)
+    if parsed is None:
         return Rule(source="report", problem=f"report names policy {report.policy!r}")
-    return Rule(found[0], found[1] or _scope(report), "report")
+    return Rule(parsed[0], parsed[1] or _scope(report), "report")
 
 
 def _scope(report: Report) -> str:
@@ -59,14 +66,14 @@ def _scope(report: Report) -> str:
 
 def _labelled(report: Report, labels: Mapping[str, str]) -> Rule:
     text = labels.get(POLICY_LABEL, "")
-    found = parse(text)
-    if found is None:
+    parsed = parse(text)
+    if parsed is None:
         return Rule(source="node label", problem=f"label {POLICY_LABEL}={text}")
-    return Rule(found[0], found[1] or _scope(report), "node label" if text else "default")
+    return Rule(parsed[0], parsed[1] or _scope(report), "node label" if text else "default")
 
 
 class PodPolicy(msgspec.Struct, frozen=True):
-    """What a pod's annotation asks for; `problem` when it cannot be read, or cannot be kept."""
+    """The policy that a pod's annotation asks for; `problem` if it cannot be read or kept."""
 
     policy: str = ""
     problem: str = ""
@@ -78,7 +85,7 @@ class _Spec(msgspec.Struct):
 
 
 def pod_policy(pod: Pod) -> PodPolicy:
-    """The pod's own policy, empty when it states none."""
+    """Return the pod's own policy, empty if it states none."""
     text = pod.annotations.get(POD_ANNOTATION, "")
     if not text:
         return PodPolicy()
@@ -86,62 +93,57 @@ def pod_policy(pod: Pod) -> PodPolicy:
         spec = msgspec.json.decode(text, type=_Spec)
     except msgspec.MsgspecError as error:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {error}")
-    found = parse(spec.policy)
-    if found is None:
-        return PodPolicy(
-            problem=f"annotation {POD_ANNOTATION}: unknown numaTopologyPolicy {spec.policy!r}"
-        )
-    problem = _exclusive(spec.exclusive, found[0])
+    parsed = parse(spec.policy)
+    if parsed is None:
+        problem = f"unknown numaTopologyPolicy {spec.policy!r}"
+        return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
+    problem = _exclusive(spec.exclusive, parsed[0])
     if problem:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
-    return PodPolicy("" if found[0] == NONE else found[0])
+    return PodPolicy("" if parsed[0] == NONE else parsed[0])
 
 
-def _exclusive(text: str, wanted: str) -> str:
-    """What is wrong with `singleNUMANodeExclusive` beside this policy, "" for nothing.
+def _exclusive(text: str, policy: str) -> str:
+    """Return what is wrong with `singleNUMANodeExclusive` under this policy, "" for nothing.
 
-    `Required` keeps pods in one zone apart from pods over several. Where everything is aligned to
-    one zone nothing is over several; best-effort only prefers, as in Koordinator. Elsewhere nobody
-    could keep it: the kubelet, which chooses the zones, does not know it. `Preferred` has no effect
-    in Koordinator either.
+    `Required` keeps pods in one zone apart from pods over several zones. If everything is aligned
+    to one zone, no pod is over several; best-effort only prefers, as in Koordinator. Otherwise it
+    cannot be kept, because the kubelet chooses the zones and does not know it. `Preferred` has no
+    effect in Koordinator either.
     """
     if text not in ("", "Preferred", "Required"):
         return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"
-    if text != "Required" or wanted in (SINGLE_NUMA_NODE, BEST_EFFORT):
+    if text != "Required" or policy in (SINGLE_NUMA_NODE, BEST_EFFORT):
         return ""
-    remedy = "write numaTopologyPolicy SingleNUMANode beside it, or Preferred"
-    return f"singleNUMANodeExclusive Required cannot be kept, as the kubelet chooses zones without regard to it; {remedy}"
+    return (
+        "singleNUMANodeExclusive Required cannot be kept, because the kubelet chooses zones without "
+        "regard to it; write numaTopologyPolicy SingleNUMANode, too, or Preferred"
+    )
 
 
 def combined(node: Rule, wanted: str) -> Rule:
-    """The rule for a pod that wants `wanted` (empty: no wish). A contradiction is a problem, as in
-    Koordinator.
+    """Return the rule for a pod that wants a policy (empty: no wish). A contradiction is a problem,
+    as in Koordinator.
     """
     if node.problem or not wanted or wanted == node.policy:
         return node
     if node.policy != NONE:
-        return Rule(
-            node.policy, node.scope, node.source, f"pod wants {wanted}, node has {node.policy}"
-        )
+        problem = f"pod wants {wanted}, node has {node.policy}"
+        return Rule(node.policy, node.scope, node.source, problem)
     return Rule(wanted, node.scope, "pod annotation")
 
 
 def pinned(report: Report, labels: Mapping[str, str], precedence: Precedence) -> tuple[str, ...]:
-    """The resources that are aligned on this node: what its managers track, changed by the memory
-    label.
+    """Return the resources that are aligned on this node: what its managers track, changed by the
+    memory label.
 
-    `numa-memory-policy: none` leaves memory and hugepages out where the label may overrule the
-    report; any other value takes them in where the zones report them.
+    `numa-memory-policy: none` leaves memory and hugepages out if the label may overrule the report;
+    any other value adds them if the zones report them.
     """
     label = labels.get(MEMORY_LABEL, "").strip().lower()
     if not label:
         return report.tracked
-    memory = {
-        name
-        for zone in report.zones
-        for name in zone.resources
-        if name == "memory" or name.startswith("hugepages-")
-    }
+    memory = {name for zone in report.zones for name in zone.resources if is_memory(name)}
     if label != "none":
         return tuple(sorted({*report.tracked, *memory}))
     if precedence == "label-first":

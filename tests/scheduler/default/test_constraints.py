@@ -535,6 +535,7 @@ class Tenant:
     name = "tenant"
     handles = frozenset(("spec.tenant",))
     reasons = (OTHER_TENANT,)
+    depends_on = None
 
     def read(self, spec: dict[str, Any], pod: Pod) -> Any:
         if isinstance(spec.get("tenant"), list):

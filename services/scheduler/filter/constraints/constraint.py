@@ -9,12 +9,14 @@ Theory, for whoever adds one:
 2. Fields that a constraint reads are no longer unsupported: it names them in `handles`. A form of
    the field that it does not implement raises `NotHandled`; the pod then waits, and its event names
    the field.
-3. A constraint carries its own reasons. A `RefusalReason` has the name that is stored, the phrase that the
+3. Most pods concern few constraints. A constraint is asked for a pod of which it kept something,
+   and for every pod if `depends_on` says that part of the view is not empty: excluded nodes, say.
+4. A constraint carries its own reasons. A `RefusalReason` has the name that is stored, the phrase that the
    pod's event counts nodes by (kube-scheduler's phrase, if it has one), and the remedy. Nothing else
    must change for a new reason: explanations use what the refusal carries.
-4. A rule that looks at the node's own object alone is not a constraint but a predicate
+5. A rule that looks at the node's own object alone is not a constraint but a predicate
    (`predicates.py`): predicates are kept by node and cost nothing in a decision.
-5. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominee.
+6. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominee.
 
 Example, a constraint that keeps pods of one tribe on nodes of that tribe::
 
@@ -28,14 +30,12 @@ Example, a constraint that keeps pods of one tribe on nodes of that tribe::
         name = "tribe"
         handles = frozenset(("spec.tribe",))
         reasons = (WRONG_TRIBE,)
+        depends_on = None
 
         def read(self, spec, pod):
             return fields.text(spec, "tribe", "spec") or None
 
         def check(self, pod, kept, view):
-            if not kept:
-                return None
-
             def check(node_info):
                 if label_of(node_info, "example.com/tribe") == kept:
                     return None
@@ -156,6 +156,10 @@ class Constraint(Protocol):
     name: str
     # Spec fields, as `shared.domain.constraints` calls them, that are supported by this constraint.
     handles: frozenset[str]
+
+    @property
+    def depends_on(self) -> Callable[[ClusterView], Any] | None:
+        """The part of the view that concerns every pod unless it is empty; None without one."""
 
     @property
     def reasons(self) -> tuple[RefusalReason, ...]:

@@ -34,6 +34,7 @@ class DeclaredFeatures:
     name = "declaredFeatures"
     handles: frozenset[str] = frozenset()
     reasons = (NOT_DECLARED,)
+    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         needed = [RESTARTS_ALL] if _restarts_all(spec) else []
@@ -42,8 +43,6 @@ class DeclaredFeatures:
         return needed or None
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        if not kept:
-            return None
 
         def check(node_info: NodeInfo) -> Refusal | None:
             observed = node_info.observed

@@ -6,6 +6,7 @@ Not a field of Kubernetes: exclusions are learnt (`state/exclusions.py`).
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import (
@@ -35,6 +36,7 @@ EXCLUDED = RefusalReason(
 class ExcludedNodes(KeepsNothing):
     name = "excludedNodes"
     reasons = (EXCLUDED,)
+    depends_on = attrgetter("exclusions.nodes")
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         exclusions = view.exclusions.of(pod)

@@ -9,6 +9,7 @@ as usual. Not a field of the pod's spec, but a name among its requests.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import (
@@ -33,6 +34,7 @@ BY_DRIVER = RefusalReason(
 class GivenByDrivers(KeepsNothing):
     name = "givenByDrivers"
     reasons = (BY_DRIVER,)
+    depends_on = attrgetter("nodes")
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         classes = given(pod, view)

@@ -30,6 +30,7 @@ class HostPorts:
     name = "hostPorts"
     handles = frozenset(("spec.containers.ports.hostPort", "spec.initContainers.ports.hostPort"))
     reasons = (PORT_TAKEN,)
+    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         host_network = fields.flag(spec, "hostNetwork", "spec")
@@ -49,8 +50,6 @@ class HostPorts:
         return [list(port) for port in sorted(ports)] or None
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        if not kept:
-            return None
         taken: dict[str, list[Any]] = {}
         for ports, nodes in view.placed_pods.keeping(self.name):
             for node in nodes:

@@ -14,6 +14,7 @@ is, by its containers' amounts together, its zone is not known, and none is kept
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import (
@@ -45,6 +46,7 @@ NOTHING: Amounts = {}
 class Nominated(KeepsNothing):
     name = "nominated"
     reasons = (KEPT_FREE,)
+    depends_on = attrgetter("cluster_objects.nominations")
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         nominees: dict[str, list[NominationObserved]] = {}

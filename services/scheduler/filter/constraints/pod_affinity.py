@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from services.scheduler.filter.constraints.constraint import (
@@ -125,13 +126,12 @@ class PodAffinity(_Terms):
     """With other pods."""
 
     reasons = (NO_AFFINITY, LABELS_UNKNOWN)
+    depends_on = None
 
     def __init__(self) -> None:
         super().__init__("podAffinity")
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        if not kept:
-            return None
         terms, unknown = self.terms(kept, view), _unknown(pod, kept, view)
         if unknown is not None or not terms:
             return unknown
@@ -154,6 +154,8 @@ class PodAntiAffinity(_Terms):
     """Apart from other pods, by the rules of either."""
 
     reasons = (OWN_ANTI_AFFINITY, OTHERS_ANTI_AFFINITY, LABELS_UNKNOWN)
+    # The rules of running pods concern every pod.
+    depends_on = attrgetter("placed_pods")
 
     def __init__(self) -> None:
         super().__init__(ANTI_AFFINITY)

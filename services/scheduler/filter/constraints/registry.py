@@ -111,7 +111,11 @@ def checks_for(pod: Pod, view: ClusterView) -> PodChecks:
     if unknown is not None:
         checks.append(unknown)
     for constraint in _ALL:
-        check = constraint.check(pod, kept.get(constraint.name), view)
+        value = kept.get(constraint.name)
+        depends_on = constraint.depends_on
+        if not value and (depends_on is None or not depends_on(view)):
+            continue
+        check = constraint.check(pod, value, view)
         if check is not None:
             checks.append(check)
     return PodChecks(checks)

@@ -62,6 +62,7 @@ class TopologySpread:
     name = "topologySpread"
     handles = frozenset(("spec.topologySpreadConstraints",))
     reasons = (TOO_UNEVEN, NO_LABEL)
+    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         constraints = fields.objects(spec, "topologySpreadConstraints", "spec")
@@ -72,8 +73,6 @@ class TopologySpread:
         ] or None
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        if not kept:
-            return None
         keys = [constraint["key"] for constraint in kept]
         labelled = [node_info for node_info in view.nodes.values() if _has_labels(node_info, keys)]
         spreads = [_spread(constraint, pod, labelled, view) for constraint in kept]

@@ -18,6 +18,7 @@ such resources and every pod asks. Two rules fill it:
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import (
@@ -66,6 +67,7 @@ MAY_LIE_IN_ZONES = "next to unhealthy ones that may lie in zones"
 class UnusableResources(KeepsNothing):
     name = "unusableResources"
     reasons = (NONE_HEALTHY, *NO_HINT.values(), NO_TABLE)
+    depends_on = attrgetter("unusable")
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         refusals = unusable_nodes(pod, view)

@@ -61,6 +61,7 @@ class Volumes:
     name = VOLUMES
     handles = frozenset(("spec.volumes.persistentVolumeClaim", "spec.volumes.ephemeral"))
     reasons = (UNBOUND, NOT_OURS, IN_USE, NOT_REACHED, TOO_MANY)
+    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         claims = set()
@@ -73,8 +74,6 @@ class Volumes:
         return [f"{pod.namespace}/{claim}" for claim in sorted(claims)] or None
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        if not kept:
-            return None
         unusable = _unusable(pod, kept, view)
         if unusable is not None:
             reason, unusable_claim = unusable

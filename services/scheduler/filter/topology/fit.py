@@ -23,7 +23,6 @@ from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Plan, PodClass
-from services.scheduler.snapshot.zone_sizes import is_plain
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason
@@ -204,7 +203,7 @@ def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
     report = node_info.report
     if plan.rule.policy != BEST_EFFORT or node_info.grouped_zones or report is None:
         return False
-    if node_info.ledger.ended or node_info.ledger.freed or not is_plain(report):
+    if node_info.ledger.ended or node_info.ledger.freed or not node_info.is_plain():
         return False
     if not node_info.unconfirmed and not node_info.pending:
         return bounds.one_zone_holds_all(node_info, plan)
@@ -214,7 +213,7 @@ def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
 def _every_pod_finds_a_zone(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
     parts = None if plan.full_pcpus_only else pending_parts_of(node_info)
     return parts is not None and parts.leave_room_for(
-        plan.demand, plan.rule.policy, plan.rule.scope, report
+        plan.demand, plan.rule.policy, plan.rule.scope, report, node_info.profile.between
     )
 
 

@@ -24,7 +24,7 @@ Must not know hint providers.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -86,14 +86,17 @@ def parts_of(
     scope: str,
     report: Report,
     admitted: bool = False,
+    between: Collection[str] | None = None,
 ) -> PodParts | None:
     """Return the parts of a pod; None if wider masks, devices between zones or in an amount of 0,
     or init containers that draw others after them, make the bound wrong.
 
-    An admitted pod found a zone and looks for none. Under best-effort, or if it may be split, it
+    `between` are the resources with devices between zones, if they are known already. An admitted
+    pod found a zone and looks for none. Under best-effort, or if it may be split, it
     may have been placed over several zones, unless it surely found one.
     """
-    between = [name for name, _ in between_zones(report)]
+    if between is None:
+        between = [name for name, _ in between_zones(report)]
     if any(part.zeros for part in demand):
         return None
     if any(name in part.amounts for part in demand for name in between):
@@ -182,7 +185,9 @@ def _parts_of_charge(charge: Charge, node_info: NodeInfo, report: Report) -> Pod
         return None
     if (node.ended or node.freed) and may_be_split(charge.demand, report.policy, report.scope):
         return None
-    return parts_of(charge.demand, report.policy, report.scope, report, charge.is_admitted)
+    is_admitted = charge.runs_at > 0
+    between = node_info.profile.between
+    return parts_of(charge.demand, report.policy, report.scope, report, is_admitted, between)
 
 
 class PendingParts:
@@ -205,7 +210,12 @@ class PendingParts:
         self._answers: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
 
     def leave_room_for(
-        self, demand: Sequence[ContainerDemand], policy: str, scope: str, report: Report
+        self,
+        demand: Sequence[ContainerDemand],
+        policy: str,
+        scope: str,
+        report: Report,
+        between: Collection[str],
     ) -> bool:
         """True if a pod with this demand surely finds its zones, and so does every other pod.
         Remembered, because a refused pod is evaluated again to explain the refusal.
@@ -214,7 +224,7 @@ class PendingParts:
         if answer is None or answer[0] is not demand:
             if len(self._answers) >= MOST_ANSWERS:
                 self._answers.clear()
-            newcomer = parts_of(demand, policy, scope, report)
+            newcomer = parts_of(demand, policy, scope, report, between=between)
             finds = newcomer is not None and every_part_finds_a_zone(self, newcomer)
             answer = self._answers[id(demand)] = demand, finds
         return answer[1]
@@ -270,8 +280,9 @@ def _is_covered_by(part: PendingPart, larger: PendingPart) -> bool:
     """A zone that remains for the larger part remains for this one, which may stand wherever the
     larger does and takes no more.
     """
-    exact = part.asked == part.take and larger.asked == larger.take
-    return exact and fits(part.asked, larger.asked)
+    if part.asked != part.take or larger.asked != larger.take:
+        return False
+    return part.asked == larger.asked or fits(part.asked, larger.asked)
 
 
 def _largest(parts: Sequence[PendingPart]) -> list[PendingPart]:

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
-from services.scheduler.snapshot.zone_sizes import is_plain
 from shared.domain.demand import ContainerDemand, peak
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.resources import Amounts
@@ -121,7 +120,7 @@ def _expected(node_info: NodeInfo) -> ExpectedZones:
 
 def _zones(node_info: NodeInfo) -> Zones | None:
     node, report = node_info.ledger, node_info.report
-    if report is None or not is_plain(report) or node.freed:
+    if report is None or not node_info.is_plain() or node.freed:
         return None
     if node.listed is None and node_info.rule.policy != SINGLE_NUMA_NODE:
         return None

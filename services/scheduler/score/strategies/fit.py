@@ -1,7 +1,7 @@
 """Which zones can hold a request alone, for scoring.
 
-A requested resource that no zone of the node lists is the host's business and constrains no zone,
-unless it is cpu, memory or hugepages, which zones must list. Zero requests constrain nothing.
+A requested resource that no zone of the node lists is the host's and constrains no zone, except for
+cpu, memory and hugepages, which zones must list. Zero requests constrain nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shared.domain.resources import Amounts, is_numa_affine
 
 
 def zoned(request: Amounts, zones: Iterable[ZoneView]) -> Amounts:
-    """The part of the request, above zero, that zones decide on, sorted by name."""
+    """Return the part of the request, above zero, that zones decide on, sorted by name."""
     listed = {name for zone in zones for name in zone.allocatable}
     return {
         name: request[name]
@@ -23,23 +23,43 @@ def zoned(request: Amounts, zones: Iterable[ZoneView]) -> Amounts:
 
 
 def fitting(request: Amounts, zones: Sequence[ZoneView]) -> list[ZoneView]:
-    """The zones, in ascending order of id, that list and have every zoned amount of the request."""
+    """Return the zones, in ascending order of id, that list and have all of the request."""
     wanted = zoned(request, zones)
-    return [zone for zone in sorted(zones, key=lambda each: each.id) if _holds(zone, wanted)]
+    return [zone for zone in sorted(zones, key=_id) if _holds(zone, wanted)]
+
+
+def _id(zone: ZoneView) -> int:
+    return zone.id
+
+
+def _holds(zone: ZoneView, wanted: Amounts) -> bool:
+    return bool(zone.allocatable) and all(
+        available_of(zone, name) >= amount for name, amount in wanted.items()
+    )
 
 
 def available_of(zone: ZoneView, name: str) -> int:
-    """The zone's available amount, held within 0 and allocatable whatever the report said; 0 if it
-    is not listed.
-    """
+    """Return the zone's available amount, within 0 and allocatable whatever the report said."""
     return max(0, min(zone.available.get(name, 0), zone.allocatable.get(name, 0)))
+
+
+def plain(
+    request: Amounts, zones: Sequence[ZoneView]
+) -> tuple[Items, dict[int, Amounts], dict[int, Amounts]]:
+    """Return the arguments of `PlainStrategy.score_plain`."""
+    free = {
+        zone.id: {name: available_of(zone, name) for name in zone.allocatable} for zone in zones
+    }
+    sizes = {zone.id: zone.allocatable for zone in zones}
+    return tuple(zoned(request, zones).items()), free, sizes
 
 
 def lowest_plain(
     asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]
 ) -> int | None:
-    """The lowest zone with room for all that is asked, by what is free and what is allocatable; see
-    `PlainStrategy`. Runs for every node that changed: plain loops."""
+    """Return the lowest zone with room for all that is asked; see `PlainStrategy`. Runs for every
+    node that changed: plain loops.
+    """
     for number in sorted(zones):
         if sizes.get(number):
             zone = zones[number]
@@ -49,9 +69,3 @@ def lowest_plain(
             else:
                 return number
     return None
-
-
-def _holds(zone: ZoneView, wanted: Amounts) -> bool:
-    return bool(zone.allocatable) and all(
-        available_of(zone, name) >= amount for name, amount in wanted.items()
-    )

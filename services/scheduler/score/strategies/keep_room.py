@@ -1,20 +1,17 @@
-"""Room for wants in columns of zones: what is weighed, lost and left, the same integers as one zone
-at a time.
+"""KeepRoom: take the zone in which the least room is lost for what pods request, the scarcest room
+first. Without demand weights this is plain best fit.
 
-The room of a zone for a want is how often the want fits, and of what is left the cube of the share;
-see `keep_room`. Amounts that wants share are divided once. Exact: quotients of integers below 2^53
-cannot cross an integer when they are rounded, and room is below 2^24, so that it is an integer as
-float32, too. Must not know what a score is.
+1. The demand classes are a short weighted list, given from outside (`given`): an event of the log,
+   so that a replay has the same.
+2. The score looks at the zone where the kubelet will put the request: the lowest that fits.
+3. A zone's room for a class is how often the class fits, and for the rest the cube of the share: a
+   zone that almost holds one more is worth keeping, a zone that hardly holds anything is not. Room
+   that no zone of that size could ever give is not lost.
+4. Among zones that lose as little, the fullest wins.
 
-KeepRoom: take the zone where the least room is lost for what pods ask for, the scarcest room
-first.
-
-What pods ask for is a short weighted list (`wants`), given from outside: a fact of the log, so that
-a replay has the same. Judged is the zone where the kubelet will put the request: the lowest that
-fits. Its room for a want is how often the want fits, and of what is left the cube of the share: a
-zone that almost holds one more is worth keeping, one that hardly holds anything is not. Room that
-no zone of that size could ever give is not lost. Among zones that lose as little, the fullest.
-Without wants this is plain best fit.
+Room is computed for one zone in plain integers (`PlainRoom`), and for many zones in arrays
+(`RoomTable`), with the same results: a quotient of integers below 2^53 cannot cross an integer when
+it is rounded, and room is below 2^24, so that it is an integer as float32, too.
 """
 
 from __future__ import annotations
@@ -27,14 +24,14 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.score.strategies.allocation import Floats
-from services.scheduler.score.strategies.fit import available_of, fitting, lowest_plain
+from services.scheduler.score.strategies.fit import lowest_plain, plain
 from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
     Bools,
     DemandClass,
     Distances,
+    Floats,
     Ints,
     Items,
     Landed,
@@ -42,168 +39,27 @@ from services.scheduler.score.strategies.strategy import (
 )
 from shared.domain.resources import Amounts
 
-UNITS = 64
-"""Parts into which the room for one want is divided."""
-ONE = 4096
-"""What room for one want counts."""
-MOST_ROOM = 1024
-"""Room for more than so many of a want is as good as this."""
-SIZES = 256
-"""Sizes of zones for which it is kept which wants they hold."""
-BLOCK = 512
-"""Zones that are looked at together: what is made for them on the way stays in the processor's cache."""
-
-Room = npt.NDArray[np.float32]
-Number = TypeVar("Number", np.int32, np.float64, np.bool_)
-
-
-def room_of(units: int) -> int:
-    """How often the want fits, in parts of `ONE`, and of the next the cube of the share, rounded
-    down.
-    """
-    times, part = divmod(units, UNITS)
-    return times * ONE + part**3 * ONE // UNITS**3
-
-
-ROOM_OF: Room = np.append(
-    np.add.outer(np.arange(MOST_ROOM) * ONE, [room_of(units) for units in range(UNITS)]),
-    MOST_ROOM * ONE,
-).astype(np.float32)
-_ROOM_OF: list[int] = ROOM_OF.astype(np.int64).tolist()
-
-
-class PlainRoom:
-    """Wants in one zone at a time, made ready once: plain integers, which cost least for a zone or
-    two.
-    """
-
-    def __init__(self, wants: Sequence[DemandClass]) -> None:
-        self._wants = [want for want in wants if want.amounts]
-        self._names = tuple(sorted({name for want in self._wants for name, _ in want.amounts}))
-        pairs = sorted({pair for want in self._wants for pair in want.amounts})
-        self._amounts = [(self._names.index(name), amount) for name, amount in pairs]
-        self._places = {pair: at for at, pair in enumerate(pairs)}
-        self._known: dict[
-            tuple[int, ...], Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]
-        ] = {}
-
-    def lost(self, free: Amounts, wanted: Mapping[str, int], whole: Amounts) -> int:
-        """The weighed loss of room of a zone that has `free` of the `whole` when what is `wanted`
-        is taken. Runs for every node that changed: plain loops."""
-        held = [free.get(name, 0) * UNITS for name in self._names]
-        left = [max(0, free.get(name, 0) - wanted.get(name, 0)) * UNITS for name in self._names]
-        before, after = (
-            [held[at] // amount for at, amount in self._amounts],
-            [left[at] // amount for at, amount in self._amounts],
-        )
-        before.append(MOST_ROOM * UNITS)
-        after.append(MOST_ROOM * UNITS)
-        sizes, loss = tuple([whole.get(name, 0) for name in self._names]), 0
-        wants = self._known.get(sizes)
-        for weight, of in self._held_by(sizes) if wants is None else wants:
-            most, least = min(of(before)), min(of(after))
-            if least < most:
-                loss += weight * (_ROOM_OF[most] - _ROOM_OF[least])
-        return loss
-
-    def _held_by(
-        self, sizes: tuple[int, ...]
-    ) -> Sequence[tuple[int, Callable[[list[int]], tuple[int, ...]]]]:
-        """The weight of each want that an empty zone of these sizes holds, and what picks its
-        units: those of the most last.
-        """
-        if len(self._known) >= SIZES:
-            self._known.clear()
-        whole, last = dict(zip(self._names, sizes, strict=True)), len(self._amounts)
-        held = [
-            want
-            for want in self._wants
-            if all(amount <= whole[name] for name, amount in want.amounts)
-        ]
-        found = [
-            (want.weight, itemgetter(*(self._places[pair] for pair in want.amounts), last))
-            for want in held
-        ]
-        self._known[sizes] = found
-        return found
-
-
-class Pairs:
-    """What wants ask for, each amount of a resource once: `rows` among the names and `amounts`
-    [pair, 1], all of them there.
-    """
-
-    def __init__(self, wants: Sequence[Items], names: Sequence[str]) -> None:
-        at = {name: number for number, name in enumerate(names)}
-        pairs = {
-            pair: number
-            for number, pair in enumerate(dict.fromkeys(pair for want in wants for pair in want))
-        }
-        width = max((len(each) for each in wants), default=0)
-        turns = [[pairs[want[min(turn, len(want) - 1)]] for want in wants] for turn in range(width)]
-        self._asked, self._shape = np.array(turns, dtype=np.intp).reshape(-1), (width, len(wants))
-        self.rows = np.array([at[name] for name, _ in pairs], dtype=np.intp)
-        self.amounts = np.array([[amount] for _, amount in pairs], dtype=np.float64)
-
-    def least(self, of_pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """[want, zone]: the least that [pair, zone] has for anything that the want asks for."""
-        found: npt.NDArray[Number] = np.minimum.reduce(
-            of_pairs.take(self._asked, axis=0).reshape(*self._shape, -1), axis=0
-        )
-        return found
-
-
-class RoomTable:
-    """Wants over named rows, made ready once. Those that ask for what is no row are left out: no
-    zone holds them.
-    """
-
-    def __init__(self, wants: Sequence[DemandClass], names: Sequence[str]) -> None:
-        self.names = names
-        known = [want for want in wants if all(name in names for name, _ in want.amounts)]
-        self._pairs = Pairs([want.amounts for want in known], names)
-        self._units = self._pairs.amounts / UNITS
-        self._weights = np.array([want.weight for want in known], dtype=np.float64)
-
-    def weighed(self, free: Ints, whole: Floats) -> Floats:
-        """The weighed room of each zone that has so much free of the whole, both [row, zone]."""
-        count = free.shape[1]
-        if not len(self._weights) or not count:
-            return np.zeros(count)
-        if count <= BLOCK:
-            return self._weighed(free, whole)
-        cuts = [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
-        return np.concatenate([self._weighed(free[:, cut], whole[:, cut]) for cut in cuts])
-
-    def lost(self, free: Ints, left: Ints, whole: Floats) -> Floats:
-        """The weighed loss of room of each zone that goes from `free` to `left` of `whole`, all
-        [row, zone]. For few zones: both are weighed at once."""
-        count = free.shape[1]
-        both = self.weighed(
-            np.concatenate((free, left), axis=1), np.concatenate((whole, whole), axis=1)
-        )
-        return both[:count] - both[count:]
-
-    def _weighed(self, free: Ints, whole: Floats) -> Floats:
-        rows, amounts = self._pairs.rows, self._pairs.amounts
-        units = free.take(rows, axis=0) / self._units
-        np.minimum(units, MOST_ROOM * UNITS, out=units)
-        smallest = np.minimum.reduce(whole, axis=1, keepdims=True)
-        if not (smallest.take(rows, axis=0) >= amounts).all():
-            units *= whole.take(rows, axis=0) >= amounts
-        weighed: Floats = self._weights @ ROOM_OF.take(
-            self._pairs.least(units.astype(np.int32)), mode="clip"
-        )
-        return weighed
-
-
+# Weighed loss that is too small to tell apart.
 GRAIN = 1024
-"""Weighed loss that is too small to tell apart."""
+# The weight of the share that is left of the requested resources: it decides between zones that
+# lose next to nothing.
 SHARE = 16
-"""What the share left of the requested resources weighs: it decides between zones that lose next to nothing."""
+# Parts into which the room for one of a class is divided.
+UNITS = 64
+# What room for one of a class counts.
+ONE = 4096
+# Room for more than this many of a class is as good as this.
+MOST_ROOM = 1024
+# Sizes of zones for which it is kept which classes they hold.
+SIZES = 256
+# Zones that are computed together: the intermediate arrays stay in the processor's cache.
+BLOCK = 512
+
+Number = TypeVar("Number", np.int32, np.float64, np.bool_)
+Pick = Callable[[list[int]], tuple[int, ...]]
 
 
-def _levels() -> tuple[int, ...]:
+def _loss_levels() -> tuple[int, ...]:
     """The least loss of each score below the best: one by one at first, then in steps of an eighth."""
     levels = [1]
     while len(levels) < BEST - 1:
@@ -211,23 +67,39 @@ def _levels() -> tuple[int, ...]:
     return tuple(levels)
 
 
-LEVELS = _levels()
-_LEVELS = np.array(LEVELS, dtype=np.float64)
+LOSS_LEVELS = _loss_levels()
+_LOSS_LEVELS = np.array(LOSS_LEVELS, dtype=np.float64)
+
+
+def room_of(units: int) -> int:
+    """Return how often the class fits, in parts of `ONE`, and for the rest the cube of the share,
+    rounded down.
+    """
+    times, part = divmod(units, UNITS)
+    return times * ONE + part**3 * ONE // UNITS**3
+
+
+_WHOLE_ROOM = np.arange(MOST_ROOM) * ONE
+_PART_ROOM = [room_of(units) for units in range(UNITS)]
+ROOM_OF: npt.NDArray[np.float32] = np.append(
+    np.add.outer(_WHOLE_ROOM, _PART_ROOM), MOST_ROOM * ONE
+).astype(np.float32)
+_ROOM_OF: list[int] = ROOM_OF.astype(np.int64).tolist()
 
 
 class KeepRoom:
-    """100, less one for each step of the weighed loss of room, steps growing with the loss."""
+    """100, less one for each step of the weighed loss of room; steps grow with the loss."""
 
     name = "KeepRoom"
     combine: Literal["mean", "least"] = "mean"
 
-    def __init__(self, wants: Sequence[DemandClass] = ()) -> None:
-        self._wants = tuple(wants)
-        self._table, self._plain = RoomTable((), ()), PlainRoom(self._wants)
+    def __init__(self, demand_classes: Sequence[DemandClass] = ()) -> None:
+        self._demand_classes = tuple(demand_classes)
+        self._table, self._plain = RoomTable((), ()), PlainRoom(self._demand_classes)
 
-    def given(self, wants: Sequence[DemandClass]) -> KeepRoom:
-        """The same under other wants."""
-        return KeepRoom(wants)
+    def given(self, demand_classes: Sequence[DemandClass]) -> KeepRoom:
+        """See `DemandStrategy`."""
+        return KeepRoom(demand_classes)
 
     def score(
         self,
@@ -237,37 +109,26 @@ class KeepRoom:
         weights: Mapping[str, int],
         max_zones: int,
     ) -> int:
-        """1..100 when a zone fits; weights, distances and the zone limit play no part."""
-        wanted = {name: amount for name, amount in request.items() if amount > 0}
-        landing = fitting(request, zones)
-        if not landing:
-            return WORST
-        free = {name: available_of(landing[0], name) for name in landing[0].allocatable}
-        loss = sum(
-            want.weight * _lost(want.amounts, free, wanted, landing[0].allocatable)
-            for want in self._wants
-        )
-        return self._scored(loss, wanted, free, landing[0].allocatable)
+        """Return 1..100 if a zone fits; weights, distances and the limit do not matter."""
+        return self.score_plain(*plain(request, zones))
 
     def score_plain(
         self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]
     ) -> int:
-        """The same; see `PlainStrategy`."""
+        """See `PlainStrategy`."""
         landing = lowest_plain(asked, zones, sizes)
         if landing is None:
             return WORST
         zone, whole = zones[landing], sizes[landing]
         free = {name: max(0, min(zone.get(name, 0), size)) for name, size in whole.items()}
         wanted = dict(asked)
-        return self._scored(self._plain.lost(free, wanted, whole), wanted, free, whole)
-
-    def _scored(self, loss: int, wanted: Amounts, free: Amounts, whole: Amounts) -> int:
         listed = [name for name in wanted if whole.get(name, 0) > 0]
         if not listed:
             return BEST
         shares = sum([(free[name] - wanted[name]) * 100 // whole[name] for name in listed])
         share = shares * SHARE // (len(listed) * 100)
-        return BEST - bisect_right(LEVELS, loss // GRAIN + share)
+        loss = self._plain.lost(free, wanted, whole) // GRAIN
+        return BEST - bisect_right(LOSS_LEVELS, loss + share)
 
     def score_nodes(
         self,
@@ -279,84 +140,174 @@ class KeepRoom:
         weights: Ints,
         devices: Bools,
     ) -> Ints:
-        """The same for columns, without wants; see `ColumnStrategy`."""
+        """See `ColumnStrategy`; without demand weights."""
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
-        whole: Floats = (allocatable[:, landing, nodes] * present[:, landing, nodes]).astype(
-            np.float64
-        )
+        sizes = allocatable[:, landing, nodes] * present[:, landing, nodes]
+        whole: Floats = sizes.astype(np.float64)
         free = np.minimum(available[:, landing, nodes], whole)
         shares, listed = np.zeros(len(nodes)), np.zeros(len(nodes))
-        for at in np.flatnonzero(request > 0):
-            shares += np.floor(
-                np.maximum(free[at] - request[at], 0) * 100.0 / np.maximum(whole[at], 1)
-            )
-            listed += whole[at] > 0
+        for row in np.flatnonzero(request > 0):
+            rest = np.maximum(free[row] - request[row], 0)
+            shares += np.floor(rest * 100.0 / np.maximum(whole[row], 1))
+            listed += whole[row] > 0
         share = np.floor(shares * SHARE / (np.maximum(listed, 1) * 100))
-        found = BEST - _LEVELS.searchsorted(share, side="right")
-        scores: Ints = np.where(fits.any(axis=0), np.where(listed == 0, BEST, found), WORST).astype(
-            np.int64
-        )
-        return scores
+        scores = BEST - _LOSS_LEVELS.searchsorted(share, side="right")
+        scores = np.where(listed == 0, BEST, scores)
+        return np.where(fits.any(axis=0), scores, WORST).astype(np.int64)
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
-        """The same where the request lands, under the wants; see `LandingStrategy`."""
+        """See `LandingStrategy`; under the demand weights."""
         return _Landed(items, names, self._table_of(names))
 
     def zone_values(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
-        """The weighed room of each zone; see `WantStrategy`."""
+        """Return the weighed room of each zone; see `DemandStrategy`."""
         return self._table_of(names).weighed(free, whole)
 
     def _table_of(self, names: Sequence[str]) -> RoomTable:
         if self._table.names != names:
-            self._table = RoomTable(self._wants, names)
+            self._table = RoomTable(self._demand_classes, names)
         return self._table
 
 
 class _Landed:
-    """One request, for columns of the zones where it lands. Scores run for every decision: few and
-    large steps.
-    """
+    """Scores run for every decision: few and large steps."""
 
     def __init__(self, items: Items, names: Sequence[str], table: RoomTable) -> None:
         asked = dict(items)
         self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.int64)
         self._asked, self._table = np.flatnonzero(self._request[:, 0]), table
 
-    def scores(self, free: Ints, whole: Floats, standing: Floats | None = None) -> Ints:
-        """See `Landed`."""
-        left, asked, table = free - self._request, self._asked, self._table
-        lost = (
-            table.lost(free, left, whole)
-            if standing is None
-            else standing - table.weighed(left, whole)
+    def scores(self, free: Ints, whole: Floats, zone_values: Floats | None = None) -> Ints:
+        rest, asked, table = free - self._request, self._asked, self._table
+        if zone_values is None:
+            lost = table.lost(free, rest, whole)
+        else:
+            lost = zone_values - table.weighed(rest, whole)
+        shares = rest.take(asked, axis=0) * 100.0
+        shares /= whole.take(asked, axis=0)
+        np.floor(shares, out=shares)
+        share = np.floor(np.add.reduce(shares, axis=0) / (len(asked) * 100 / SHARE))
+        share += np.floor(lost / GRAIN)
+        scores: Ints = BEST - _LOSS_LEVELS.searchsorted(share, side="right")
+        return scores
+
+
+class PlainRoom:
+    """Demand classes in one zone at a time, in plain integers, which cost least for a zone or two."""
+
+    def __init__(self, demand_classes: Sequence[DemandClass]) -> None:
+        self._demand_classes = [item for item in demand_classes if item.amounts]
+        pairs = sorted({pair for item in self._demand_classes for pair in item.amounts})
+        self._names = tuple(sorted({name for name, _ in pairs}))
+        self._amounts = [(self._names.index(name), amount) for name, amount in pairs]
+        self._places = {pair: place for place, pair in enumerate(pairs)}
+        self._picks_by_size: dict[tuple[int, ...], list[tuple[int, Pick]]] = {}
+
+    def lost(self, free: Amounts, wanted: Mapping[str, int], whole: Amounts) -> int:
+        """Return the weighed loss of room of a zone with `free` of the `whole` if `wanted` is taken.
+        Runs for every node that changed: plain loops.
+        """
+        names, amounts = self._names, self._amounts
+        units = [free.get(name, 0) * UNITS for name in names]
+        rest = [max(0, free.get(name, 0) - wanted.get(name, 0)) * UNITS for name in names]
+        before = [units[row] // amount for row, amount in amounts]
+        after = [rest[row] // amount for row, amount in amounts]
+        before.append(MOST_ROOM * UNITS)
+        after.append(MOST_ROOM * UNITS)
+        sizes, loss = tuple([whole.get(name, 0) for name in names]), 0
+        picks = self._picks_by_size.get(sizes)
+        for weight, pick in self._picks(sizes) if picks is None else picks:
+            most, least = min(pick(before)), min(pick(after))
+            if least < most:
+                loss += weight * (_ROOM_OF[most] - _ROOM_OF[least])
+        return loss
+
+    def _picks(self, sizes: tuple[int, ...]) -> list[tuple[int, Pick]]:
+        """The weight of each class that an empty zone of these sizes holds, and what picks its
+        units: the limit of room comes last.
+        """
+        if len(self._picks_by_size) >= SIZES:
+            self._picks_by_size.clear()
+        whole, last = dict(zip(self._names, sizes, strict=True)), len(self._amounts)
+        picks: list[tuple[int, Pick]] = []
+        for demand_class in self._demand_classes:
+            if all(amount <= whole[name] for name, amount in demand_class.amounts):
+                places = [self._places[pair] for pair in demand_class.amounts]
+                picks.append((demand_class.weight, itemgetter(*places, last)))
+        self._picks_by_size[sizes] = picks
+        return picks
+
+
+class Pairs:
+    """The amounts that demand classes request, each amount of a resource once: `rows` among the
+    names, and `amounts` [pair, 1].
+    """
+
+    def __init__(self, demand_classes: Sequence[Items], names: Sequence[str]) -> None:
+        distinct = dict.fromkeys(pair for items in demand_classes for pair in items)
+        numbers = {pair: number for number, pair in enumerate(distinct)}
+        width = max((len(items) for items in demand_classes), default=0)
+        # Each class has as many turns as the longest one; short classes repeat their last pair.
+        turns = [
+            [numbers[items[min(turn, len(items) - 1)]] for items in demand_classes]
+            for turn in range(width)
+        ]
+        self._asked = np.array(turns, dtype=np.intp).reshape(-1)
+        self._shape = width, len(demand_classes)
+        rows = {name: row for row, name in enumerate(names)}
+        self.rows = np.array([rows[name] for name, _ in numbers], dtype=np.intp)
+        self.amounts = np.array([[amount] for _, amount in numbers], dtype=np.float64)
+
+    def least(self, of_pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Return [class, zone]: the least that [pair, zone] has for any amount of the class."""
+        by_turn = of_pairs.take(self._asked, axis=0).reshape(*self._shape, -1)
+        least: npt.NDArray[Number] = np.minimum.reduce(by_turn, axis=0)
+        return least
+
+
+class RoomTable:
+    """Demand classes over named rows. Classes that request a resource without a row are left out:
+    no zone holds them.
+    """
+
+    def __init__(self, demand_classes: Sequence[DemandClass], names: Sequence[str]) -> None:
+        self.names = names
+        with_rows = [
+            item for item in demand_classes if all(name in names for name, _ in item.amounts)
+        ]
+        self._pairs = Pairs([item.amounts for item in with_rows], names)
+        self._units = self._pairs.amounts / UNITS
+        self._weights = np.array([item.weight for item in with_rows], dtype=np.float64)
+
+    def weighed(self, free: Ints, whole: Floats) -> Floats:
+        """Return the weighed room of zones with so much free of the whole, both [row, zone]."""
+        count = free.shape[1]
+        if not len(self._weights) or not count:
+            return np.zeros(count)
+        if count <= BLOCK:
+            return self._weighed(free, whole)
+        cuts = [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
+        return np.concatenate([self._weighed(free[:, cut], whole[:, cut]) for cut in cuts])
+
+    def lost(self, free: Ints, rest: Ints, whole: Floats) -> Floats:
+        """Return the weighed loss of room of zones that go from `free` to `rest` of `whole`, all
+        [row, zone]. For few zones: both are weighed at once.
+        """
+        count = free.shape[1]
+        both = self.weighed(
+            np.concatenate((free, rest), axis=1), np.concatenate((whole, whole), axis=1)
         )
-        return BEST - _steps(lost, left.take(asked, axis=0), whole.take(asked, axis=0))
+        return both[:count] - both[count:]
 
-
-def _steps(loss: Floats, left: Ints, whole: Floats) -> Ints:
-    """What is taken off the best score: `left` and `whole` are [resource asked for, zone]."""
-    shares = left * 100.0
-    shares /= whole
-    share = np.floor(
-        np.add.reduce(np.floor(shares, out=shares), axis=0) / (len(left) * 100 / SHARE)
-    )
-    share += np.floor(loss / GRAIN)
-    steps: Ints = _LEVELS.searchsorted(share, side="right")
-    return steps
-
-
-def _lost(want: Items, free: Amounts, wanted: Amounts, whole: Amounts) -> int:
-    """What the request takes of the want's room."""
-    before = after = MOST_ROOM * UNITS
-    for name, amount in want:
-        if whole.get(name, 0) < amount:
-            return 0
-        held = free[name]
-        units = held * UNITS // amount
-        before = min(before, units)
-        if name in wanted:
-            units = (held - wanted[name]) * UNITS // amount
-        after = min(after, units)
-    return room_of(before) - room_of(after) if after < before else 0
+    def _weighed(self, free: Ints, whole: Floats) -> Floats:
+        rows, amounts = self._pairs.rows, self._pairs.amounts
+        units = free.take(rows, axis=0) / self._units
+        np.minimum(units, MOST_ROOM * UNITS, out=units)
+        smallest = np.minimum.reduce(whole, axis=1, keepdims=True)
+        if not (smallest.take(rows, axis=0) >= amounts).all():
+            units *= whole.take(rows, axis=0) >= amounts
+        least = self._pairs.least(units.astype(np.int32))
+        weighed: Floats = self._weights @ ROOM_OF.take(least, mode="clip")
+        return weighed

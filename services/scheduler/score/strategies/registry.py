@@ -1,4 +1,4 @@
-"""Every strategy by its configuration name. Adding one is one file and one line here."""
+"""Every strategy by its configuration name. A new one is one file and one line here."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ _ALL: tuple[Strategy, ...] = (
 )
 STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
 COLUMN_STRATEGIES: dict[str, ColumnStrategy] = {
-    each.name: each for each in _ALL if isinstance(each, ColumnStrategy)
+    strategy.name: strategy for strategy in _ALL if isinstance(strategy, ColumnStrategy)
 }
