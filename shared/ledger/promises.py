@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from shared.domain.resources import PODS, Amounts
 from shared.ledger.state import Charge, Ledger, LedgerNode
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -34,8 +35,20 @@ def weight(ledger: Ledger) -> int:
 def _node(node: LedgerNode) -> dict[str, object]:
     return {
         "charges": {uid: _charge(charge) for uid, charge in node.charges.items()},
-        "requested": node.requested,
+        "requested": _requested_by_live_pods(node),
     }
+
+
+def _requested_by_live_pods(node: LedgerNode) -> Amounts:
+    """Pods that are only absent from a list are promised nothing, and 0.1.0 does not count them."""
+    counted = [ended.absent for ended in node.ended.values() if ended.is_counted]
+    if not counted:
+        return node.requested
+    requested = dict(node.requested)
+    for absent in counted:
+        for name, amount in {**absent.request, PODS: 1}.items() if absent is not None else ():
+            requested[name] -= amount
+    return requested
 
 
 def _charge(charge: Charge) -> dict[str, object]:

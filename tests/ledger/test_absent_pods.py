@@ -4,6 +4,8 @@ it.
 
 from __future__ import annotations
 
+import json
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from shared.domain.resources import PODS
 from shared.events import streams
 from shared.events.cluster_events import PodEnded
 from shared.events.report_events import NodeReportChanged, NodeReportExpired
+from shared.ledger.promises import promises
 from shared.ledger.view import compute_free_max, compute_free_min
 from tests.fixtures.examples import examples
 from tests.ledger.given import History, held, pod, zone
@@ -102,6 +105,17 @@ def test_the_listing_of_another_uid_is_no_evidence_for_the_absent_pod() -> None:
     absent(history)
     list_it(history, at=3, uid="uid-other")
     assert history.n1.requested.get(PODS, 0) == 0
+
+
+def test_an_absent_pod_is_no_promise() -> None:
+    """The release before frees it at once: both must come to the same mark of a history."""
+    history, other = running_pod(), pod("b", cpus=2)
+    history.reserve(other)
+    absent(history)
+    node = json.loads(next(promises(history.ledger)))[1]
+    assert history.n1.requested[PODS] == 2
+    assert (node["requested"][PODS], node["requested"]["cpu"]) == (1, 2000)
+    assert list(node["charges"]) == [other.uid]
 
 
 def test_silence_frees_nothing() -> None:
