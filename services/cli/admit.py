@@ -61,7 +61,6 @@ HEADER = """\
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("admit")(admit_command)
 
 

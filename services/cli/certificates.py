@@ -21,7 +21,6 @@ IN_A_CLUSTER = (
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("certificates")(certificates_command)
 
 

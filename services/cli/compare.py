@@ -24,7 +24,6 @@ BAR = 20
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("compare")(compare)
 
 

@@ -18,7 +18,6 @@ database_app = group("Manage the logins of the log's database.")
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verbs."""
     app.add_typer(database_app, name="database")
 
 

@@ -53,7 +53,6 @@ class Installation(msgspec.Struct, frozen=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("doctor")(doctor_command)
 
 

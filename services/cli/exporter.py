@@ -31,7 +31,6 @@ app = group("Inspect the node agent: its reports and settings.")
 
 
 def register(root: typer.Typer) -> None:
-    """Mount the verbs."""
     root.add_typer(app, name="exporter")
 
 

@@ -17,7 +17,6 @@ app = group("Manage the NATS credentials of exporters.")
 
 
 def register(parent: typer.Typer) -> None:
-    """Mount the verbs."""
     parent.add_typer(app, name="nats")
 
 
@@ -57,9 +56,11 @@ def credentials_command(
     DIR/seeds/NAME.nk is the secret of one exporter. DIR/credentials.json and DIR/users.conf are for
     NATS and hold public keys. A second run keeps the seeds and adds new nodes.
     """
-    from services.embedded.nats_credentials import SEEDS, USERS, keep, seed_file
+    from services.embedded.nats_credentials import USERS, keep, seed_file
 
-    nodes = [*(node or ()), *(name for path in nodes_file or () for name in _names(path))]
+    nodes = [*(node or ())]
+    for path in nodes_file or ():
+        nodes += _names(path)
     wanted = [(together, nodes)] if together else [(name, [name]) for name in nodes]
     if not nodes and not withdraw:
         raise CommandError("no node is given", "--node NAME, --nodes-file FILE, or --withdraw NAME")
@@ -74,11 +75,17 @@ def credentials_command(
         ]
         json_line({"users": str(folder / USERS), "credentials": rows})
         return
+    _print_instructions(folder, [credential.name for credential in credentials])
+
+
+def _print_instructions(folder: Path, names: list[str]) -> None:
+    from services.embedded.nats_credentials import SEEDS, USERS, seed_file
+
     say(
-        f"{len(credentials)} credentials in {folder}; "
+        f"{len(names)} credentials in {folder}; "
         f"seeds in {folder / SEEDS}, users for NATS in {folder / USERS}"
     )
-    seed = seed_file(folder, credentials[0].name if credentials else "NODE")
+    seed = seed_file(folder, names[0] if names else "NODE")
     say(f"exporter: --nats-url 'tls://HOST:4222?ca=FILE&seed={seed}'")
     say("in a cluster (k8s/README.md):")
     say(

@@ -23,7 +23,6 @@ node_app = group("Manually release or readmit a node.")
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verbs."""
     app.add_typer(node_app, name="node")
 
 

@@ -13,7 +13,6 @@ from services.cli.paths import path_option
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("reset")(reset)
 
 

@@ -14,7 +14,6 @@ from services.cli.output import EXIT_USAGE, CommandError, is_screen, json_line
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("top")(top)
 
 

@@ -89,7 +89,6 @@ Advertise = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Mount the verb."""
     app.command("up")(up)
 
 

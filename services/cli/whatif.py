@@ -91,19 +91,23 @@ def whatif_command(
         )
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
-    before, after = _choice(os.environ), _choice(os.environ | settings)
-    if history != "live" and data_dir is not None:
+    choices = _choice(os.environ), _choice(os.environ | settings)
+    source = _source(history, database_url, data_dir)
+    if not settings and not _changed(world):
+        _reproduce(source, (from_, to), choices[0], plot, as_json)
+    else:
+        name = " ".join([*(changes or []), *([f"nodes={nodes}"] if nodes else [])])
+        _compare(source, (from_, to), choices, world, name, seed, reports, jobs, plot, as_json)
+
+
+def _source(history: str, database_url: str, data_dir: Path | None) -> LogSource:
+    if history == "live":
+        return LogSource(database_url, data_dir)
+    if data_dir is not None:
         raise CommandError(
             "--history and --data-dir both name a log", "give one of them", EXIT_USAGE
         )
-    source = LogSource(database_url, data_dir) if history == "live" else LogSource(history, None)
-    if not settings and not _changed(world):
-        _reproduce(source, (from_, to), before, plot, as_json)
-    else:
-        name = " ".join([*(changes or []), *([f"nodes={nodes}"] if nodes else [])])
-        _compare(
-            source, (from_, to), (before, after), world, name, seed, reports, jobs, plot, as_json
-        )
+    return LogSource(history, None)
 
 
 def _changes(changes: list[str], nodes: str) -> tuple[dict[str, str], Changes]:

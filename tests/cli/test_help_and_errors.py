@@ -15,6 +15,7 @@ import pytest
 from typer.main import get_command
 
 from services.cli.main import app, main
+from services.cli.verbs import first_sentence
 from shared.domain.version import VERSION
 
 
@@ -70,6 +71,21 @@ def test_every_help_can_be_shown(topolog: Topolog) -> None:
         done = topolog(*path.split()[1:], "--help")
         assert done.code == 0
         assert "Usage: " in done.out
+
+
+def test_no_help_line_is_truncated_at_80_columns(
+    topolog: Topolog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for path, command in commands(get_command(app)):
+        done = topolog(*path.split()[1:], "--help")
+        lines = done.out.splitlines()
+        assert max(map(len, lines)) <= 80, path
+        assert not [line for line in lines if line.endswith("...") and "Usage" not in line], path
+        if hasattr(command, "list_commands"):
+            text = " ".join(done.out.split())
+            for name in command.list_commands(None):
+                assert first_sentence(command.get_command(None, name).help) in text, name
 
 
 def test_without_a_verb_the_help_is_printed(topolog: Topolog) -> None:
