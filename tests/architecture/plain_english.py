@@ -1,4 +1,4 @@
-"""How much of a text is hard to read, by phrases whose rates were measured in six other projects."""
+"""How hard a text is to read, by phrases whose rates were measured in six other projects."""
 
 from __future__ import annotations
 

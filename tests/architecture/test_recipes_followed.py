@@ -180,7 +180,12 @@ class Indifferent:
     combine: Literal["mean", "least"] = "mean"
 
     def score(
-        self, request: Amounts, zones: Sequence[ZoneView], distances: Distances, weights: Mapping[str, int], max_zones: int
+        self,
+        request: Amounts,
+        zones: Sequence[ZoneView],
+        distances: Distances,
+        weights: Mapping[str, int],
+        max_zones: int,
     ) -> int:
         """0..100."""
         return 7
@@ -212,7 +217,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, NotHandled, RefusalReason
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    NotHandled,
+    RefusalReason,
+)
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -241,7 +251,8 @@ class Tribe:
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         """Return the check for nodes of another tribe."""
-        taken = {node: tribe for tribe, nodes in view.placed_pods.keeping(self.name) for node in nodes}
+        tribes = view.placed_pods.keeping(self.name)
+        taken = {node: tribe for tribe, nodes in tribes for node in nodes}
 
         def check(node_info: NodeInfo) -> Refusal | None:
             other = taken.get(node_info.name, kept)

@@ -37,7 +37,10 @@ def test_a_process_reports_what_its_cpu_time_went_into(tmp_path: Path) -> None:
 
 
 def test_the_first_rule_that_matches_a_function_counts() -> None:
-    appending = "asyncio/runners.py:run;services/binder/handlers.py:_settle;shared/eventlog/postgres_append.py:append"
+    appending = (
+        "asyncio/runners.py:run;services/binder/handlers.py:_settle;"
+        "shared/eventlog/postgres_append.py:append"
+    )
     assert (cause(appending), cause("asyncio/runners.py:run")) == ("appends", "event loop, sockets")
 
 

@@ -45,7 +45,10 @@ HEADER = b'{"format":"topolog-history","version":1,"log_id":"l","timeline":1,"fi
 LINES = {
     "a number": b"7\n",
     "a list": b"[]\n",
-    "wrong types": b'{"format":"topolog-history","version":"1","log_id":5,"timeline":[],"first":{},"last":null}\n',
+    "wrong types": (
+        b'{"format":"topolog-history","version":"1","log_id":5,"timeline":[],"first":{},'
+        b'"last":null}\n'
+    ),
     "no fact": HEADER + b'{"position":"one"}\n',
     "deep": b"[" * 100_000,
     "not utf-8": HEADER[:-1] + b"\xff\xfe\n",

@@ -1,4 +1,4 @@
-"""The account of Postgres: root uses a service account or a user namespace, a normal user itself."""
+"""The account of Postgres: root uses a service account or a user namespace, others themselves."""
 
 import os
 import signal
@@ -201,7 +201,8 @@ from services.embedded.servers import EmbeddedServers
 
 async def main() -> None:
     assert os.geteuid() != 0
-    async with EmbeddedServers(Path(sys.argv[1]), postgres_settings=PostgresSettings(shared_buffers_mb=32)) as servers:
+    small = PostgresSettings(shared_buffers_mb=32)
+    async with EmbeddedServers(Path(sys.argv[1]), postgres_settings=small) as servers:
         print(servers.supervisor.child("postgres").spec.identity, servers.database_url)
 
 asyncio.run(main())

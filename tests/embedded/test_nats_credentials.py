@@ -45,7 +45,8 @@ class Running:
 
     def url(self, name: str) -> str:
         query = f"seed={quote(str(nats_credentials.seed_file(self.folder, name)))}"
-        return f"{self.servers.nats_url.split('://')[0]}://{self.host}{'&' if '?' in self.host else '?'}{query}"
+        scheme = self.servers.nats_url.split("://")[0]
+        return f"{scheme}://{self.host}{'&' if '?' in self.host else '?'}{query}"
 
     def exporter(self, name: str, patience_s: float = 5.0) -> JetStreamBus:
         return JetStreamBus(self.url(name), keeps_streams=False, patience_s=patience_s)

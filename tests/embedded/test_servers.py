@@ -309,7 +309,8 @@ from services.embedded.postgres import PostgresSettings
 from services.embedded.servers import EmbeddedServers
 
 async def main() -> None:
-    async with EmbeddedServers(Path(sys.argv[1]), postgres_settings=PostgresSettings(shared_buffers_mb=32)) as servers:
+    small = PostgresSettings(shared_buffers_mb=32)
+    async with EmbeddedServers(Path(sys.argv[1]), postgres_settings=small) as servers:
         print(*(servers.supervisor.child(name).pid for name in ("postgres", "nats")), flush=True)
         await asyncio.sleep(60)
 

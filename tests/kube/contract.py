@@ -318,7 +318,8 @@ async def test_a_topology_is_applied_over_the_version_that_was_seen_and_over_no_
         "metadata": {"name": name},
         "zones": [{"name": "node-0", "type": "Node"}],
     }
-    path = f"/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{name}?fieldManager=other-exporter"
+    topologies = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+    path = f"{topologies}/{name}?fieldManager=other-exporter"
     assert (await world.ask("PATCH", path, topology, "application/apply-patch+yaml")).ok
     changed = {**topology, "zones": [{"name": "node-1", "type": "Node"}]}
     refused = await world.kube.apply_topology(name, changed, force=False)

@@ -101,7 +101,10 @@ def used() -> Iterator[list[str]]:
     remaining = asyncio.run(_left_behind(namespaces))
     if remaining:
         warnings.warn(
-            f"no controller manager ends namespaces there; these stay behind: {' '.join(remaining)}",
+            (
+                "no controller manager ends namespaces there; these stay behind: "
+                f"{' '.join(remaining)}"
+            ),
             stacklevel=1,
         )
 

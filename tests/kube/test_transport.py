@@ -97,7 +97,8 @@ async def test_a_name_of_any_characters_stays_within_the_requests_line(
     await kube.get_pod("ns", "a b\r\nHost: elsewhere\r\n\r\nGET /?x#ä%41")
     assert server.requests == [
         b"GET "
-        b"/api/v1/namespaces/ns/pods/a%20b%0D%0AHost%3A%20elsewhere%0D%0A%0D%0AGET%20/%3Fx%23%C3%A4%2541 HTTP/1.1\r\n"
+        b"/api/v1/namespaces/ns/pods/a%20b%0D%0AHost%3A%20elsewhere%0D%0A%0D%0AGET%20/%3Fx%23%C3%A4"
+        b"%2541 HTTP/1.1\r\n"
         b"Host: " + server.url.removeprefix("http://").encode() + b"\r\n"
         b"Accept: application/json\r\nUser-Agent: topolog\r\n\r\n"
     ]
@@ -110,7 +111,8 @@ async def test_parameters_are_quoted_and_a_servers_own_path_stays_in_front(serve
     line = server.requests[0].split(b"\r\n")[0]
     assert line == (
         b"GET "
-        b"/clusters/one/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dn+1%26limit%3D2 HTTP/1.1"
+        b"/clusters/one/apis/resource.k8s.io/v1/resourceslices"
+        b"?fieldSelector=spec.nodeName%3Dn+1%26limit%3D2 HTTP/1.1"
     )
 
 

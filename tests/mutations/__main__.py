@@ -1,7 +1,7 @@
-"""`python -m tests.mutations [--only TEXT] [--sample N] [--simulation] [--list]`: plant each bug of the
-table in a scratch copy and print which ones no test catches. Exit code 1 if a bug survives, is
-unclear, or no longer fits the code. With `--sample` only N bugs are planted, for at most `--seconds`
-in all: which ones follows from the commit, so that a run can be repeated.
+"""`python -m tests.mutations [--only TEXT] [--sample N] [--simulation] [--list]`: plant each
+bug of the table in a scratch copy and print which ones no test catches. Exit code 1 if a bug
+survives, is unclear, or no longer fits the code. With `--sample` only N bugs are planted, for
+at most `--seconds` in all: which ones follows from the commit, so that a run can be repeated.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def is_stale(mutation: Mutation, root: Path = ROOT) -> bool:
 def try_one(
     mutation: Mutation, folder: Path, seeds: str = "", timeout_s: float = TIMEOUT_S
 ) -> tuple[Verdict, str]:
-    """Plant the bug, run its catcher, and restore the file. Return the verdict and the last words of
-    the catcher. With `seeds` the simulation is the catcher.
+    """Plant the bug, run its catcher, and restore the file. Return the verdict and the last
+    words of the catcher. With `seeds` the simulation is the catcher.
     """
     path = folder / mutation.file
     if is_stale(mutation, folder):

@@ -23,7 +23,8 @@ from tests.road.harness import Road
 _CLOSE = """
 CREATE FUNCTION takes_no_facts() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN RAISE EXCEPTION 'the log takes no facts' USING ERRCODE = 'lock_not_available'; END $$;
-CREATE TRIGGER takes_no_facts BEFORE INSERT ON fact FOR EACH STATEMENT EXECUTE FUNCTION takes_no_facts();
+CREATE TRIGGER takes_no_facts BEFORE INSERT ON fact
+FOR EACH STATEMENT EXECUTE FUNCTION takes_no_facts();
 """
 _OPEN = "DROP TRIGGER takes_no_facts ON fact; DROP FUNCTION takes_no_facts()"
 

@@ -65,7 +65,8 @@ def database_url(outside: ServerThread, password: str) -> str:
 
 
 def bus_url(outside: ServerThread, password: str) -> str:
-    return f"nats://topolog:{quote(password, safe='')}@127.0.0.1:{urlsplit(outside.servers.nats_url).port}"
+    port = urlsplit(outside.servers.nats_url).port
+    return f"nats://topolog:{quote(password, safe='')}@127.0.0.1:{port}"
 
 
 # Module -> the name of what runs it.

@@ -70,9 +70,8 @@ def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
     world.node("n3", zone(0, amounts(16, 8)), allocatable=amounts(16, 4, pods=110))
     refused = world.cluster.place(guaranteed("p", container("c", amounts(8, 6))))
     assert isinstance(refused, Unplaceable)
-    assert (
-        refused.message
-        == "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 Insufficient memory"
+    assert refused.message == (
+        "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 Insufficient memory"
     )
     assert refused.counts == {"no single zone with 8 cpu free": 2, "Insufficient memory": 1}
     assert refused.detail[0]["node"] == "n1"

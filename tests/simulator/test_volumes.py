@@ -19,9 +19,7 @@ def claim(store: ClusterStore, name: str, volume: str = "") -> None:
     store.create("persistentvolumeclaims", {"metadata": {"name": name}, "spec": spec}, "default")
 
 
-async def test_a_claim_is_bound_to_the_volume_that_it_names_in_either_order_and_no_other_claim_is() -> (
-    None
-):
+async def test_only_the_claim_that_names_a_volume_is_bound_to_it_in_either_order() -> None:
     store = ClusterStore()
     claim(store, "first", "v")
     async with running(VolumeBinder(store).run()):

@@ -135,7 +135,8 @@ from shared.telemetry import names
 from shared.telemetry.propagation import current, headers, span
 from shared.telemetry.setup import TelemetrySettings, set_up
 
-telemetry = set_up("child", TelemetrySettings(trace_file=sys.argv[1], trace_ratio=float(sys.argv[2])))
+settings = TelemetrySettings(trace_file=sys.argv[1], trace_ratio=float(sys.argv[2]))
+telemetry = set_up("child", settings)
 with span("test.outer", sys.argv[3], position=7):
     with span(names.SPAN_APPEND):
         assert headers() == ({"traceparent": current()} if current() else {})
@@ -196,7 +197,8 @@ from shared.telemetry import names
 from shared.telemetry.propagation import trace_of
 from shared.telemetry.setup import TelemetrySettings, set_up
 
-telemetry = set_up("child", TelemetrySettings(trace_file=sys.argv[1], trace_ratio=float(sys.argv[2])))
+settings = TelemetrySettings(trace_file=sys.argv[1], trace_ratio=float(sys.argv[2]))
+telemetry = set_up("child", settings)
 print(trace_of(names.SPAN_APPEND, sys.argv[3]))
 telemetry.flush()
 """

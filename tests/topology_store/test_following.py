@@ -170,9 +170,7 @@ async def test_of_a_node_that_has_left_only_what_its_next_report_is_judged_by_is
         assert sum(event.type == "NodeReported" for event in log._events) == 2
 
 
-async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_boot_that_was_seen_meanwhile() -> (
-    None
-):
+async def test_a_report_that_waited_for_the_fold_does_not_shut_out_a_newer_boot() -> None:
     """A boot once superseded never returns: the machine started twice while this store had yet to
     read the log.
     """

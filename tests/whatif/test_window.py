@@ -77,9 +77,7 @@ def test_a_window_names_earlier_pods_and_those_that_its_end_cuts_off(
     assert other["pods"] == here["pods"]
 
 
-async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_on_in_the_record_too() -> (
-    None
-):
+async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_in_the_record() -> None:
     slow = await dense(40, nodes=4)
     seen = next(row for row in slow._events if row.type == PodObserved.__name__)
     runs = next(row for row in slow._events if row.type == PodRunning.__name__)

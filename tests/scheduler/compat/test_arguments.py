@@ -27,7 +27,9 @@ profiles:
     args:
       apiVersion: kubescheduler.config.k8s.io/v1
       kind: NodeResourceTopologyMatchArgs
-      scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 3}, {name: vendor.example/gpu, weight: 0}]}
+      scoringStrategy:
+        type: MostAllocated
+        resources: [{name: cpu, weight: 3}, {name: vendor.example/gpu, weight: 0}]
       cacheResyncPeriodSeconds: 5
       discardReservedNodes: false
       cache:

@@ -141,9 +141,7 @@ async def test_a_dirty_node_is_reconciled_by_fingerprint_at_the_position_that_ag
     )
 
 
-async def test_a_fingerprint_that_agrees_while_the_zones_show_too_little_in_use_reconciles_nothing() -> (
-    None
-):
+async def test_an_agreeing_fingerprint_with_too_little_in_use_reconciles_nothing() -> None:
     story = await dirty(placements=False)
     await show(story, 2, False, ("a",), 8)
     await story.decide()
