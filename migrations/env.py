@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: a connection handed over by `shared.eventlog.migrate`, or
+"""Connect Alembic to the database: by the connection of `shared.eventlog.migrate`, or by
 TOPOLOG_DATABASE_URL.
 """
 
@@ -22,7 +22,7 @@ def run(connection: Connection) -> None:
 
 
 async def run_from_environment() -> None:
-    """The way of the alembic command."""
+    """Run the revisions for the alembic command."""
     url = value_or_file(os.environ, "TOPOLOG_DATABASE_URL")
     if not url:
         raise SystemExit(
@@ -37,8 +37,8 @@ async def run_from_environment() -> None:
         await engine.dispose()
 
 
-handed = context.config.attributes.get("connection")
-if handed is not None:
-    run(handed)
+connection_given = context.config.attributes.get("connection")
+if connection_given is not None:
+    run(connection_given)
 else:
     asyncio.run(run_from_environment())

@@ -124,8 +124,8 @@ class JetStreamBus:
         return True
 
     async def _confirmed(self, window: list[Message]) -> None:
-        """Publish reports and wait until the stream has stored them (`jetstream_receipts`). They carry
-        no message id: in one stream for all nodes, an id of one node could suppress another's
+        """Publish reports and wait until the stream has stored them (`jetstream_receipts`). They
+        carry no message id: in one stream for all nodes, an id of one node could suppress another's
         report.
         """
         receipts = self._receipts

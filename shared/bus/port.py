@@ -33,8 +33,8 @@ class StreamLimits(msgspec.Struct, frozen=True):
 
 
 class Bus(Protocol):
-    """Publishing is at-least-once, and an event is stored once per message id. A subscription may repeat messages
-    and may miss some.
+    """Publishing is at-least-once, and an event is stored once per message id. A subscription may
+    repeat messages and may miss some.
     """
 
     async def ensure_streams(self) -> None:

@@ -1,6 +1,4 @@
-"""SQLAlchemy's engine over asyncpg: what Alembic runs migrations on. Services have a pool of
-`postgres_connection` instead.
-"""
+"""SQLAlchemy's engine over asyncpg, for Alembic. Services use the pool of `postgres_connection`."""
 
 from __future__ import annotations
 
@@ -12,15 +10,15 @@ from shared.eventlog.postgres_connection import LOST_CONNECTION, connect, plain_
 
 
 def make_engine(url: str) -> AsyncEngine:
-    """An engine of one connection."""
+    """Return an engine with one connection."""
     plain_url(url)
 
     async def creator() -> Any:
         try:
             return await connect(url)
         except LOST_CONNECTION as error:
-            # SQLAlchemy would wrap the driver's own errors (57P03: the database is starting up) in
-            # one that nobody expects.
+            # SQLAlchemy would wrap the driver's errors (57P03: the database is starting up) in an
+            # error that callers do not expect.
             raise ConnectionError(str(error) or type(error).__name__) from error
 
     return create_async_engine(

@@ -1,8 +1,7 @@
-"""The one connection on which a process takes its leases: it lives as long as the process, and the
-leases end with it.
+"""The connection on which a process acquires its leases; the leases end with it.
 
-Where it breaks while the process lives, the next renewal takes the leases into a new one, unless
-somebody else was faster.
+If it breaks while the process lives, the next renewal moves the leases to a new connection, unless
+another process has acquired them.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ T = TypeVar("T")
 
 
 class Session:
-    """One query at a time, on a connection that is made when it is first needed. Raises what the
-    driver raises.
-    """
+    """One query at a time, on a connection that is opened on demand. Raises what the driver
+    raises."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         self._connect = connect
@@ -27,7 +25,7 @@ class Session:
         self._turn = asyncio.Lock()
 
     async def run(self, use: Callable[[Any], Awaitable[T]]) -> T:
-        """The answer of `use`, given the connection."""
+        """Return the result of `use`, called with the connection."""
         async with self._turn:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()

@@ -1,6 +1,4 @@
-"""A timeline begins in Postgres, and its first fact with it: one transaction, so that nobody sees
-the one without the other.
-"""
+"""Begin a timeline in Postgres together with its first event, in one transaction."""
 
 from __future__ import annotations
 
@@ -21,18 +19,18 @@ _LOST = "SELECT topolog_history_lost($1, $2, $3, $4, $5)"
 async def begin_timeline(
     address: Address, settings: dict[str, str] | None, now_us: int, lost: Lost | None
 ) -> None:
-    """By the owner's word, or by that of a reader that `lost` what it had (nothing, where the log
-    does not think so). Raises LoginTooWeak, LogUnavailable."""
+    """Begin a timeline for the owner, or for a reader that `lost` what it had read (does nothing if
+    the log still holds that). Raises LoginTooWeak, LogUnavailable."""
     try:
         connection = await connect(address, settings, role=WRITER if lost is not None else "")
         try:
             async with connection.transaction():
-                asked = (_BEGIN,) if lost is None else (_LOST, *msgspec.structs.astuple(lost))
-                begun = await connection.fetchval(*asked)
-                if begun is None:
+                query = (_BEGIN,) if lost is None else (_LOST, *msgspec.structs.astuple(lost))
+                timeline = await connection.fetchval(*query)
+                if timeline is None:
                     return
                 identity = LogIdentity(
-                    await connection.fetchval("SELECT log_id FROM counter"), begun
+                    await connection.fetchval("SELECT log_id FROM counter"), timeline
                 )
                 await connection.fetchrow(
                     APPEND, *arguments([encode_commit(opening(identity, now_us, lost))])

@@ -1,6 +1,6 @@
-"""Which requests are answered: /livez always, health without a token, everything else with the token
-and the client certificate that the settings ask for, and a bounded number at once. Requests that a
-web page makes a browser send are refused.
+"""Which requests are answered: /livez always, health without a token, everything else with the
+token and the client certificate that the settings ask for, and a bounded number at once. Requests
+that a web page makes a browser send are refused.
 
 1. DNS rebinding: a page's own host name may resolve to this port's address, and the page may then
    read the answers. The name is in the Host header, so only addresses and names that public DNS
