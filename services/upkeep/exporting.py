@@ -14,7 +14,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.redactions import redactions
 
 PAGE = 10_000
-# Consumers whose checkpoint is kept in the log; all others fold.
+# Consumers with a checkpoint in the log; all others fold.
 CONSUMERS = ("relay",)
 
 

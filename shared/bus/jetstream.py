@@ -41,7 +41,7 @@ PENDING_BYTES = 8 << 20
 ECHO_EVERY_S = 1.0
 # Echoes that do not come back before the report stream is checked: a new subscription needs one.
 ECHOES_UNTIL_HEALED = 2
-# A hanging server, or one whose machine died, is noticed after two pings without an answer, and
+# A hanging server or a dead machine is noticed after two pings without an answer, and
 # replaced by another server of the URL.
 PING_EVERY_S = 3
 _TROUBLE = (NatsError, OSError, asyncio.TimeoutError)
@@ -182,7 +182,7 @@ class JetStreamBus:
         return min(max(self._patience_s / 4, 0.2), 2.0)
 
     async def _repair(self, error: BaseException, stream: str) -> None:
-        """Create the streams again after a wipe or a full disk (a stream whose disk was full never
+        """Create the streams again after a wipe or a full disk (after a full disk a stream never
         accepts messages again). A context whose publication failed half-way is replaced."""
         await asyncio.sleep(0.1)
         self._js = self._client.jetstream()

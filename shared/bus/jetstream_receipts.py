@@ -66,7 +66,7 @@ class ReportReceipts:
         return f"{self._inbox}.{token}", future
 
     def forget(self) -> None:
-        """Drop what is pending, because it arrived or is sent again."""
+        """Drop pending receipts, which arrived or are requested again."""
         for future in self._pending.values():
             if not future.done():
                 future.cancel()

@@ -1,6 +1,6 @@
 """The streams as JetStream keeps them, and their repair.
 
-A stream whose disk was full never answers a publication again, even when there is space again
+After a full disk a stream never answers a publication again, even when there is space again
 (nats-server 2.15, measured). Only deleting and recreating it helps. Its content is on the log or is
 sent again.
 

@@ -39,7 +39,7 @@ class _Payload(msgspec.Struct):
 
 
 def claims(token: str) -> Claims:
-    """Parse the token. Raises ValueError, whose message never contains the token."""
+    """Parse the token. Raises ValueError, without the token in its message."""
     parts = token.split(".")
     if len(token) > MAX_BYTES or len(parts) != _PARTS or not all(parts):
         raise ValueError("it is not a pod's token")

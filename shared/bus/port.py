@@ -20,7 +20,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class StreamLimits(msgspec.Struct, frozen=True):
-    """Limits of the streams, whose content can always be sent again. `duplicate_window_s` is how
+    """Limits of the streams; their content can always be sent again. `duplicate_window_s` is how
     long a repeated message id is recognised, `replicas` the number of copies in a cluster."""
 
     report_bytes: int = 128 << 20

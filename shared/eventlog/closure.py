@@ -59,7 +59,7 @@ def code_fingerprint(roots: Iterable[str], registered: Iterable[object] = ()) ->
 
 def key_of(registered: object) -> str:
     """Return the key of a class, function or object: its name and, for a frozen msgspec.Struct, its
-    encoded arguments. Raises TypeError for an object whose arguments are unknown or mutable."""
+    encoded arguments. Raises TypeError for an object with unknown or mutable arguments."""
     kind = _kind(registered)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if kind is registered:
@@ -139,7 +139,7 @@ def _tree(text: str) -> ast.Module:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield every statement except those that only a type checker runs."""
+    """Yield every statement except type checkers' imports."""
     for body in _BODIES:
         for node in getattr(tree, body, ()):
             if not (isinstance(node, ast.If) and _is_type_checking(node.test)):

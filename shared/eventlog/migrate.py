@@ -30,7 +30,7 @@ async def current_revision(connection: AsyncConnection) -> str | None:
 
 
 async def _works_from(connection: AsyncConnection) -> str:
-    """Return the oldest revision whose code works on the schema, "" if the schema is older than
+    """Return the oldest revision that still works on the schema, "" if the schema is older than
     that table."""
     exists = await connection.scalar(
         text("SELECT to_regclass('public.schema_works_from') IS NOT NULL")

@@ -19,7 +19,7 @@ FACT_BYTES = 1_000
 def page_of(
     envelopes: Iterable[Envelope], limit: int, limit_bytes: int = MAX_PAGE_BYTES
 ) -> list[Envelope]:
-    """Return the first events: at most `limit`, none after the one that reaches `limit_bytes`."""
+    """Return the first events: at most `limit`, up to the one reaching `limit_bytes`."""
     return next(cut(envelopes, limit, limit_bytes), []) if limit > 0 else []
 
 

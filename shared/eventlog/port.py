@@ -188,7 +188,7 @@ class EventLog(Protocol):
         for good: its epoch is raised, so that its appends are rejected."""
 
     async def load_checkpoint(self, consumer: str) -> int:
-        """Return the last position whose effect `consumer` has completed, 0 for a new consumer."""
+        """Return the last position that `consumer` has completed, 0 for a new consumer."""
 
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
         """Move the checkpoint by compare-and-set; return False if another process moved it."""

@@ -57,7 +57,7 @@ _STEP_DOWN = (
 
 
 class Watchful(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that notices a dead peer. A server whose machine died sends nothing, and its
+    """A connection that notices a dead peer. A dead machine sends nothing, and its
     statement would wait for its full timeout although another server is primary by then. A slow
     server is waited for."""
 

@@ -29,7 +29,7 @@ _ITERATIONS = 4096
 
 class Rights(msgspec.Struct, frozen=True):
     """What the user of a connection may do, by itself or by any role that it may assume. `changes`:
-    it may update or delete rows of events, whoever owns them."""
+    it may update or delete rows of events."""
 
     user: str
     superuser: bool

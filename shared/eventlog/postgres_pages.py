@@ -20,7 +20,7 @@ _AHEAD = (
 
 
 def _bounded(rows: str, by: str, limit_bytes: str) -> str:
-    """Return the query for the first of these rows, none after the one that reaches the limit."""
+    """Return the query for the first of these rows, up to the one reaching the limit."""
     counted = f"SELECT {COLUMNS}, {_AHEAD.format(by=by)} FROM {rows}"
     arrays = ", ".join(
         f"array_agg({column} ORDER BY {by})" for column in Envelope.__struct_fields__
@@ -34,11 +34,11 @@ def page_in(row: Sequence[Any]) -> list[Envelope]:
     return list(map(Envelope, *row)) if row[0] is not None else []
 
 
-# After position $1, at most $2 events, none after the one that reaches $3 bytes. The upper bound is
+# After position $1, at most $2 events, up to the one reaching $3 bytes. The upper bound is
 # sound because positions have no holes, and it lets Postgres read only one partition.
 READ = _bounded("fact WHERE position > $1 AND position <= $1 + $2", "position", "$3")
 
-# Of stream $1 after version $2, at most $3 events, none after the one that reaches $4 bytes.
+# Of stream $1 after version $2, at most $3 events, up to the one reaching $4 bytes.
 READ_STREAM = _bounded(
     f"(SELECT {COLUMNS} FROM fact WHERE stream = $1 AND version > $2"
     " ORDER BY version LIMIT $3) listed",
@@ -46,5 +46,5 @@ READ_STREAM = _bounded(
     "$4",
 )
 
-# At positions $1, none after the one that reaches $2 bytes.
+# At positions $1, up to the one reaching $2 bytes.
 READ_THESE = _bounded("fact WHERE position = ANY($1::bigint[])", "position", "$2")

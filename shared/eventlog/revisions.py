@@ -53,7 +53,7 @@ async def require_current(connection: Any) -> None:
 
 
 async def revisions(connection: Any) -> tuple[str, str]:
-    """Return the schema's revision and the oldest revision whose code works on it, "" for either if
+    """Return the schema's revision and the oldest revision that works on it, "" for either if
     it is unknown.
     """
     # In revision 0001 the roles of the services may not read these tables.

@@ -1,6 +1,6 @@
 """Append until the log answers: while Postgres is away, the same commits are sent again.
 
-Commit ids make that harmless. Must not know what is appended or what an outcome means.
+Commit ids make that harmless. Must not know the events or the meaning of an outcome.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shared.runtime.secret_file import Token
 
 MAX_REQUESTS = 200
-# The ASGI extension of a connection whose client presented a verified certificate.
+# The ASGI extension of a connection with a verified client certificate.
 TLS = "tls"
 ALWAYS = "/livez"
 # Probes carry no token, and health contains nothing secret.

@@ -2,7 +2,7 @@
 
 An answer is written in two parts, head and body. With Nagle's algorithm the body waits for the
 acknowledgement of the head, which Linux delays by 40 ms. asyncio disables the algorithm only on
-sockets whose `proto` is TCP, and those of `socket.create_server` have proto 0. Accepted connections
+sockets with TCP as `proto`, and those of `socket.create_server` have proto 0. Accepted connections
 inherit the option from the listening socket.
 """
 

@@ -3,13 +3,13 @@ epoch of its own.
 
 Members watch each other: the next check fences a member that is gone or silent for longer than its
 lease, and the log then rejects its appends. Two members may briefly see different members; versions
-of streams resolve what both do. Must not know what is shared.
+of streams resolve conflicts. Must not know the shared work.
 
 During a rolling update, members of two releases run side by side. A member that meets events it
 cannot read is behind. If another member's release knows more events, it yields its share and stands
 by until that member is gone. Among members that know the same events none yields, because a share
-that is done in part is better than a share that is not done. A process whose fold disagrees with
-the running release (`shared.runtime.marks`) takes no place until that release is gone or an
+that is done in part is better than a share that is not done. A process with a fold that disagrees
+with the running release (`shared.runtime.marks`) takes no place until that release is gone or an
 operator confirms the change.
 """
 

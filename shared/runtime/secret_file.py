@@ -1,4 +1,4 @@
-"""Secrets in files, and addresses whose URL is in a file and is read again at every connection.
+"""Secrets in files, and URLs in files, read again at every connection.
 
 To rotate a password, write the file; a mounted Secret is replaced the same way.
 """
@@ -29,7 +29,7 @@ class SecretUnreadable(OSError):
 
 
 class UrlFile:
-    """An `Address` (`shared.domain.secret_url`). `trouble` returns what is wrong with a URL."""
+    """An `Address` (`shared.domain.secret_url`). `trouble` returns the problem of a URL."""
 
     def __init__(self, path: str, trouble: Callable[[str], str]) -> None:
         self._path, self._trouble = path, trouble

@@ -117,8 +117,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Leaf(msgspec.Struct, frozen=True):
-    """A single setting: its path in the struct, variable and type. `trouble` returns what is wrong
-    with a URL without repeating it."""
+    """A single setting: its path in the struct, variable and type. `trouble` returns the problem
+    of a URL without repeating it."""
 
     path: tuple[str, ...]
     variable: str
