@@ -163,7 +163,7 @@ class NodeReadmitted(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defa
 
 
 class PodReadmitted(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A pod whose binding was `forbidden` or `invalid` is decided again. Stream `pod/<uid>`."""
+    """A pod with a `forbidden` or `invalid` binding is decided again. Stream `pod/<uid>`."""
 
     uid: str
     cause: ReadmitCause = "retry"

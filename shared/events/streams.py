@@ -31,7 +31,7 @@ KINDS = frozenset(
 )
 
 
-# Kinds of streams whose events restrict the whole cluster: what is listed after a restore, and the
+# Kinds of streams whose events restrict the whole cluster: lists after a restore, and the
 # room of pods that other schedulers have nominated.
 SAFETY_KINDS = frozenset({"listing", "nomination"})
 

@@ -14,7 +14,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _only_new_fields(payload: dict[str, Any]) -> dict[str, Any]:
-    """The next schema only adds fields whose defaults mean unknown."""
+    """The next schema only adds fields, and their defaults mean unknown."""
     return payload
 
 

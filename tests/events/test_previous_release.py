@@ -30,8 +30,8 @@ from tests.simulation.runner import run_seed
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "previous_release.zip"
 NEW = "of a constraint that the release before does not know: it decides as it always did"
-# `Type.schema` that the release before cannot read -> why it may do without. What it must not miss
-# goes into CHANGELOG too.
+# `Type.schema` that the release before cannot read -> why it may ignore it. An event that
+# it must not miss goes into CHANGELOG, too.
 UNREADABLE = {
     "VolumeObserved.1": NEW,
     "ClaimObserved.1": NEW,
@@ -48,9 +48,9 @@ UNREADABLE = {
         "decides at once, as it always did"
     ),
 }
-# A history in which this release proves a pod sooner: one that bears the name of another that ended
-# is told by its uid in the checkpoints. The release before charges it wherever it could land until
-# a listing tells them apart.
+# A history in which this release confirms a pod sooner: a checkpoint has the uid of a pod with
+# the name of an ended one. The release before charges it in every zone where it could land until
+# a listing distinguishes them.
 PROVEN_SOONER = 20_005
 # Simulated histories: a log set back, dirty nodes, uncertain bindings, nodes that come and go.
 SEEDS = (52_035, PROVEN_SOONER, 20_010)

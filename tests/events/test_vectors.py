@@ -19,7 +19,7 @@ from shared.events.envelope import Envelope
 from tests.events.make_vectors import FOLDER, path_of
 from tests.events.samples import full, plain
 
-# What upcasting changed on purpose of the values that an old vector names: nobody ever wrote them.
+# Values of old vectors that upcasting changes on purpose: no release wrote them.
 MEANT_NOW: dict[tuple[str, int], dict[str, Any]] = {
     ("ReservationWithdrawn", 1): {"cause": "node_ended"},
 }

@@ -20,7 +20,7 @@ from shared.kubelet.topology_manager import NO_HINT, TopologyManager
 from tests.kubelet.naive_merge import naive_merge
 
 States = tuple[Any, ...]
-# The node, and the numbers of those who have yet to come.
+# The node, and the numbers of the pending pods.
 Moment = tuple[States, tuple[int, ...]]
 
 

@@ -109,13 +109,13 @@ def test_the_listing_of_another_uid_is_no_evidence_for_the_absent_pod() -> None:
 
 def test_an_absent_pod_is_no_promise() -> None:
     """The release before frees it at once: both must come to the same mark of a history."""
-    history, other = running_pod(), pod("b", cpus=2)
-    history.reserve(other)
+    history, live_pod = running_pod(), pod("b", cpus=2)
+    history.reserve(live_pod)
     absent(history)
     node = json.loads(next(promises(history.ledger)))[1]
     assert history.n1.requested[PODS] == 2
     assert (node["requested"][PODS], node["requested"]["cpu"]) == (1, 2000)
-    assert list(node["charges"]) == [other.uid]
+    assert list(node["charges"]) == [live_pod.uid]
 
 
 def test_silence_frees_nothing() -> None:

@@ -37,7 +37,7 @@ def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAm
     )
     kept = {name: amount for name, amount in kept.items() if amount > 0 and not is_memory(name)}
     hidden = held_zones(
-        each for each in report.hidden if each.pod_uid == charge.uid and not each.pod
+        item for item in report.hidden if item.pod_uid == charge.uid and not item.pod
     )
     if hidden or any(placement.pod_uid == charge.uid for placement in listed):
         kept = {
@@ -73,8 +73,8 @@ def held(uids: Sequence[str], pod: str) -> st.SearchStrategy[Placement]:
     items = st.dictionaries(st.integers(0, 2), amounts(), max_size=2).map(
         lambda zones: tuple(
             ZonedAmount(name, (zone,), amount)
-            for zone, each in zones.items()
-            for name, amount in each.items()
+            for zone, item in zones.items()
+            for name, amount in item.items()
         )
     )
     return st.builds(
