@@ -17,7 +17,7 @@ from plugins.upstream_compat.arguments import Arguments
 from plugins.upstream_compat.driver import Driver
 from plugins.upstream_compat.foreign import Profiles
 from services.scheduler.explain import explain
-from services.scheduler.explain.wording import headline
+from services.scheduler.explain.wording import available, headline
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
@@ -134,7 +134,7 @@ class UpstreamPlacing:
         listed = [f"{number} {text}" for text, number in ordered[:MOST_TEXTS]]
         rest = sum(number for _, number in ordered[MOST_TEXTS:])
         listed += [f"{rest} for other reasons"] if rest else []
-        message = f"0/{len(texts)} nodes: " + (", ".join(listed) or "the cluster has no nodes")
+        message = available(len(texts), ", ".join(listed) or "the cluster has no nodes")
         return Unplaceable(message, dict(counts))
 
     def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:

@@ -20,7 +20,7 @@ from services.replay.renominating import nominated_again
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as told_within
-from services.scheduler.explain.wording import without_bounds
+from services.scheduler.explain.wording import without_notes, without_preemption
 from services.scheduler.extender.verbs import placed_on
 from services.scheduler.queue.shard import MARK, shard_of
 from services.scheduler.snapshot.config import CycleConfig, Provenance
@@ -203,9 +203,9 @@ def same(event: Decision, outcome: Placed | Unplaceable) -> bool:
     refusal.
     """
     if isinstance(event, PodVerdictChanged):
-        return isinstance(outcome, Unplaceable) and event.message in (
+        return isinstance(outcome, Unplaceable) and without_preemption(event.message) in (
             outcome.message,
-            without_bounds(outcome.message),
+            without_notes(outcome.message),
         )
     if isinstance(outcome, Unplaceable):
         return False

@@ -19,7 +19,7 @@ from services.replay.positions import position_of
 from services.replay.recomputing import Decision, mates
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
-from services.scheduler.explain.wording import WITHIN
+from services.scheduler.explain.wording import UNDECIDED
 from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
@@ -160,7 +160,7 @@ def _judged(
             answer, answer=_headline(refusal), refusal=msgspec.to_builtins(refusal)
         )
     if within := of_pod(placing, entry.pod, node):
-        answer = msgspec.structs.replace(answer, lines=[f"{WITHIN}{', '.join(within)}"])
+        answer = msgspec.structs.replace(answer, lines=[f"{UNDECIDED}{', '.join(within)}"])
     pod_class, events = placing.evaluator.pod_class(entry.pod), placing.node(node)
     placing.evaluator.evaluate_all_if_new(pod_class)
     score = placing.evaluator.score(pod_class, events) if events is not None else -1

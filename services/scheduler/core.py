@@ -26,8 +26,9 @@ import msgspec
 
 from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.explain.shadow import Shadow
+from services.scheduler.explain.wording import PREEMPTION, preemption
 from services.scheduler.extender.bind_requests import BindRequests
-from services.scheduler.preempt.nominations import NO_PREEMPTION, Nominations, Searching
+from services.scheduler.preempt.nominations import NO_PREEMPTION, PREEMPTS, Nominations, Searching
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import ClusterChanges
 from services.scheduler.queue.shard import Shard
@@ -387,6 +388,7 @@ class SchedulerCore:
         return self._verdict(entry, self._explain(entry.pod), next(orders))
 
     def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
+        choice = self._with_preemption(entry.pod, choice)
         # What a nominee claims itself would read as a new reason to wait.
         claims = bool(entry.verdict) and self.nominations.waits(entry)
         if entry.verdict == choice.message or claims:
@@ -394,6 +396,16 @@ class SchedulerCore:
             return []
         version = self._version(streams.pod(entry.pod.uid))
         return [verdict(entry.pod, choice, order, self.ledger.position, version)]
+
+    def _with_preemption(self, pod: Pod, choice: Unplaceable) -> Unplaceable:
+        """Add kube-scheduler's sentence on preemption, unless victims may yet be found."""
+        if not choice.nodes or (choice.eviction_may_help and self.nominations.may_preempt(pod)):
+            return choice
+        if pod.preemption_policy != PREEMPTS:
+            sentence = f"{PREEMPTION}not eligible due to preemptionPolicy={pod.preemption_policy}."
+        else:
+            sentence = preemption(choice.nodes, choice.eviction_may_help)
+        return msgspec.structs.replace(choice, message=choice.message + sentence)
 
     def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
         self.counters.reserved += 1

@@ -133,5 +133,5 @@ async def test_a_miss_names_what_was_known_within_bounds_only(
         found = await predictions(story.log, "node", 10, CycleConfig())
         assert [miss.within for miss in found.misses] == [told]
         replay_print.predictions(found, "node")
-        said = f"(known within bounds only: {', '.join(told)})"
+        said = f"(undecided: {', '.join(told)})"
         assert (said in capsys.readouterr().out.replace("\n", " ")) is bool(told)

@@ -99,7 +99,7 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_delays_no_pod(road: Roa
         return [event["message"] for event in events if event["involvedObject"]["name"] == "giant"]
 
     message = wait_until(told, 60, "no event", road.output)[0]
-    assert message.startswith("0/2 nodes: 2 ")
+    assert message.startswith("0/2 nodes are available: 2 ")
     assert "Insufficient cpu" in message
     runs(road, "after-a-giant")
     explained = topolog("replay", "explain", "giant", "--data-dir", str(road.folder)).stdout

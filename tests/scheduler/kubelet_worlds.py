@@ -442,7 +442,7 @@ def measured(
         found.count(found.bounded_by, names)
         found.count(found.cases, cases)
         if refusal is not None and expected == "admitted":
-            told = f"(known within bounds only: {', '.join(names)})" in refusal.remedy
+            told = f"(undecided: {', '.join(names)})" in refusal.remedy
             assert told or not names or refusal.reason not in DEPENDS_ON_STATE, seed
             (found.refused_within_bounds if names else found.refused_needlessly).append(seed)
     return found

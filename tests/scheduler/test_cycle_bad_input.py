@@ -37,7 +37,7 @@ def test_a_resource_that_no_node_has_is_named() -> None:
     world = World()
     world.node("n", ROOM)
     assert refused(world, asking(amounts(1, 1) | {"example.com/unknown": 1})).message == (
-        "0/1 nodes: 1 Insufficient example.com/unknown"
+        "0/1 nodes are available: 1 Insufficient example.com/unknown."
     )
     assert isinstance(world.cluster.place(guaranteed("q", container("c", amounts(1)))), Placed)
 
@@ -58,7 +58,10 @@ def test_negative_and_absurd_quantities_are_invalid(amount: int, word: str) -> N
 def test_a_node_without_zones_takes_no_aligned_pod_but_others() -> None:
     world = World()
     world.node("n")
-    assert refused(world, asking(amounts(1, 1))).message == "0/1 nodes: 1 node(s) had no NUMA zones"
+    assert (
+        refused(world, asking(amounts(1, 1))).message
+        == "0/1 nodes are available: 1 node(s) had no NUMA zones."
+    )
     assert isinstance(world.cluster.place(Pod(uid="q", namespace="ns", name="q")), Placed)
 
 
@@ -70,7 +73,7 @@ def test_sixty_four_zones_are_judged_and_more_are_malformed(policy: str) -> None
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(65)), policy=policy)
     assert (
         refused(world, asking(amounts(2, 2))).message
-        == "0/1 nodes: 1 node(s) had a malformed topology report: 65 zones, more than 64"
+        == "0/1 nodes are available: 1 node(s) had a malformed topology report: 65 zones, more than 64."
     )
 
 
@@ -78,8 +81,8 @@ def test_too_many_zone_sets_are_refused_and_counted_not_walked() -> None:
     world = World()
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(64)), policy="restricted")
     assert refused(world, asking(amounts(40, 40))).message == (
-        "0/1 nodes: 1 too many possible outcomes to check (known within bounds only: "
-        "CPUs spread over zones)"
+        "0/1 nodes are available: 1 node(s) had too many possible states to check (undecided: "
+        "CPUs spread over zones)."
     )
 
 
@@ -95,14 +98,17 @@ def test_sparse_zone_ids_are_kept_as_they_are() -> None:
 def test_zones_that_promise_more_than_the_node_are_held_to_the_node() -> None:
     world = World()
     world.node("n", zone(0, amounts(32, 32)), allocatable=amounts(4, 32, pods=10))
-    assert refused(world, asking(amounts(8, 8))).message == "0/1 nodes: 1 Insufficient cpu"
+    assert (
+        refused(world, asking(amounts(8, 8))).message
+        == "0/1 nodes are available: 1 Insufficient cpu."
+    )
 
 
 def test_zones_that_promise_less_than_the_node_are_held_to_the_zones() -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 32), amounts(8, 32)), allocatable=amounts(64, 64, pods=10))
     assert refused(world, asking(amounts(8, 8))).message == (
-        "0/1 nodes: 1 no single zone with 8 cpu free (best: 4 on n/zone 0)"
+        "0/1 nodes are available: 1 node(s) had no NUMA zone with 8 free cpu (best: 4 on n/zone 0)."
     )
 
 
@@ -110,9 +116,13 @@ def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 32)), zone(1, amounts(6, 32)))
     found = refused(world, asking(amounts(8, 8)))
-    assert found.message == "0/1 nodes: 1 no zone as large as 8 cpu (best: 6 on n/zone 1)"
     assert (
-        found.detail[0]["remedy"] == "ask for at most 6 cpu at once, or use nodes with larger zones"
+        found.message
+        == "0/1 nodes are available: 1 node(s) had no NUMA zone as large as 8 cpu (best: 6 on n/zone 1)."
+    )
+    assert (
+        found.detail[0]["remedy"]
+        == "request at most 6 cpu in container c, or use nodes with larger zones"
     )
 
 
@@ -120,7 +130,7 @@ def test_a_doubled_zone_is_a_malformed_report() -> None:
     world = World()
     world.node("n", ROOM, ROOM)
     assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes: 1 node(s) had a malformed topology report: zone 0 is reported twice"
+        "0/1 nodes are available: 1 node(s) had a malformed topology report: zone 0 is reported twice."
     )
 
 
@@ -156,7 +166,7 @@ def test_an_unknown_policy_label_counts_only_where_the_label_decides() -> None:
     second = World(CycleConfig(policy_precedence="label-first"))
     second.node("n", ROOM, labels={POLICY_LABEL: "Sometimes"})
     assert refused(second, asking(amounts(1, 1))).message == (
-        f"0/1 nodes: 1 node(s) had an unknown topology policy: label {POLICY_LABEL}=Sometimes"
+        f"0/1 nodes are available: 1 node(s) had an unknown topology policy: label {POLICY_LABEL}=Sometimes."
     )
 
 
@@ -164,7 +174,7 @@ def test_an_unknown_policy_in_the_report_is_refused() -> None:
     world = World()
     world.node("n", ROOM, policy="sometimes")
     assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes: 1 node(s) had an unknown topology policy: report names policy 'sometimes'"
+        "0/1 nodes are available: 1 node(s) had an unknown topology policy: report names policy 'sometimes'."
     )
 
 
@@ -230,13 +240,13 @@ def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
     wish = '{"numaTopologyPolicy": "SingleNUMANode"}'
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="restricted")
     assert refused(world, asking(amounts(1, 1), wish)).message == (
-        "0/1 nodes: 1 node(s) had a different topology policy: pod wants "
-        "single-numa-node, node has restricted"
+        "0/1 nodes are available: 1 node(s) had a different topology policy: pod wants "
+        "single-numa-node, node has restricted."
     )
     world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="none")
     assert isinstance(world.cluster.place(asking(amounts(4, 1), wish)), Placed)
     assert refused(world, asking(amounts(6, 1), wish)).message.startswith(
-        "0/1 nodes: 1 no zone as large as 6 cpu"
+        "0/1 nodes are available: 1 node(s) had no NUMA zone as large as 6 cpu."
     )
     verdict = world.cluster.verdict(asking(amounts(6, 1), wish), "n")
     assert verdict is not None
@@ -299,10 +309,13 @@ def test_odd_cpus_are_refused_under_full_pcpus_only() -> None:
     world.node("n", ROOM, options={"full-pcpus-only": "true"})
     assert isinstance(world.cluster.place(asking(amounts(2, 2))), Placed)
     assert refused(world, asking(amounts(3, 2))).message == (
-        "0/1 nodes: 1 3 cpu are not a whole number of physical cores (known within "
+        "0/1 nodes are available: 1 node(s) gave whole physical cores only, and 3 cpu is no multiple (known within "
         "bounds only: full cores or sockets)"
     )
 
 
 def test_an_empty_cluster_says_so() -> None:
-    assert refused(World(), asking(amounts(1))).message == "0/0 nodes: the cluster has no nodes"
+    assert (
+        refused(World(), asking(amounts(1))).message
+        == "0/0 nodes are available: the cluster has no nodes."
+    )

@@ -98,6 +98,6 @@ def test_a_refusal_shows_what_the_larger_budget_found() -> None:
     found = world.cluster.place(asks("late", 6))
     assert isinstance(found, Unplaceable)
     assert found.counts == {
-        "no single zone with 6 cpu free": 1,
-        "too many possible outcomes to check": 4,
+        "node(s) had no NUMA zone with 6 free cpu": 1,
+        "node(s) had too many possible states to check": 4,
     }

@@ -70,12 +70,19 @@ def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
     world.node("n3", zone(0, amounts(16, 8)), allocatable=amounts(16, 4, pods=110))
     refused = world.cluster.place(guaranteed("p", container("c", amounts(8, 6))))
     assert isinstance(refused, Unplaceable)
-    assert refused.message == (
-        "0/3 nodes: 2 no single zone with 8 cpu free (best: 6 on n1/zone 1), 1 Insufficient memory"
+    assert (
+        refused.message
+        == "0/3 nodes are available: 2 node(s) had no NUMA zone with 8 free cpu (best: 6 on n1/zone 1), 1 Insufficient memory."
     )
-    assert refused.counts == {"no single zone with 8 cpu free": 2, "Insufficient memory": 1}
+    assert refused.counts == {
+        "node(s) had no NUMA zone with 8 free cpu": 2,
+        "Insufficient memory": 1,
+    }
     assert refused.detail[0]["node"] == "n1"
-    assert refused.detail[0]["remedy"] == "free 2 more cpu in zone 1"
+    assert (
+        refused.detail[0]["remedy"]
+        == "request at most 6 cpu in container c; otherwise necessary: 2 more free cpu in zone 1"
+    )
 
 
 def test_a_refusal_names_the_holders_of_the_zone() -> None:
@@ -204,7 +211,7 @@ def test_a_best_effort_pod_needs_no_report_and_no_zone() -> None:
     assert isinstance(world.cluster.place(Pod(uid="p", namespace="ns", name="p")), Placed)
     refused = world.cluster.place(guaranteed("q", container("c", amounts(1))))
     assert isinstance(refused, Unplaceable)
-    assert refused.message == "0/1 nodes: 1 node(s) had no topology report"
+    assert refused.message == "0/1 nodes are available: 1 node(s) had no topology report."
 
 
 def test_a_burstable_pod_with_a_device_is_aligned_by_the_device_alone() -> None:

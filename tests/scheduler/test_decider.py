@@ -429,7 +429,7 @@ async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes
     )
     assert len(await turn(EVERY_S - 10)) == 1
     first, second = await turn(EVERY_S + 10)
-    assert "no zone as large" in first
+    assert "no NUMA zone as large" in first
     assert "node(s) were unschedulable" in second
     assert len(await turn(2 * EVERY_S + 20)) == 2, "nothing new to say"
 

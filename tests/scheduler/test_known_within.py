@@ -172,7 +172,7 @@ def test_a_refusal_names_what_is_known_within_bounds_only(name: str) -> None:
     assert refusal.reason is reason
     names = of_pod(world.cluster, asking, NODE)
     assert name in names
-    assert f"(known within bounds only: {', '.join(names)})" in refusal.remedy
+    assert f"(undecided: {', '.join(names)})" in refusal.remedy
     refused = world.cluster.place(asking)
     assert isinstance(refused, Unplaceable)
     assert refused.detail[0]["remedy"] == refusal.remedy
@@ -182,7 +182,7 @@ def test_a_refusal_names_what_is_known_within_bounds_only(name: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 HERE = Provenance("config-1", "code-1")
-WITHIN = "known within bounds only: another kubelet version"
+WITHIN = "undecided: another kubelet version"
 
 
 async def on_another_version(*pods: Pod, busy: bool = False) -> Story:
@@ -226,7 +226,7 @@ async def test_too_little_even_at_most_is_shown_without_bounds() -> None:
     story = await on_another_version(
         msgspec.structs.replace(pod("a", cpus=2), priority=-2), busy=True
     )
-    assert "no single zone with 2 cpu free" in await explained(story, "a")
+    assert "node(s) had no NUMA zone with 2 free cpu" in await explained(story, "a")
     assert WITHIN not in await explained(story, "a")
 
 

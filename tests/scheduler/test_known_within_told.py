@@ -15,7 +15,7 @@ from services.scheduler.explain.wording import (
     MOST_NAMES,
     headline,
     with_remarks,
-    without_bounds,
+    without_notes,
 )
 from services.scheduler.extender.verbs import Texts, filtered, placed_on
 from services.scheduler.snapshot.config import CycleConfig, Provenance
@@ -36,7 +36,7 @@ from tests.scheduler.kubelet_worlds import NODE
 from tests.scheduler.test_known_within import SCENES, other_version, unhealthy
 
 HERE = Provenance("config-1", "code-1")
-VERSION = "known within bounds only: another kubelet version"
+VERSION = "undecided: another kubelet version"
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -46,16 +46,18 @@ def test_one_line_has_the_names_and_what_nodes_are_counted_by_has_not(name: str)
     assert refusal is not None
     assert isinstance(refused, Unplaceable)
     bounds = of_pod(world.cluster, asking, NODE)
-    assert f"known within bounds only: {', '.join(bounds)})" in refused.message
-    assert without_bounds(refused.message).startswith(f"0/1 nodes: 1 {headline(refusal)}")
-    assert "known within" not in without_bounds(refused.message)
+    assert f"undecided: {', '.join(bounds)})" in refused.message
+    assert without_notes(refused.message).startswith(
+        f"0/1 nodes are available: 1 {headline(refusal)}"
+    )
+    assert "undecided" not in without_notes(refused.message)
     assert refused.counts == {headline(refusal): 1}
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_so_has_the_extenders_text_of_a_node_for_any_pod(name: str) -> None:
     world, asking = SCENES[name][0]()
-    told = f"known within bounds only: {', '.join(of_pod(world.cluster, asking, NODE))})"
+    told = f"undecided: {', '.join(of_pod(world.cluster, asking, NODE))})"
     found = filtered(world.cluster, asking, [NODE], Texts())
     assert told in found.failed.get(NODE, found.unresolvable.get(NODE, ""))
     assert told in str(placed_on(world.cluster, asking, NODE))
@@ -68,10 +70,10 @@ def test_only_nodes_that_may_have_room_are_shown_with_bounds() -> None:
     world.observe("small", kubelet_version="v1.35.1")
     refused = world.cluster.place(asking)
     assert isinstance(refused, Unplaceable)
-    assert refused.message.count("known within bounds only") == 1
+    assert refused.message.count("undecided") == 1
     assert f"1 no zone set ({VERSION})" in refused.message
     more = guaranteed("q", container("c", 40))
-    assert "known within" not in str(world.cluster.place(more))
+    assert "undecided" not in str(world.cluster.place(more))
 
 
 def test_amounts_that_prove_nothing_give_no_certainty(
@@ -86,7 +88,7 @@ def test_amounts_that_prove_nothing_give_no_certainty(
         guaranteed_of("p", container_of("c", amounts(cpu=1, **{LICENCE: 2})))
     )
     assert isinstance(refused, Unplaceable)
-    assert refused.message.endswith("known within bounds only: licences)")
+    assert refused.message.endswith("undecided: licences).")
 
 
 def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
@@ -95,14 +97,14 @@ def test_the_line_stays_short_and_is_what_it_was_without_them() -> None:
     names = sorted(NAMES)
     few = with_remarks("text", "best: 6", names)
     assert few == (
-        f"text (best: 6; known within bounds only: {', '.join(names[:MOST_NAMES])} and "
+        f"text (best: 6; undecided: {', '.join(names[:MOST_NAMES])} and "
         f"{len(names) - MOST_NAMES} more)"
     )
-    line = f"0/9 nodes: 7 {few}, 2 {with_remarks('other', '', names[:2])}"
-    assert without_bounds(line) == "0/9 nodes: 7 text (best: 6), 2 other"
+    line = f"0/9 nodes are available: 7 {few}, 2 {with_remarks('other', '', names[:2])}."
+    assert without_notes(line) == "0/9 nodes are available: 7 text (best: 6), 2 other."
     assert (
-        without_bounds("0/9 nodes: 7 text (best: 6), 2 other")
-        == "0/9 nodes: 7 text (best: 6), 2 other"
+        without_notes("0/9 nodes are available: 7 text (best: 6), 2 other.")
+        == "0/9 nodes are available: 7 text (best: 6), 2 other."
     )
     assert not any(mark in name for name in names for mark in "();"), "they are found between these"
 
@@ -113,7 +115,7 @@ def test_shadow_mode_says_so_of_what_it_would_have_refused() -> None:
     shadow.before(PodObserved(asking, node=NODE), world.ledger, world.cluster)
     shadow.after(PodEnded(asking.uid, "succeeded"))
     (case,) = shadow.take()
-    assert case.judged.refused.endswith(" (known within bounds only: unhealthy devices)")
+    assert case.judged.refused.endswith(" (undecided: unhealthy devices)")
 
 
 # -- logs
@@ -136,7 +138,8 @@ async def on_another_version() -> tuple[Story, str]:
 async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_holds() -> None:
     story, message = await on_another_version()
     assert (
-        message == f"0/1 nodes: 1 no single zone with 6 cpu free (best: 2 on n0/zone 0; {VERSION})"
+        message
+        == f"0/1 nodes are available: 1 node(s) had no NUMA zone with 6 free cpu (best: 2 on n0/zone 0; {VERSION})."
     )
     for at in (2, 3, 4):
         await story.report(zone(0, 8), node="n0", at=at)
@@ -148,12 +151,12 @@ async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_holds() -> No
     assert columns is not None
     known = columns.place(pod("b", cpus=6))
     assert isinstance(known, Unplaceable)
-    assert known.message == without_bounds(message), "the report shows that too little is free"
+    assert known.message == without_notes(message), "the report shows that too little is free"
 
 
 @pytest.mark.parametrize(
     ("names", "same"),
-    [("", True), (f"; {VERSION}", True), ("; known within bounds only: other", False)],
+    [("", True), (f"; {VERSION}", True), ("; undecided: other", False)],
 )
 async def test_what_older_code_wrote_without_names_is_the_same_when_it_is_decided_again(
     names: str, same: bool
@@ -167,7 +170,7 @@ async def test_what_older_code_wrote_without_names_is_the_same_when_it_is_decide
     verdict = decode(at)
     assert isinstance(verdict, PodVerdictChanged)
     recorded = msgspec.structs.replace(
-        verdict, message=without_bounds(message).replace("zone 0)", f"zone 0{names})")
+        verdict, message=without_notes(message).replace("zone 0)", f"zone 0{names})")
     )
     told = await recomputed(story.log, [(at, recorded)], Deciding(CycleConfig(), HERE))
     assert (list(told.values()) == ["recomputed: the same"]) is same

@@ -4,6 +4,8 @@ the reason and the node.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -70,7 +72,7 @@ def spread() -> World:
 
 BIG = guaranteed("p", container("c", amounts(12)))
 TWO = guaranteed("p", container("c1", amounts(7)), container("c2", amounts(2, gpu=1)))
-CORES = " (known within bounds only: full cores or sockets)"
+CORES = " (undecided: full cores or sockets)"
 WISH = msgspec.structs.replace(
     SMALL, annotations={POD_ANNOTATION: '{"numaTopologyPolicy": "Restricted"}'}
 )
@@ -136,8 +138,11 @@ def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(
 @pytest.mark.parametrize(
     ("asked", "remedy"),
     [
-        (amounts(6, 1), "free 4 more cpu on the node"),
-        (amounts(9, 1), "ask for at most 8 cpu, or use larger nodes"),
+        (
+            amounts(6, 1),
+            "request at most 2 cpu in container c; otherwise necessary: 4 more free cpu on the node",
+        ),
+        (amounts(9, 1), "request at most 2 cpu in container c, or use larger nodes"),
         (amounts(1, 1) | {"vendor.com/none": 1}, "use nodes that offer vendor.com/none"),
     ],
 )
@@ -154,9 +159,9 @@ def test_a_shortage_of_the_whole_node_is_shown_with_what_could_help(
 @pytest.mark.parametrize(
     ("asked", "reason", "remedy"),
     [
-        (7, Reason.NODE_RESOURCE, "free 3 more cpu on the node"),
-        (12, Reason.NEVER_ALIGNED, "ask for at most 8 cpu at once, or use nodes with larger zones"),
-        (17, Reason.NODE_RESOURCE, "ask for at most 16 cpu, or use larger nodes"),
+        (7, Reason.NODE_RESOURCE, "necessary: 3 more free cpu on the node"),
+        (12, Reason.NEVER_ALIGNED, "use nodes with larger zones"),
+        (17, Reason.NODE_RESOURCE, "use larger nodes"),
     ],
 )
 def test_a_request_larger_than_any_zone_is_shown_before_current_use(
@@ -175,27 +180,33 @@ def test_a_request_larger_than_any_zone_is_shown_before_current_use(
 @pytest.mark.parametrize(
     ("threads", "setting", "asked", "reason", "remedy"),
     [
-        (1, 2, 3, Reason.NO_SINGLE_ZONE, "free 1 more cpu in zone 0"),
+        (
+            1,
+            2,
+            3,
+            Reason.NO_SINGLE_ZONE,
+            "request at most 2 cpu in container c; otherwise necessary: 1 more free cpu in zone 0",
+        ),
         (
             4,
             2,
             2,
             Reason.SMT_ALIGNMENT,
-            "ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only",
+            "necessary: a multiple of 4 CPUs, because the kubelet runs with full-pcpus-only",
         ),
         (
             0,
             2,
             1,
             Reason.SMT_ALIGNMENT,
-            f"ask for a multiple of 2 CPUs: the kubelet runs with full-pcpus-only{CORES}",
+            f"necessary: a multiple of 2 CPUs, because the kubelet runs with full-pcpus-only{CORES}",
         ),
         (
             0,
             4,
             2,
             Reason.SMT_ALIGNMENT,
-            f"ask for a multiple of 4 CPUs: the kubelet runs with full-pcpus-only{CORES}",
+            f"necessary: a multiple of 4 CPUs, because the kubelet runs with full-pcpus-only{CORES}",
         ),
     ],
 )
@@ -223,7 +234,7 @@ def test_an_overcommitted_node_has_nothing_rather_than_less() -> None:
         made.bound(guaranteed(name, container("c", amounts(6))), "n")
     verdict = made.cluster.verdict(SMALL, "n")
     assert verdict is not None
-    assert (verdict.best, verdict.remedy) == (0, "free 5 more cpu on the node")
+    assert (verdict.best, verdict.remedy) == (0, "necessary: 5 more free cpu on the node")
 
 
 FREE = st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 2))
@@ -283,7 +294,9 @@ def test_restricted_over_several_zones_shows_the_shortage_of_the_fewest_zones() 
         6000,
         None,
     )
-    assert found.remedy == "free 4 more cpu in zones 0, 1 together", "whichever CPUs are free"
+    assert found.remedy == "necessary: 4 more free cpu in zones 0, 1 together", (
+        "whichever CPUs are free"
+    )
 
 
 def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
@@ -291,14 +304,17 @@ def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
     three = [amounts(cpu=4, memory=16), amounts(cpu=5, memory=16), amounts(cpu=4, memory=16)]
     found = wide_refusal(*three, cpu=10, memory=20)
     assert (found.resource, found.best) == ("cpu", 9000)
-    assert found.remedy == "free 1 more cpu in zones 0, 1 together", "whichever CPUs are free"
+    assert (
+        found.remedy
+        == "request at most 9 cpu in container c; otherwise necessary: 1 more free cpu in zones 0, 1 together"
+    ), "whichever CPUs are free"
 
 
 def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
     found = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
     assert (found.resource, found.remedy) == (
         "memory",
-        "free 14Gi more memory in zones 0, 1 together",
+        "necessary: 14Gi more free memory in zones 0, 1 together",
     )
 
 
@@ -308,15 +324,45 @@ def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     assert found.reason is Reason.NEVER_ALIGNED
     assert (
         found.remedy
-        == "ask for amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
+        == "request at most 8 cpu in container c; otherwise necessary: amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
     )
-    assert headline(found) == "no zone set with 10 cpu that all resources prefer"
+    assert (
+        headline(found) == "node(s) had no set of NUMA zones with 10 cpu that all resources prefer"
+    )
 
 
 def test_a_request_larger_than_all_zones_is_shown_as_too_much() -> None:
     found = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
     assert (found.reason, headline(found)) == (
         Reason.NEVER_ALIGNED,
-        "no zone set with 20 cpu when empty",
+        "node(s) had no set of NUMA zones with 20 cpu when empty",
     )
-    assert found.remedy == "ask for at most 16 cpu at once, or use nodes with larger zones"
+    assert found.remedy == "request at most 16 cpu in container c, or use nodes with larger zones"
+
+
+def applied(remedy: str, asked: Amounts) -> Amounts:
+    """The request after the change that the remedy names."""
+    found = re.match(r"request at most (\d+) cpu in container c", remedy)
+    assert found is not None, remedy
+    return {**asked, "cpu": int(found[1]) * 1000}
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort", "none"])
+@pytest.mark.parametrize("zones", [(15, 15), (15, 3), (8, 8, 8, 8)])
+@pytest.mark.parametrize("cpus", [40, 31, 16])
+def test_a_smaller_request_that_is_advised_fits(
+    policy: str, zones: tuple[int, ...], cpus: int
+) -> None:
+    """A 40-CPU container on zones of 15 was advised to ask for 30, then 15."""
+    made = World()
+    allocatable = amounts(sum(zones), 64, pods=10)
+    parts = [zone(index, amounts(size, 16)) for index, size in enumerate(zones)]
+    made.node("n", *parts, policy=policy, allocatable=allocatable)
+    asked = amounts(cpus, 1)
+    verdict = made.cluster.verdict(guaranteed("p", container("c", asked)), "n")
+    if verdict is None:
+        return
+    smaller = guaranteed("p", container("c", applied(verdict.remedy, asked)))
+    assert made.cluster.verdict(smaller, "n") is None
+    larger = {**asked, "cpu": applied(verdict.remedy, asked)["cpu"] + 1000}
+    assert made.cluster.verdict(guaranteed("p", container("c", larger)), "n") is not None

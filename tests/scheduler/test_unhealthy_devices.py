@@ -156,7 +156,7 @@ def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
     world = proven_world(ill(state, held_by(state, "x")), CycleConfig())
     refusal = world.cluster.verdict(asking("p", 9, 2), NODE)
     assert refusal is not None
-    assert f"(known within bounds only: {UNHEALTHY})" in refusal.remedy
+    assert f"(undecided: {UNHEALTHY})" in refusal.remedy
     for sure in (asking("q", 99, 1), asking("r", 99, 0)):
         told = world.cluster.verdict(sure, NODE)
         assert told is not None
@@ -199,7 +199,7 @@ def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: 
     refusal = world.cluster.verdict(pod, NODE)
     assert not admit(after, pod).admitted
     assert refusal is not None
-    assert f"known within bounds only: {UNHEALTHY}" in refusal.remedy
+    assert f"undecided: {UNHEALTHY}" in refusal.remedy
     assert world.cluster.verdict(asking("q", 1, 1), NODE) is None
 
 

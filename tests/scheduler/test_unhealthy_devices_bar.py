@@ -73,7 +73,7 @@ def test_one_unhealthy_device_in_a_zone_makes_zones_matter_for_those_that_lie_in
     )
     assert refusal is not None
     assert (refusal.subject, refusal.resource, refusal.asked) == (MAY_LIE_IN_ZONES, GPU, 1)
-    assert f"(known within bounds only: {UNHEALTHY})" in refusal.remedy
+    assert f"(undecided: {UNHEALTHY})" in refusal.remedy
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])

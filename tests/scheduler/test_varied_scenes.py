@@ -177,7 +177,7 @@ def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layou
     assert admit(state, pod).admitted
     refusal = world.cluster.verdict(pod, NODE)
     assert refusal is not None
-    assert f"known within bounds only: {WHOLE_CORES}" in refusal.remedy
+    assert f"undecided: {WHOLE_CORES}" in refusal.remedy
 
 
 @pytest.mark.parametrize(

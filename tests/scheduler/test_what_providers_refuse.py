@@ -221,7 +221,7 @@ def test_one_that_has_none_on_this_node(monkeypatch: pytest.MonkeyPatch, cpus: i
 def test_where_it_offers_some_the_rest_does_not_fit_once_the_first_container_is_there(
     monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """The first takes zone 0, the lowest that has room, and leaves too little there; `open`: it
+    """The first takes zone 0, the lowest that has room, and leaves Insufficient there; `open`: it
     says nothing ahead.
     """
     use(monkeypatch, Licences(home=0, open=True))

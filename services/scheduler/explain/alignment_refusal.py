@@ -10,6 +10,7 @@ from itertools import combinations
 import msgspec
 
 from services.scheduler.explain.provider_refusal import drawn_by_zeros, unoffered
+from services.scheduler.explain.remedies import NECESSARY, more_free
 from services.scheduler.filter.topology.bounds import fits, possible
 from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, filter_result
 from services.scheduler.snapshot.config import CycleConfig
@@ -73,7 +74,10 @@ def _smt(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> Refusal | None
     for part in plan.demand:
         asked = part.amounts.get(CPU, 0)
         if asked % (1000 * threads):
-            remedy = f"ask for a multiple of {threads} CPUs: the kubelet runs with full-pcpus-only"
+            remedy = (
+                f"{NECESSARY}a multiple of {threads} CPUs, because the kubelet runs with "
+                "full-pcpus-only"
+            )
             return Refusal(
                 node_info.name,
                 Reason.SMT_ALIGNMENT,
@@ -133,7 +137,7 @@ def _total(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
             else node_info.totals.get(name, 0)
         )
         if free < asked:
-            remedy = f"free {format_amount(name, asked - free)} more {name} on the node"
+            remedy = more_free(name, asked - free, "on the node")
             return Refusal(
                 node_info.name,
                 Reason.TOO_LITTLE_FREE,
@@ -170,7 +174,7 @@ def _zonal(node_info: NodeInfo, plan: Plan, whole: AlignedPart) -> Refusal | Non
             _first_short(node_info, plan) if plan.may_be_split and not whole.name else None
         ) or never
     name, zone, best, subject = _nearest(free_min, part)
-    remedy = _free_more(name, part.amounts[name] - best, f"in zone {zone}")
+    remedy = more_free(name, part.amounts[name] - best, f"in zone {zone}")
     return Refusal(
         node_info.name,
         Reason.NO_SINGLE_ZONE,
@@ -202,10 +206,6 @@ def _nearest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int, str
     return name, place, best, "with " + " and ".join(others)
 
 
-def _free_more(name: str, amount: int, where: str) -> str:
-    return f"free {format_amount(name, max(0, amount))} more {name} {where}"
-
-
 def _wide(
     node_info: NodeInfo, part: AlignedPart, free_min: ZoneAmounts, report: Report
 ) -> Refusal | None:
@@ -223,7 +223,7 @@ def _wide(
     if min(widths.values()) < count and not by_socket(report):
         largest = min(name for name in widths if widths[name] == count)
         told = ", ".join(f"{name} {held}" for name, held in sorted(widths.items()))
-        remedy = f"ask for amounts that fit as few zones each when these are empty (now: {told})"
+        remedy = f"{NECESSARY}amounts that fit as few zones each when these are empty (now: {told})"
         asked, best = (
             part.amounts[largest],
             sum(max(0, held.get(largest, 0)) for held in free_min.values()),
@@ -249,7 +249,7 @@ def _wide(
     )
     most = sum(sorted(sizes, reverse=True)[:count])
     if most < asked:
-        remedy = f"ask for at most {format_amount(name, most)} {name} at once, or use nodes with larger zones"
+        remedy = "use nodes with larger zones"
         return Refusal(
             node_info.name,
             Reason.NEVER_ALIGNED,
@@ -260,7 +260,7 @@ def _wide(
             most,
             remedy=remedy,
         )
-    remedy = _free_more(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
+    remedy = more_free(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
     return Refusal(
         node_info.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy
     )
@@ -314,7 +314,7 @@ def _never(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
         sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
         zone = min(sizes, key=lambda each: (-sizes[each], each), default=None)
         best = sizes[zone] if zone is not None else 0
-        remedy = f"ask for at most {format_amount(name, best)} {name} at once, or use nodes with larger zones"
+        remedy = "use nodes with larger zones"
         if not best:
             remedy = f"use nodes whose zones have {name}"
         return Refusal(
@@ -395,5 +395,5 @@ def _uncertain(node_info: NodeInfo, plan: Plan) -> Refusal:
     parts = ", ".join(part.name for part in plan.parts if part.name)
     certain = node_info.free_min == node_info.free_max or not possible(node_info, plan)
     reason = Reason.NO_ZONE_SET if certain else Reason.NOT_ON_EVERY_BRANCH
-    remedy = "wait for a newer topology report of the node; it may also help to ask for less, or for one container"
+    remedy = "wait for a newer topology report of the node"
     return Refusal(node_info.name, reason, f"containers {parts}" if parts else "", remedy=remedy)

@@ -13,6 +13,7 @@ from services.scheduler.explain.alignment_refusal import (
     alignment_refusal,
     larger_than_zones,
 )
+from services.scheduler.explain.remedies import remedy
 from services.scheduler.explain.undecided import behind
 from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
@@ -47,7 +48,7 @@ def hopeless(pod_class: PodClass, pod: Pod) -> Unplaceable:
     """
     refusal = _invalid(pod_class, pod, "")
     assert refusal is not None
-    text = f"{refusal.reason}: {refusal.subject}"
+    text = headline(refusal)
     return Unplaceable(text, {text: 1}, (_as_json(refusal),))
 
 
@@ -84,9 +85,9 @@ def _unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unpl
     detail = tuple(
         _as_json(_detailed(cluster, cluster.node(each.node), pod_class, each)) for each in nearest
     )
-    return Unplaceable(
-        line(len(cluster), groups, _bounds(cluster, pod_class, nearest)), counts, detail
-    )
+    message = line(len(cluster), groups, _bounds(cluster, pod_class, nearest))
+    may_help = sum(refusal.reason in EVICTION_MAY_HELP for refusal in refusals)
+    return Unplaceable(message, counts, detail, len(cluster), may_help)
 
 
 def _bounds(
@@ -137,7 +138,7 @@ def _by_last_resort(
     for node_info in cluster.evaluator.easiest_first(pod_class, undecided):
         if left <= 0:
             break
-        found[node_info.name] = refusal(
+        found[node_info.name] = refusal_of(
             node_info, pod_class, cluster.config, cluster.config.steps_last_resort
         )
         left -= cluster.evaluator.steps_taken(pod_class, node_info)
@@ -157,7 +158,7 @@ def remembered(
         and known[1] is node_info.observed
     ):
         return known[2]
-    found = refusal(node_info, pod_class, cluster.config, steps)
+    found = refusal_of(node_info, pod_class, cluster.config, steps)
     if found is not None:
         pod_class.refusals[node_info.name] = (node_info.version, steps), node_info.observed, found
     return found
@@ -175,13 +176,13 @@ def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refus
         )
     claimed = cluster.claimed_by(pod.uid)
     node_info = claimed if claimed is not None and claimed.name == node else node_info
-    found = cluster.checks(pod).refusal(node_info) or refusal(
+    found = cluster.checks(pod).refusal(node_info) or refusal_of(
         node_info, pod_class, cluster.config, cluster.config.steps_last_resort
     )
     return _detailed(cluster, node_info, pod_class, found) if found is not None else None
 
 
-def refusal(
+def refusal_of(
     node_info: NodeInfo, pod_class: PodClass, config: CycleConfig, steps: int
 ) -> Refusal | None:
     """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps`
@@ -223,7 +224,11 @@ def _distance(refusal: Refusal) -> tuple[float, float, str]:
 def _detailed(
     cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> Refusal:
-    helps = refusal.remedy
+    def filter_pod(smaller: PodClass) -> Refusal | None:
+        assert node_info is not None
+        return refusal_of(node_info, smaller, cluster.config, cluster.config.steps_node)
+
+    helps = remedy(refusal, node_info, pod_class.pod, filter_pod)
     if node_info is not None:
         plan = plan_for(pod_class, node_info.profile, cluster.config)
         helps += within(behind(refusal, node_info, plan))

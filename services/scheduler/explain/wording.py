@@ -1,5 +1,9 @@
-"""Refusals as short English: the text that nodes are counted by, and the one line of the Kubernetes
-event.
+"""Refusals in kube-scheduler's words: the phrase by which nodes are counted, and the one line of the
+condition and the Kubernetes Event.
+
+If kube-scheduler has a phrase for a reason, it is used exactly, so that dashboards, greps and web
+searches work (kube-scheduler 1.36). NUMA reasons have the same form. Constraints bring their own
+phrases (`Refusal.phrase`).
 """
 
 from __future__ import annotations
@@ -8,25 +12,41 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from shared.domain.effective import effective_request
-from shared.domain.pod import Pod
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 
-WITHIN = "known within bounds only: "
-_BOUNDS = re.compile(rf" \({WITHIN}[^)]*\)|; {WITHIN}[^)]*(?=\))")
-
-MOST_TEXTS = 8
+UNDECIDED = "undecided: "
+# Names of what is undecided, for one phrase.
 MOST_NAMES = 3
-"""Of what is known within bounds only, for one text."""
-_ZONAL: dict[str, str] = {
-    Reason.NO_SINGLE_ZONE: "no single zone with",
-    Reason.NO_ZONE_SET: "no zone set with",
+MOST_PHRASES = 8
+PREEMPTION = " preemption: "
+_NOTES = re.compile(rf" \({UNDECIDED}[^)]*\)|; {UNDECIDED}[^)]*(?=\))")
+
+# `{subject}` is the object concerned, `{resource}` and `{asked}` what is requested.
+PHRASES: dict[str, str] = {
+    Reason.INVALID_POD: "invalid pod: {subject}",
+    Reason.UNSUPPORTED: "unsupported constraint: {subject}",
+    Reason.KUBELET_FAILS: "node(s) had a kubelet that would fail: {subject}",
+    Reason.NEVER_ALIGNED: "node(s) had no NUMA zone as large as {asked} {resource}",
+    Reason.NO_SINGLE_ZONE: "node(s) had no NUMA zone with {asked} free {resource}",
+    Reason.NO_ZONE_SET: "node(s) had no set of NUMA zones with {asked} free {resource}",
+    Reason.TOO_LITTLE_FREE: "node(s) had less than {asked} {resource} free for exclusive use",
+    Reason.SMT_ALIGNMENT: (
+        "node(s) gave whole physical cores only, and {asked} {resource} is no multiple"
+    ),
+    Reason.NOT_ON_EVERY_BRANCH: "node(s) might reject the pod while other pods are unconfirmed",
+    Reason.BRANCH_LIMIT: "node(s) had too many possible states to check",
+}
+# Phrases of zone reasons that concern no single resource.
+_WITHOUT_RESOURCE: dict[str, str] = {
+    Reason.NO_SINGLE_ZONE: "node(s) had no NUMA zone for the pod",
+    Reason.NO_ZONE_SET: "node(s) had no set of NUMA zones for the pod",
+    Reason.NEVER_ALIGNED: "node(s) had no NUMA zones as large as the pod",
 }
 
 
 def headline(refusal: Refusal) -> str:
-    """Return the text that events count nodes by: equal for nodes that refuse alike."""
+    """Return the reason in words without the node: equal for nodes that refuse for one reason."""
     if refusal.phrase:
         return refusal.phrase
     return _headline(refusal.reason, refusal.resource, refusal.asked, refusal.subject)
@@ -34,84 +54,85 @@ def headline(refusal: Refusal) -> str:
 
 @lru_cache(maxsize=1024)
 def _headline(reason: str, resource: str, amount: int, subject: str) -> str:
-    asked = f"{format_amount(resource, amount)} {resource}"
-    together = f" {subject}" if subject else ""
-    if reason in _ZONAL and resource:
-        return f"{_ZONAL[reason]} {asked} free{together}"
-    if reason == Reason.TOO_LITTLE_FREE:
-        return f"less than {asked} free for exclusive use"
-    if reason == Reason.NEVER_ALIGNED:
-        return f"no zone set with {asked}{together}" if subject else f"no zone as large as {asked}"
-    if reason == Reason.SMT_ALIGNMENT:
-        return f"{asked} are not a whole number of physical cores"
-    return str(reason)
+    if reason in _WITHOUT_RESOURCE and not resource:
+        phrase = _WITHOUT_RESOURCE[reason]
+        return f"{phrase} ({subject})" if subject else phrase
+    if reason == Reason.NEVER_ALIGNED and subject:
+        asked = f"{format_amount(resource, amount)} {resource}"
+        return f"node(s) had no set of NUMA zones with {asked} {subject}"
+    text = PHRASES.get(reason, reason).format(
+        subject=subject, resource=resource, asked=format_amount(resource, amount)
+    )
+    return f"{text} {subject}" if reason in _WITHOUT_RESOURCE and subject else text
 
 
 def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:
-    """By headline."""
+    """Group refusals by their phrase."""
     groups: dict[str, list[Refusal]] = {}
-    for each in refusals:
-        groups.setdefault(headline(each), []).append(each)
+    for refusal in refusals:
+        groups.setdefault(headline(refusal), []).append(refusal)
     return groups
 
 
 def within(names: Collection[str]) -> str:
-    """Behind a sentence: ` (known within bounds only: device picks)`; nothing where nothing is left
-    open.
-    """
-    return f" ({WITHIN}{', '.join(names)})" if names else ""
+    """Return ` (undecided: device picks)` to be put behind a sentence; "" for no names."""
+    return f" ({UNDECIDED}{', '.join(names)})" if names else ""
 
 
 def line(
     nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, Collection[str]]
 ) -> str:
-    """`0/200 nodes: 131 no single zone with 8 cpu free (best: 6 on n17/zone 1; known within bounds
-    only: device picks), 69 too little memory`. `bounds` are names by the text of a group."""
+    """Return for example `0/200 nodes are available: 131 node(s) had no NUMA zone with 8 free cpu
+    (best: 6 on n17/zone 1; undecided: device picks), 69 Insufficient memory.` `bounds` are names of
+    what is undecided, by phrase."""
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     texts = [
-        f"{len(group)} {with_remarks(text, _best(group), bounds.get(text, ()))}"
-        for text, group in ordered[:MOST_TEXTS]
+        f"{len(group)} {with_remarks(phrase, _best(group), bounds.get(phrase, ()))}"
+        for phrase, group in ordered[:MOST_PHRASES]
     ]
-    rest = sum(len(group) for _, group in ordered[MOST_TEXTS:])
+    rest = sum(len(group) for _, group in ordered[MOST_PHRASES:])
     if rest:
-        texts.append(f"{rest} for other reasons")
-    return f"0/{nodes} nodes: " + (", ".join(texts) or "the cluster has no nodes")
+        texts.append(f"{rest} node(s) had other reasons")
+    return available(nodes, ", ".join(texts) or "the cluster has no nodes")
 
 
-def with_remarks(text: str, best: str, bounds: Collection[str]) -> str:
-    """With what comes nearest, and what is known within bounds only; few names, as it may stand in
-    a Kubernetes event.
-    """
+def available(nodes: int, reasons: str) -> str:
+    """Return kube-scheduler's sentence around the reasons."""
+    return f"0/{nodes} nodes are available: {reasons}."
+
+
+def preemption(nodes: int, may_help: int) -> str:
+    """Return kube-scheduler's sentence on preemption, given on how many nodes it might help."""
+    parts = []
+    if may_help:
+        parts.append(f"{may_help} No preemption victims found for incoming pod")
+    if nodes > may_help:
+        parts.append(f"{nodes - may_help} Preemption is not helpful for scheduling")
+    return PREEMPTION + available(nodes, ", ".join(parts)) if parts else ""
+
+
+def with_remarks(phrase: str, best: str, bounds: Collection[str]) -> str:
+    """Add what comes nearest and what is undecided: few names, because a Kubernetes Event is short."""
     names = sorted(bounds)
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    remarks = [best, f"{WITHIN}{', '.join(names[:MOST_NAMES])}{more}" if names else ""]
-    told = "; ".join(filter(None, remarks))
-    return f"{text} ({told})" if told else text
+    undecided = f"{UNDECIDED}{', '.join(names[:MOST_NAMES])}{more}" if names else ""
+    remarks = "; ".join(filter(None, (best, undecided)))
+    return f"{phrase} ({remarks})" if remarks else phrase
 
 
-def without_bounds(line: str) -> str:
-    """The line as it was written before it told what is known within bounds only: logs hold such
-    lines for ever.
-    """
-    return _BOUNDS.sub("", line)
+def without_notes(message: str) -> str:
+    """Return the line without what is undecided."""
+    return _NOTES.sub("", message)
+
+
+def without_preemption(message: str) -> str:
+    """Return the line without its sentence on preemption, which depends on other pods."""
+    return message.partition(PREEMPTION)[0]
 
 
 def _best(group: Sequence[Refusal]) -> str:
-    zonal = [each for each in group if each.best_zone is not None]
+    zonal = [refusal for refusal in group if refusal.best_zone is not None]
     if not zonal:
         return ""
-    best = min(zonal, key=lambda each: (-each.best, each.node))
+    best = min(zonal, key=lambda refusal: (-refusal.best, refusal.node))
     return f"best: {format_amount(best.resource, best.best)} on {best.node}/zone {best.best_zone}"
-
-
-def excluded(pod: Pod, cause: str) -> str:
-    """Return why nodes excluded for pods of this class take none, for example `node(s) excluded for
-    pods that request cpu 8, memory 128Mi after a kubelet rejection`."""
-    requests = effective_request(pod)
-    amounts = [f"{name} {format_amount(name, requests[name])}" for name in sorted(requests)]
-    after = {
-        "rejected": "a kubelet rejection",
-        "denied": "a denied binding",
-        "contested": "lost races with other schedulers",
-    }[cause]
-    return f"node(s) excluded for pods that request {', '.join(amounts)} after {after}"

@@ -15,10 +15,11 @@ import msgspec
 
 from services.scheduler.explain import explain
 from services.scheduler.explain.placing import ColumnarPlacing
-from services.scheduler.explain.wording import excluded, headline, with_remarks
+from services.scheduler.explain.wording import headline, with_remarks
 from services.scheduler.extender.wire import Offer
 from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
+from services.scheduler.filter.constraints.excluded_nodes import excluded
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.preempt.search import minimal_victims
@@ -175,7 +176,7 @@ def _unusable(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[s
         for name, refusal in refusals.items()
     }
     for name, exclusion in view.exclusions.of(pod).items():
-        texts[name] = excluded(pod, exclusion.cause)
+        texts[name] = excluded(pod, exclusion, name).phrase
     return texts
 
 

@@ -237,7 +237,7 @@ class Nominations:
         nodes: Collection[str] | None,
     ) -> Proposal | None:
         self._want(pod, self._searches > 0)
-        if self._searches <= 0 or not self._may(pod):
+        if self._searches <= 0 or not self.may_preempt(pod):
             return None
         self._searches -= 1
         spared = self._refusals.spared(
@@ -246,8 +246,8 @@ class Nominations:
         found = placing.nominate(pod, ledger.pods, spared, nodes)
         return None if found is None else self._proposal(pod, found, ledger, version, versions)
 
-    def _may(self, pod: Pod) -> bool:
-        """Is anybody placed with a lower priority?"""
+    def may_preempt(self, pod: Pod) -> bool:
+        """Return whether a pod of lower priority is placed anywhere."""
         return pod.preemption_policy == PREEMPTS and pod.priority > min(
             self._priorities, default=pod.priority
         )
@@ -257,7 +257,7 @@ class Nominations:
         oldest gives way.
         """
         self._wanting.pop(pod.uid, None)
-        if pod.preemption_policy != PREEMPTS or (self._priorities and not self._may(pod)):
+        if pod.preemption_policy != PREEMPTS or (self._priorities and not self.may_preempt(pod)):
             return
         self._wanting[pod.uid] = (pod.priority, searched)
         if len(self._wanting) > WANTING:

@@ -21,13 +21,15 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
-    """`message` is the line of the Kubernetes Event, `counts` reason text -> nodes, `detail` the
-    nearest misses as JSON values (`shared.domain.refusal.Refusal`).
-    """
+    """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest
+    misses as JSON values (`shared.domain.refusal.Refusal`). `nodes` were filtered (0: the pod itself
+    is refused), and evictions might help on `eviction_may_help` of them."""
 
     message: str
     counts: dict[str, int] = {}
     detail: tuple[dict[str, object], ...] = ()
+    nodes: int = 0
+    eviction_may_help: int = 0
 
 
 class Nomination(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.explain.wording import without_preemption
 from services.scheduler.reserve.proposals import Proposal
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
@@ -138,10 +139,10 @@ class Story:
         await self.tell(streams.node(name), NodeEnded(name, f"uid-{name}", "deleted"))
 
     async def verdicts(self, made: Pod) -> list[str]:
-        """The messages of all the pod's verdicts."""
+        """The messages of all the pod's verdicts, without their sentence on preemption."""
         found = await self.events(PodVerdictChanged)
         return [
-            event.message
+            without_preemption(event.message)
             for event in found
             if isinstance(event, PodVerdictChanged) and event.uid == made.uid
         ]

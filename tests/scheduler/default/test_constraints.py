@@ -588,7 +588,7 @@ async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(
     monkeypatch.undo()
     assert (
         await placed(story, newer)
-        == "0/1 nodes: 1 node(s) had a scheduler that does not support tenant, of a newer release"
+        == "0/1 nodes are available: 1 node(s) had a scheduler that does not support tenant, of a newer release."
     )
 
 

@@ -140,7 +140,10 @@ async def test_more_room_can_be_worse_so_a_pod_must_be_admitted_on_every_branch(
     pair = pod("pair", container("c1", 7), container("c2", 2, gpus=1))
     await story.arrives(pair)
     assert await story.decide() == {}
-    assert "not certain while other pods are unsettled" in (await story.verdicts(pair))[0]
+    assert (
+        "node(s) might reject the pod while other pods are unconfirmed"
+        in (await story.verdicts(pair))[0]
+    )
 
 
 async def test_the_same_pod_passes_once_the_unsettled_one_is_proven_where_it_does_no_harm() -> None:
@@ -176,5 +179,5 @@ async def test_a_refusal_names_the_resource_the_zone_and_the_shortfall() -> None
     await story.arrives(asking)
     await story.decide()
     assert await story.verdicts(asking) == [
-        "0/1 nodes: 1 no single zone with 5 cpu free (best: 2 on n1/zone 0)"
+        "0/1 nodes are available: 1 node(s) had no NUMA zone with 5 free cpu (best: 2 on n1/zone 0)."
     ]

@@ -84,7 +84,7 @@ async def test_while_others_are_evicted_for_a_pod_its_own_claim_is_no_new_reason
     await story.arrives(high)
     await story.decide()
     assert await nominations(story) == [("uid-high", "n1", ("uid-a",))]
-    assert await story.verdicts(high) == ["0/1 nodes: 1 Insufficient vendor.com/gpu"]
+    assert await story.verdicts(high) == ["0/1 nodes are available: 1 Insufficient vendor.com/gpu."]
     story.cores[0].queue.wake("uid-high")
     await story.decide()
     assert len(await story.verdicts(high)) == 1

@@ -32,7 +32,9 @@ async def test_a_node_whose_report_expired_takes_no_pod_that_needs_alignment(sto
     asking = pod("a", cpus=2)
     await story.arrives(asking)
     assert await story.decide() == {}
-    assert await story.verdicts(asking) == ["0/1 nodes: 1 node(s) had an expired topology report"]
+    assert await story.verdicts(asking) == [
+        "0/1 nodes are available: 1 node(s) had an expired topology report."
+    ]
 
 
 async def test_the_next_report_opens_an_expired_node_and_wakes_pods_that_wait_for_it(
@@ -77,7 +79,9 @@ class TestR12FailClosed:
         asking = pod("a", cpus=2)
         await story.arrives(asking)
         assert await story.decide() == {}
-        assert await story.verdicts(asking) == ["0/1 nodes: 1 node(s) had no topology report"]
+        assert await story.verdicts(asking) == [
+            "0/1 nodes are available: 1 node(s) had no topology report."
+        ]
 
     async def test_passing_such_nodes_is_a_choice_that_must_be_made(self) -> None:
         story = Story(on_missing_report="pass")

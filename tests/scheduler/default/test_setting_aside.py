@@ -57,7 +57,7 @@ async def test_replacements_do_not_follow_each_other_to_a_kubelet_that_rejects_t
     assert [(event.node, event.cause, event.detail) for event in await set_asides(story)] == [
         ("n1", "rejected", f"{WRONG}: no")
     ]
-    assert "excluded for such pods" in (await story.verdicts(pod("p5", cpus=4)))[-1]
+    assert "excluded for pods that request cpu 4" in (await story.verdicts(pod("p5", cpus=4)))[-1]
 
 
 async def test_the_others_are_used_and_pods_of_another_shape_still_go_there() -> None:

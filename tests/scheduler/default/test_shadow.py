@@ -56,9 +56,11 @@ async def test_every_case_has_its_name_and_its_reason() -> None:
         "ns/unlucky": "missed",
         "ns/squeezed": "stricter",
     }
-    assert found["ns/wide"].judged.refused == "no zone as large as 4 cpu"
+    assert found["ns/wide"].judged.refused == "node(s) had no NUMA zone as large as 4 cpu"
     assert found["ns/wide"].reason == "TopologyAffinityError"
-    assert found["ns/squeezed"].judged.refused.startswith("no single zone with 6 cpu")
+    assert found["ns/squeezed"].judged.refused.startswith(
+        "node(s) had no NUMA zone with 6 free cpu"
+    )
 
 
 async def test_a_shadow_decides_and_proposes_nothing_not_even_for_its_own_pods() -> None:

@@ -78,7 +78,9 @@ async def test_discardreserved_closes_a_node_until_the_binding() -> None:
     await two_zones(story)
     await story.arrives(pod("a", cpus=6), pod("b", cpus=6))
     assert await story.decide() == {"uid-a": "n1"}
-    assert await story.verdicts(pod("b")) == ["0/1 nodes: 1 invalid node topology data"]
+    assert await story.verdicts(pod("b")) == [
+        "0/1 nodes are available: 1 invalid node topology data."
+    ]
     await bind(story, "a")
     assert await story.decide() == {"uid-b": "n1"}
 
@@ -116,7 +118,9 @@ async def test_node_level_predicates_still_apply() -> None:
     await two_zones(story)
     await story.arrives(pod("a", cpus=6))
     assert await story.decide() == {}
-    assert await story.verdicts(pod("a")) == ["0/1 nodes: 1 node(s) were unschedulable"]
+    assert await story.verdicts(pod("a")) == [
+        "0/1 nodes are available: 1 node(s) were unschedulable."
+    ]
 
 
 async def test_one_rejection_marks_a_node_and_the_events_are_those_of_the_ledger() -> None:

@@ -84,13 +84,13 @@ async def test_a_pod_goes_only_where_all_its_volumes_are_reached() -> None:
     assert await placed(story, using("q", "b")) in ("n1", "n2")
     assert (
         await placed(story, using("r", "a", "b"))
-        == "0/3 nodes: 3 node(s) had volume node affinity conflict"
+        == "0/3 nodes are available: 3 node(s) had volume node affinity conflict."
     )
 
 
 async def test_a_pod_waits_for_its_claim_and_goes_once_it_is_bound_and_its_volume_known() -> None:
     story = await world("n1")
-    text = "0/1 nodes: 1 pod has unbound immediate PersistentVolumeClaims (ns/c)"
+    text = "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims (ns/c)."
     assert await placed(story, using("p", "c")) == text
     await shown(story, "claim", claim("c", "", phase="Pending"))
     assert await story.decide() == {}
@@ -155,7 +155,10 @@ async def test_a_node_attaches_no_more_volumes_of_a_driver_than_its_csinode_says
     await shown(story, "csinode", takes("n2", 0))
     await bound(story, "more")
     await bound(story, "other", csi={"driver": "e", "volumeHandle": "h"})
-    assert await placed(story, using("q", "more")) == "0/2 nodes: 2 node(s) exceed max volume count"
+    assert (
+        await placed(story, using("q", "more"))
+        == "0/2 nodes are available: 2 node(s) exceed max volume count."
+    )
     assert await placed(story, using("r", "other")) in ("n1", "n2")
     await shown(story, "csinode", takes("n2", 2))
     assert await story.decide() == {"uid-q": "n2"}
@@ -195,8 +198,8 @@ async def test_a_claim_for_one_pod_is_used_by_one_at_a_time() -> None:
     await bound(story, "c", mode="ReadWriteOncePod")
     assert await placed(story, using("p", "c")) in ("n1", "n2")
     assert await placed(story, using("q", "c")) == (
-        "0/2 nodes: 2 node has pod using PersistentVolumeClaim with the same name and "
-        "ReadWriteOncePod access mode"
+        "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and "
+        "ReadWriteOncePod access mode."
     )
     await story.ends(using("p").pod)
     assert list(await story.decide()) == ["uid-q"]
@@ -218,7 +221,7 @@ async def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
     }
     assert (
         await placed(story, seen("p", **own))
-        == "0/1 nodes: 1 pod has unbound immediate PersistentVolumeClaims (ns/p-scratch)"
+        == "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims (ns/p-scratch)."
     )
     await shown(story, "volume", volume("pv"))
     owner: Json = {

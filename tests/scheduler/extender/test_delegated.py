@@ -42,7 +42,7 @@ async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plug
         few = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims", "narrow")
         many = await world.filter(asking({GPU: "4"}), "plugin", "gone", "claims", "narrow")
     assert sorted(few["NodeNames"]) == ["claims", "gone", "plugin"]
-    assert "no zone as large" in few["FailedAndUnresolvableNodes"]["narrow"]
+    assert "no NUMA zone as large" in few["FailedAndUnresolvableNodes"]["narrow"]
     assert sorted(many["NodeNames"]) == ["claims", "gone"]
     assert GPU in many["FailedAndUnresolvableNodes"]["plugin"]
 
@@ -88,7 +88,7 @@ async def test_it_is_scored_and_bound_by_its_zones() -> None:
         assert [event.node for event in await world.events(PodReserved)] == ["claims"]
         other = asking({GPU: "1"}, cpus=6, name="q")
         assert (
-            "no single zone"
+            "no NUMA zone with"
             in (await world.filter(other, "claims"))["FailedAndUnresolvableNodes"]["claims"]
         )
-        assert "no single zone" in await world.bind(other, "claims")
+        assert "no NUMA zone with" in await world.bind(other, "claims")

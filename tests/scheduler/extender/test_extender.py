@@ -181,8 +181,8 @@ async def test_filter_names_zone_resource_and_numbers_and_what_eviction_cannot_f
         "kube-scheduler would dry-run evictions there, without asking for zones"
     )
     assert answer["FailedAndUnresolvableNodes"] == {
-        "n1": "no single zone with 4 cpu free (best: 3 in zone 1)",
-        "n3": "no zone as large as 4 cpu (best: 2 in zone 0)",
+        "n1": "node(s) had no NUMA zone with 4 free cpu (best: 3 in zone 1)",
+        "n3": "node(s) had no NUMA zone as large as 4 cpu (best: 2 in zone 0)",
         "n4": "node(s) had no topology report",
         "nobody": "node not seen yet",
     }
@@ -259,7 +259,7 @@ async def test_a_pod_for_which_no_room_comes_is_refused_all_the_same() -> None:
         for name in ("p", "q", "r"):
             answer = await world.filter(waiting(pod(name)), "n1")
             assert answer["FailedAndUnresolvableNodes"] == {
-                "n1": "no single zone with 4 cpu free (best: 3 in zone 1)"
+                "n1": "node(s) had no NUMA zone with 4 free cpu (best: 3 in zone 1)"
             }
 
 
@@ -332,8 +332,11 @@ async def test_two_kube_schedulers_cannot_have_one_zone() -> None:
             assert (await world.filter(made, "n1"))["NodeNames"] == ["n1"]
         answers = await asyncio.gather(world.bind(first, "n1"), world.bind(second, "n1"))
         assert sorted(answers, key=len)[0] == ""
-        version = "known within bounds only: another kubelet version"
-        assert f"n1: no single zone with 4 cpu free (best: 2 in zone 0; {version})" in answers
+        version = "undecided: another kubelet version"
+        assert (
+            f"n1: node(s) had no NUMA zone with 4 free cpu (best: 2 in zone 0; {version})"
+            in answers
+        )
         assert (await world.filter(pod("c"), "n1"))["NodeNames"] == []
 
 

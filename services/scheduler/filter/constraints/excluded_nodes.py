@@ -16,21 +16,40 @@ from services.scheduler.filter.constraints.constraint import (
     RefusalReason,
 )
 from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.state.exclusions import Exclusion
+from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
+from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 
 _BY_CAUSE = {
-    "rejected": "see why its kubelet rejected the pod; the node is used again when its report "
-    "changes, or by `topolog node readmit`",
-    "denied": "change the admission policy or the pod; the node is tried again later, or by "
-    "`topolog node readmit`",
-    "contested": "it is tried again in a moment",
+    "rejected": "see why its kubelet rejected the pod; the exclusion ends with a changed report",
+    "denied": "change the admission policy or the pod; the node is tried again later",
+    "contested": "the node is tried again in a moment",
+}
+_AFTER = {
+    "rejected": "a kubelet rejection",
+    "denied": "a denied binding",
+    "contested": "lost races with other schedulers",
 }
 EXCLUDED = RefusalReason(
     name=Reason.SET_ASIDE,
-    phrase="node(s) were excluded for such pods: %s",
+    phrase="node(s) excluded for pods that request %s",
     remedy=_BY_CAUSE["rejected"],
 )
+
+
+def excluded(pod: Pod, exclusion: Exclusion, node: str) -> Refusal:
+    """Return the refusal of an excluded node, for example `node(s) excluded for pods that request
+    cpu 8, memory 128Mi after a kubelet rejection`."""
+    requests = effective_request(pod)
+    amounts = [f"{name} {format_amount(name, requests[name])}" for name in sorted(requests)]
+    return EXCLUDED.refusal(
+        node,
+        f"{exclusion.cause}: {exclusion.detail}",
+        remedy=f"{_BY_CAUSE[exclusion.cause]}. Override: topolog node readmit {node}",
+        shown=f"{', '.join(amounts)} after {_AFTER[exclusion.cause]}",
+    )
 
 
 class ExcludedNodes(KeepsNothing):
@@ -45,7 +64,6 @@ class ExcludedNodes(KeepsNothing):
             exclusion = exclusions.get(node_info.name)
             if exclusion is None:
                 return None
-            subject = f"{exclusion.cause}: {exclusion.detail}"
-            return EXCLUDED.refusal(node_info.name, subject, remedy=_BY_CAUSE[exclusion.cause])
+            return excluded(pod, exclusion, node_info.name)
 
         return check if exclusions else None

@@ -209,8 +209,8 @@ def _remedy(name: str, free: int, asked: int, node_info: NodeInfo) -> str:
     if whole <= 0:
         return f"use nodes that offer {name}"
     if whole < asked:
-        return f"ask for at most {format_amount(name, whole)} {name}, or use larger nodes"
-    return f"free {format_amount(name, asked - free)} more {name} on the node"
+        return "use larger nodes"
+    return f"necessary: {format_amount(name, asked - free)} more free {name} on the node"
 
 
 def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
