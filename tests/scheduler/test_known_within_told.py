@@ -71,7 +71,10 @@ def test_only_nodes_that_may_have_room_are_shown_with_bounds() -> None:
     refused = world.cluster.place(asking)
     assert isinstance(refused, Unplaceable)
     assert refused.message.count("undecided") == 1
-    assert f"1 no zone set ({VERSION})" in refused.message
+    assert (
+        f"1 node(s) had no set of NUMA zones for the pod (containers c0, c1) ({VERSION})"
+        in refused.message
+    )
     more = guaranteed("q", container("c", 40))
     assert "undecided" not in str(world.cluster.place(more))
 
