@@ -93,7 +93,7 @@ def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> Non
 
 
 def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() -> None:
-    """8 of 16 in 8 zones may be taken in 1,107 ways; the other resource has Insufficient in any."""
+    """8 of 16 in 8 zones may be taken in 1,107 ways; the other resource has too little in any."""
     pool = Pool(tuple(1 << at for at in range(8)), (2,) * 8)
     manager, state = (
         DeviceCountManager((("many", pool), ("few", pool)), False),
