@@ -71,9 +71,9 @@ def test_sixty_four_zones_are_judged_and_more_are_malformed(policy: str) -> None
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(64)), policy=policy)
     assert isinstance(world.cluster.place(asking(amounts(2, 2))), Placed)
     world.node("n", *(zone(number, amounts(2, 2)) for number in range(65)), policy=policy)
-    assert (
-        refused(world, asking(amounts(2, 2))).message
-        == "0/1 nodes are available: 1 node(s) had a malformed topology report: 65 zones, more than 64."
+    assert refused(world, asking(amounts(2, 2))).message == (
+        "0/1 nodes are available: 1 node(s) had a malformed topology "
+        "report: 65 zones, more than 64."
     )
 
 
@@ -116,9 +116,9 @@ def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 32)), zone(1, amounts(6, 32)))
     found = refused(world, asking(amounts(8, 8)))
-    assert (
-        found.message
-        == "0/1 nodes are available: 1 node(s) had no NUMA zone as large as 8 cpu (best: 6 on n/zone 1)."
+    assert found.message == (
+        "0/1 nodes are available: 1 node(s) had no NUMA zone as "
+        "large as 8 cpu (best: 6 on n/zone 1)."
     )
     assert (
         found.detail[0]["remedy"]
@@ -130,7 +130,8 @@ def test_a_doubled_zone_is_a_malformed_report() -> None:
     world = World()
     world.node("n", ROOM, ROOM)
     assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes are available: 1 node(s) had a malformed topology report: zone 0 is reported twice."
+        "0/1 nodes are available: 1 node(s) had a malformed topology "
+        "report: zone 0 is reported twice."
     )
 
 
@@ -166,7 +167,8 @@ def test_an_unknown_policy_label_counts_only_where_the_label_decides() -> None:
     second = World(CycleConfig(policy_precedence="label-first"))
     second.node("n", ROOM, labels={POLICY_LABEL: "Sometimes"})
     assert refused(second, asking(amounts(1, 1))).message == (
-        f"0/1 nodes are available: 1 node(s) had an unknown topology policy: label {POLICY_LABEL}=Sometimes."
+        f"0/1 nodes are available: 1 node(s) had an unknown topology "
+        f"policy: label {POLICY_LABEL}=Sometimes."
     )
 
 
@@ -174,7 +176,8 @@ def test_an_unknown_policy_in_the_report_is_refused() -> None:
     world = World()
     world.node("n", ROOM, policy="sometimes")
     assert refused(world, asking(amounts(1, 1))).message == (
-        "0/1 nodes are available: 1 node(s) had an unknown topology policy: report names policy 'sometimes'."
+        "0/1 nodes are available: 1 node(s) had an unknown topology "
+        "policy: report names policy 'sometimes'."
     )
 
 
@@ -309,7 +312,8 @@ def test_odd_cpus_are_refused_under_full_pcpus_only() -> None:
     world.node("n", ROOM, options={"full-pcpus-only": "true"})
     assert isinstance(world.cluster.place(asking(amounts(2, 2))), Placed)
     assert refused(world, asking(amounts(3, 2))).message == (
-        "0/1 nodes are available: 1 node(s) gave whole physical cores only, and 3 cpu is no multiple "
+        "0/1 nodes are available: 1 node(s) gave whole physical "
+        "cores only, and 3 cpu is no multiple "
         "(undecided: full cores or sockets)."
     )
 

@@ -70,9 +70,9 @@ def test_the_event_line_counts_reasons_and_names_the_nearest_zone() -> None:
     world.node("n3", zone(0, amounts(16, 8)), allocatable=amounts(16, 4, pods=110))
     refused = world.cluster.place(guaranteed("p", container("c", amounts(8, 6))))
     assert isinstance(refused, Unplaceable)
-    assert (
-        refused.message
-        == "0/3 nodes are available: 2 node(s) had no NUMA zone with 8 free cpu (best: 6 on n1/zone 1), 1 Insufficient memory."
+    assert refused.message == (
+        "0/3 nodes are available: 2 node(s) had no NUMA zone with 8 "
+        "free cpu (best: 6 on n1/zone 1), 1 Insufficient memory."
     )
     assert refused.counts == {
         "node(s) had no NUMA zone with 8 free cpu": 2,

@@ -140,9 +140,9 @@ async def on_another_version() -> tuple[Story, str]:
 
 async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_holds() -> None:
     story, message = await on_another_version()
-    assert (
-        message
-        == f"0/1 nodes are available: 1 node(s) had no NUMA zone with 6 free cpu (best: 2 on n0/zone 0; {VERSION})."
+    assert message == (
+        f"0/1 nodes are available: 1 node(s) had no NUMA zone with 6 "
+        f"free cpu (best: 2 on n0/zone 0; {VERSION})."
     )
     for at in (2, 3, 4):
         await story.report(zone(0, 8), node="n0", at=at)

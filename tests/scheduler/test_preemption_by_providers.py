@@ -98,9 +98,8 @@ def test_a_pod_in_the_providers_zone_is_evicted(
     use(monkeypatch, Licences())
     world = proven_world(full(asking("low0", 5), asking("low1", 7)), CycleConfig(), checkpoints)
     high = asking("high", 4, 1, HIGH)
-    assert (
-        refused(world, high).remedy
-        == f"request at most 1 cpu in container c; otherwise necessary: 3 more free cpu in zone {HOME}"
+    assert refused(world, high).remedy == (
+        f"request at most 1 cpu in container c; otherwise necessary: 3 more free cpu in zone {HOME}"
     )
     found = nominated(world, high)
     assert found is not None

@@ -140,7 +140,8 @@ def test_each_reason_comes_with_a_remedy_in_the_verdict_and_in_the_detail(
     [
         (
             amounts(6, 1),
-            "request at most 2 cpu in container c; otherwise necessary: 4 more free cpu on the node",
+            "request at most 2 cpu in container c; otherwise necessary: "
+            "4 more free cpu on the node",
         ),
         (amounts(9, 1), "request at most 2 cpu in container c, or use larger nodes"),
         (amounts(1, 1) | {"vendor.com/none": 1}, "use nodes that offer vendor.com/none"),
@@ -199,14 +200,16 @@ def test_a_request_larger_than_any_zone_is_shown_before_current_use(
             2,
             1,
             Reason.SMT_ALIGNMENT,
-            f"necessary: a multiple of 2 CPUs, because the kubelet runs with full-pcpus-only{CORES}",
+            f"necessary: a multiple of 2 CPUs, because the kubelet runs "
+            f"with full-pcpus-only{CORES}",
         ),
         (
             0,
             4,
             2,
             Reason.SMT_ALIGNMENT,
-            f"necessary: a multiple of 4 CPUs, because the kubelet runs with full-pcpus-only{CORES}",
+            f"necessary: a multiple of 4 CPUs, because the kubelet runs "
+            f"with full-pcpus-only{CORES}",
         ),
     ],
 )
@@ -304,9 +307,9 @@ def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
     three = [amounts(cpu=4, memory=16), amounts(cpu=5, memory=16), amounts(cpu=4, memory=16)]
     found = wide_refusal(*three, cpu=10, memory=20)
     assert (found.resource, found.best) == ("cpu", 9000)
-    assert (
-        found.remedy
-        == "request at most 9 cpu in container c; otherwise necessary: 1 more free cpu in zones 0, 1 together"
+    assert found.remedy == (
+        "request at most 9 cpu in container c; otherwise necessary: "
+        "1 more free cpu in zones 0, 1 together"
     ), "whichever CPUs are free"
 
 
@@ -322,9 +325,9 @@ def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     """10 CPUs take two zones, 8 GiB one: the kubelet's hints never agree."""
     found = wide_refusal(SIZE, SIZE, cpu=10, memory=8)
     assert found.reason is Reason.NEVER_ALIGNED
-    assert (
-        found.remedy
-        == "request at most 8 cpu in container c; otherwise necessary: amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
+    assert found.remedy == (
+        "request at most 8 cpu in container c; otherwise necessary: "
+        "amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
     )
     assert (
         headline(found) == "node(s) had no set of NUMA zones with 10 cpu that all resources prefer"

@@ -82,7 +82,8 @@ def test_the_container_that_finds_no_zone_is_named() -> None:
     assert (refusal.reason, refusal.container, refusal.remedy) == (
         Reason.NO_SINGLE_ZONE,
         "c1",
-        "request at most 39Gi memory in container c1; otherwise necessary: 1Gi more free memory in zone 0",
+        "request at most 39Gi memory in container c1; otherwise "
+        "necessary: 1Gi more free memory in zone 0",
     )
 
 

@@ -586,9 +586,9 @@ async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(
     monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))
     newer = seen("a", tenant="red")
     monkeypatch.undo()
-    assert (
-        await placed(story, newer)
-        == "0/1 nodes are available: 1 node(s) had a scheduler that does not support tenant, of a newer release."
+    assert await placed(story, newer) == (
+        "0/1 nodes are available: 1 node(s) had a scheduler that "
+        "does not support tenant, of a newer release."
     )
 
 

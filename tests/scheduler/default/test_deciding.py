@@ -179,5 +179,6 @@ async def test_a_refusal_names_the_resource_the_zone_and_the_shortfall() -> None
     await story.arrives(asking)
     await story.decide()
     assert await story.verdicts(asking) == [
-        "0/1 nodes are available: 1 node(s) had no NUMA zone with 5 free cpu (best: 2 on n1/zone 0)."
+        "0/1 nodes are available: 1 node(s) had no NUMA zone with 5 "
+        "free cpu (best: 2 on n1/zone 0)."
     ]

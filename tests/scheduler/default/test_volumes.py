@@ -198,7 +198,8 @@ async def test_a_claim_for_one_pod_is_used_by_one_at_a_time() -> None:
     await bound(story, "c", mode="ReadWriteOncePod")
     assert await placed(story, using("p", "c")) in ("n1", "n2")
     assert await placed(story, using("q", "c")) == (
-        "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and "
+        "0/2 nodes are available: 2 node has pod using "
+        "PersistentVolumeClaim with the same name and "
         "ReadWriteOncePod access mode."
     )
     await story.ends(using("p").pod)
@@ -219,9 +220,9 @@ async def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
     own: Json = {
         "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
     }
-    assert (
-        await placed(story, seen("p", **own))
-        == "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims (ns/p-scratch)."
+    assert await placed(story, seen("p", **own)) == (
+        "0/1 nodes are available: 1 pod has unbound immediate "
+        "PersistentVolumeClaims (ns/p-scratch)."
     )
     await shown(story, "volume", volume("pv"))
     owner: Json = {

@@ -189,7 +189,6 @@ class TestNothingIsExplained:
             6000,
             1,
         )
-        assert (
-            refused.remedy
-            == "request at most 6 cpu in container c; otherwise necessary: 2 more free cpu in zone 1"
+        assert refused.remedy == (
+            "request at most 6 cpu in container c; otherwise necessary: 2 more free cpu in zone 1"
         )
