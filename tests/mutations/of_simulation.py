@@ -164,11 +164,8 @@ SIMULATED = (
     Mutation(
         "what went between two lists lives on",
         "services/scheduler/watch/lists.py",
-        "        return [*self.confirmed, *self.fresh] if self.doubt is None else self.confirmed",
-        (
-            "        return [*self.confirmed, *self.fresh] if self.doubt is None and "
-            "self.before is None else self.confirmed"
-        ),
+        "        if unconfirmed or (self.before is None and self.shows_set_back):",
+        ("        if self.before is None and (unconfirmed or self.shows_set_back):"),
         "S9",
         90001,
     ),
@@ -183,16 +180,16 @@ SIMULATED = (
     Mutation(
         "equals are evicted",
         "services/scheduler/preempt/search.py",
-        "        lower = entry.pod.priority < self._pod.priority",
-        "        lower = entry.pod.priority <= self._pod.priority",
+        "        if entry.pod.priority >= self._pod.priority or",
+        "        if entry.pod.priority > self._pod.priority or",
         "S7",
         90150,
     ),
     Mutation(
         "what a node refused it refuses still after it has changed",
         "services/scheduler/select/cluster.py",
-        "        self.judging.table.changed(facts.slot)",
-        "        self.judging.table.tightened(facts.slot)",
+        "        self.evaluator.cache.changed(node_info.slot)",
+        "        self.evaluator.cache.tightened(node_info.slot)",
         "S13",
         90000,
     ),

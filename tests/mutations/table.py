@@ -210,8 +210,8 @@ TESTED = (
     Mutation(
         "schedulers meet on every node",
         "services/scheduler/core.py",
-        "self.cluster.share(None if share.alone else share.has)",
-        "self.cluster.share(None)",
+        "self.columns.share(None if shard.alone else shard.has)",
+        "self.columns.share(None)",
         "tests/scheduler/test_sharing.py -k apart",
     ),
     Mutation(
@@ -339,8 +339,8 @@ TESTED = (
     Mutation(
         "a group of zones has room where a pod of unknown zone is given back",
         "services/scheduler/filter/topology/pigeonhole.py",
-        "    return Waiting(node_info.firm(base), node_info.free_max,",
-        "    return Waiting(base, node_info.free_max,",
+        "    empty = PendingParts(node_info.for_single_zones(base), node_info.free_max,",
+        "    empty = PendingParts(base, node_info.free_max,",
         "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
     ),
     Mutation(
@@ -356,11 +356,11 @@ TESTED = (
     Mutation(
         "ends always came before whoever is on his way",
         "services/scheduler/filter/topology/kubelet_search.py",
-        "        return reachable_states_after_ends(\n"
-        "            states.model, bases, states.pending, states.ended_pods, budget\n        )",
+        "        return reachable_states_after_ends("
+        "model, bases, pending, states.ended_pods, budget)",
         "        held = [item for pod in states.ended_pods for item in pod.held]\n"
-        "        bases = tuple(states.model.released(base, held) for base in bases)\n"
-        "        return reachable_states(states.model, bases, states.pending, budget)",
+        "        bases = tuple(model.released(base, held) for base in bases)\n"
+        "        return reachable_states(model, bases, pending, budget)",
         "tests/scheduler/test_cycle_ends.py -k before_an_end",
     ),
     Mutation(
@@ -387,8 +387,8 @@ TESTED = (
     Mutation(
         "scope pod asks for whole cores at once",
         "services/scheduler/filter/topology/bounds.py",
-        "    asked = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]",
-        "    asked = [part.amounts[CPU] for part in plan.parts if CPU in part.amounts]",
+        "    requests = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]",
+        "    requests = [part.amounts[CPU] for part in plan.parts if CPU in part.amounts]",
         "tests/scheduler/test_varied_scenes.py -k whole_cores_whatever_the_scope",
     ),
     Mutation(
