@@ -85,7 +85,7 @@ class Preferences:
 
 
 def _points(constraints: Constraints, node: NodeObserved) -> tuple[int, int]:
-    """(weights of the preferred terms that match, PreferNoSchedule taints that are not tolerated)."""
+    """(weights of matching preferred terms, PreferNoSchedule taints that are not tolerated)."""
     affinity = sum(weight for weight, term in constraints.preferred_affinity if matches(term, node))
     avoiding = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
     return affinity, sum(not tolerated(taint, constraints.tolerations) for taint in avoiding)
@@ -107,7 +107,7 @@ class PreferredNodes:
         self._offsets = None
 
     def offsets(self, slots: Sequence[NodeInfo | None]) -> ScoreOffsets | None:
-        """Return what is added to the nodes' scores."""
+        """Return the points that are added to the nodes' scores."""
         if self._has is None:
             return None
         if self._offsets is None:

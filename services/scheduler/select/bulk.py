@@ -57,7 +57,7 @@ class Selected(NamedTuple):
 
 
 class BulkEvaluator:
-    """Reads the node arrays, which are up to date; keeps what it prepares on the pod class.
+    """Reads the node arrays, which are up to date; keeps its prepared state on the pod class.
 
     `bulk_from`: changed nodes from which on a bulk evaluation is cheaper than ranking each; None if
     neither is worth it.
@@ -110,7 +110,7 @@ class BulkEvaluator:
             return [(slice(None), Selected(next(iter(by_plan)), selection, len(profiles)))]
         parts: list[tuple[Selection, Selected]] = []
         for on_nodes, members in by_plan.items():
-            # The last entry is that of empty slots, whose profile is EMPTY.
+            # The last entry is for empty slots, which have profile EMPTY.
             is_member = np.zeros(len(arrays.profiles) + 1, dtype=np.bool_)
             is_member[members] = True
             index = np.flatnonzero(is_member.take(profiles))

@@ -1,5 +1,5 @@
-"""The cluster as the scheduler decides on it: NodeInfos, placed pods and demand. All changes come in
-here.
+"""The cluster as the scheduler decides on it: NodeInfos, placed pods and demand. All changes come
+in here.
 
 Single-threaded. A node changes by the ledger (`put_node`, `drop_node`) or by an assumed pod
 (`assume`). What nodes answer for pods is the evaluator's.
@@ -83,7 +83,7 @@ class Cluster:
         )
 
     def aligning(self) -> Profile | None:
-        """Return the profile of most nodes whose kubelets align, None without such nodes. Of
+        """Return the profile of most nodes with aligning kubelets, None without such nodes. Of
         equally many nodes, the first node by name decides, whatever the order of arrival.
         """
         groups = self._aligning()

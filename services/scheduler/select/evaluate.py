@@ -1,6 +1,6 @@
 """Filter and score nodes for pod classes: many at once, or singly, kept in the score cache.
 
-Told which nodes changed, the evaluator looks at them when a pod class asks. Must not know how a
+The evaluator looks at changed nodes when a pod class asks. Must not know how a
 node came to be as it is, nor anything of a pod but its class: what keeps one pod from a node, or
 draws it there, is the cluster's.
 """
@@ -145,7 +145,7 @@ class Evaluator:
         """Evaluate one node within the ordinary budget and keep the result.
 
         An undecided node is looked at again if no other node takes the pod, also after own
-        reservations, which leave ruled out what is ruled out.
+        reservations, which keep ruled-out nodes ruled out.
         """
         score = self._evaluate(pod_class, node_info, self.config.steps_node)
         pod_class.undecided.pop(node_info.slot, None)

@@ -3,7 +3,7 @@
 1. An unsure score is an upper bound of the true one, so that only nodes that come out on top need a
    second look.
 2. A change of a node sets its scores to OPTIMISTIC. A change that can only take from the node
-   (`tightened`) leaves ruled out what is ruled out.
+   (`tightened`) keeps ruled-out nodes ruled out.
 3. A log of changed slots says which nodes a row must rank again. If more changed than the log
    remembers, all nodes at OPTIMISTIC are ranked.
 4. The best nodes of a row are kept (`_Top`). Between two changes scores only fall, so that the
@@ -111,7 +111,7 @@ class ScoreCache:
         self._candidates.clear()
 
     def tightened(self, slot: int) -> None:
-        """The node has less free: its scores may be any, but what is ruled out stays ruled out."""
+        """The node has less free: its scores may be any, but ruled-out classes stay ruled out."""
         self.changes += 1
         scores = self.scores[:, slot]
         ruled_out = scores == RULED_OUT
@@ -120,7 +120,7 @@ class ScoreCache:
         self._note_change(slot)
 
     def reranked(self) -> None:
-        """Every score may be any, but what is ruled out stays ruled out."""
+        """Every score may be any, but ruled-out nodes stay ruled out."""
         self.changes += 1
         ruled_out = self.scores == RULED_OUT
         self.scores[~ruled_out] = OPTIMISTIC
@@ -130,7 +130,7 @@ class ScoreCache:
         self._read.clear()
 
     def confirmed(self, slot: int) -> None:
-        """The node's bounds are unchanged; its kubelet states, and what refusals say, may not be."""
+        """The node's bounds are unchanged; its kubelet states and its refusals may not be."""
         self.changes += 1
         self.exact[:, slot] = False
 
@@ -182,8 +182,8 @@ class ScoreCache:
         self._read[row] = self._logged()
 
     def changed_slots(self, row: int) -> Slots:
-        """Return the unsure nodes at OPTIMISTIC: those that changed since the row was ranked, or
-        all of them if much changed. If there are none, the row counts as ranked.
+        """Return the unsure nodes at OPTIMISTIC: the nodes that changed since the row was ranked,
+        or all of them if much changed. If there are none, the row counts as ranked.
         """
         slots = self._unranked(row)
         if not len(slots):
@@ -261,7 +261,7 @@ class ScoreCache:
         return self._keep_top(row, best, (scores == best).nonzero()[0], self._logged())
 
     def _after_drops(self, row: int, top: _Top) -> _Top:
-        """Without the nodes whose score dropped; the next best if all of them did."""
+        """Without the nodes that dropped; the next best if all of them did."""
         still_best = top.slots[self.scores[row, top.slots] == top.best]
         if len(still_best):
             return self._keep_top(row, top.best, still_best, top.logged)

@@ -87,7 +87,7 @@ class NodeArrays:
 
     [resource, zone, node]: `free_min`, `free_max`, and `whole` (allocatable, as floats).
     [resource, node]: `free` of what the node offers (`offered`), `largest` zone capacity, and
-    `totals`, what is guaranteed free in all zones together (of unaligned nodes).
+    `totals`, the guaranteed free sum over all zones (of unaligned nodes).
     [node]: `limits` of zones for a container, `profile` numbers.
     `uneven` slots have no zone with the most of every kind of memory; `overstated` slots may have
     less allocatable than `whole` says.
@@ -205,7 +205,7 @@ class NodeArrays:
         self._stale.clear()
 
     def take_changed(self) -> Slots:
-        """Return the slots whose zones changed since the last call."""
+        """Return the slots with changed zones since the last call."""
         slots = np.array(sorted(self._changed), dtype=np.int64)
         self._changed.clear()
         return slots
@@ -285,7 +285,7 @@ class NodeArrays:
         whole[self._positions_of(number)[:, None], slots] = sizes
 
     def _clear(self, slots: Sequence[int]) -> None:
-        """Clear slots whose zones, or the zones' resources, are different now."""
+        """Clear slots with other zones, or other resources in them, than before."""
         if not slots:
             return
         arrays = self.free_min, self.free_max, self.whole, self.largest, self.totals, self.limits
@@ -348,7 +348,7 @@ class NodeArrays:
         self._due.setdefault(node_info.slot, []).append(reservation)
 
     def apply_due(self) -> None:
-        """Subtract what is due, from all nodes at once: as many rounds as one node has
+        """Subtract due reservations, from all nodes at once: as many rounds as one node has
         reservations.
         """
         self._changed.update(self._due)

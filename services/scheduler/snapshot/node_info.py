@@ -71,8 +71,8 @@ class Profile(NamedTuple):
 class MachineType(NamedTuple):
     """What a report says about a node and no pod changes; shared by like nodes, read only.
 
-    `sizes` is zone -> what scores take as the whole zone: allocatable, or what is available if a
-    report calls that more (`overstated`).
+    `sizes` is zone -> the size that scores use: allocatable, or the available amount if a report
+    calls that more (`overstated`).
     """
 
     sizes: ZoneAmounts
@@ -88,11 +88,11 @@ class NodeInfo:
     """One node, mutable.
 
     `free_min` and `free_max` are zone id -> amounts: guaranteed free and free at most. `totals` is
-    what is guaranteed free on the whole node (only if `unaligned`: a pod may take from several
-    zones without a rejection). `assumed` holds own reservations by uid, `pending` the pods whose
-    admission is not confirmed, `unconfirmed` says that some pod's zones are not known.
-    `grouped_zones` hold memory of a block over several zones. `version` counts every change,
-    `ledger_version` those that came from the ledger.
+    the guaranteed free sum of the whole node (only if `unaligned`: a pod may take from several
+    zones without a rejection). `assumed` holds own reservations by uid, `pending` the pods without
+    a confirmed admission, `unconfirmed` says that some pod's zones are not known. `grouped_zones`
+    hold memory of a block over several zones. `version` counts every change, `ledger_version` the
+    changes by the ledger.
     """
 
     __slots__ = (
@@ -164,7 +164,7 @@ class NodeInfo:
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
 
     def is_current(self, node: LedgerNode) -> bool:
-        """True if the ledger's node says what this NodeInfo, assumed pods included, says already."""
+        """True if the ledger's node says nothing new, assumed pods included."""
         return (
             self.observed is node.observed
             and self.report is node.basis
@@ -180,7 +180,7 @@ class NodeInfo:
         )
 
     def update_from(self, node: LedgerNode, config: CycleConfig) -> None:
-        """Take everything from the ledger's node; assumed pods that the ledger lacks are forgotten."""
+        """Take over the ledger's node; assumed pods that the ledger lacks are forgotten."""
         if self.report is not node.basis:
             self.machine = machine_type_of(node.basis) if node.basis is not None else NO_MACHINE
             self.sizes = self.machine.sizes
@@ -244,7 +244,7 @@ class NodeInfo:
         return single
 
     def guaranteed_totals(self) -> Amounts:
-        """Return what is guaranteed free on the whole node. An unconfirmed pod holds its demand
+        """Return the guaranteed free amounts of the whole node. An unconfirmed pod holds its demand
         once, wherever that is.
         """
         totals = total(self.free_max.values())
@@ -262,8 +262,8 @@ class NodeInfo:
             totals[name] = totals.get(name, 0) - amount
 
     def is_plain(self) -> bool:
-        """Return whether what is free in a zone is free in that zone alone: no options, nothing
-        hidden, no groups of zones, no device in several zones or in none.
+        """Return whether an amount that is free in a zone is free in that zone alone: no options,
+        nothing hidden, no groups of zones, no device in several zones or in none.
         """
         report, profile = self.report, self.profile
         if report is None or report.hidden:
@@ -415,7 +415,7 @@ def _is_wide(charge: Charge, report: Report) -> bool:
 
 
 def pending_pods(node: LedgerNode) -> frozenset[str]:
-    """Return the charged pods whose admission is not confirmed."""
+    """Return the charged pods without a confirmed admission."""
     pending = (
         charge.uid
         for charge in node.charges.values()
@@ -426,19 +426,19 @@ def pending_pods(node: LedgerNode) -> frozenset[str]:
 
 def ends_of(node: LedgerNode) -> object:
     """Return a value that changes if another end is known, or one is forgotten: only the kubelet
-    search can say for whom an end leaves room.
+    search can say which pods an end leaves room for.
     """
     ends = [(key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()]
     return ends, len(node.freed)
 
 
 def is_unconfirmed(charge: Charge) -> bool:
-    """True for a pod whose zones are not known: several are charged for it."""
+    """True for a pod of unknown zones: several are charged for it."""
     return bool(charge.zones) and not charge.confirmed and not charge.confirmed_zones
 
 
 def report_state(node: LedgerNode) -> str:
-    """Return "" if the report may be used, else `missing`, `expired` or what is wrong with it."""
+    """Return "" if the report may be used, else `missing`, `expired` or the problem."""
     report = node.basis
     if report is None:
         return "missing"

@@ -108,7 +108,7 @@ class PlanOnNodes:
 
 
 class PodClass:
-    """A pod class, its node-level request and what is kept for it.
+    """A pod class, its node-level request and the results that are kept for it.
 
     `row` is its row in the score cache, `zonal` says that zones could matter to it, `request` has
     the amounts above zero that a node must have free.

@@ -1,4 +1,4 @@
-"""What a scheduling cycle returns for a pod: a node, why there is none, or whom to evict for one."""
+"""The result of a scheduling cycle: a node, the reasons without one, or victims to evict."""
 
 from __future__ import annotations
 

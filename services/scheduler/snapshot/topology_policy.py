@@ -1,8 +1,8 @@
 """Which Topology Manager policy is in force for a pod on a node, and its source.
 
-Sources are report attributes, legacy `topologyPolicies` values, the node label and Koordinator's pod
-annotation, with a configurable precedence. A pod's own policy runs only on nodes of the same policy
-or of none.
+Sources are report attributes, legacy `topologyPolicies` values, the node label and Koordinator's
+pod annotation, with a configurable precedence. A pod's own policy runs only on nodes of the same
+policy or of none.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def pod_policy(pod: Pod) -> PodPolicy:
 
 
 def _exclusive(text: str, policy: str) -> str:
-    """Return what is wrong with `singleNUMANodeExclusive` under this policy, "" for nothing.
+    """Return the problem with `singleNUMANodeExclusive` under this policy, "" for none.
 
     `Required` keeps pods in one zone apart from pods over several zones. If everything is aligned
     to one zone, no pod is over several; best-effort only prefers, as in Koordinator. Otherwise it
@@ -116,8 +116,8 @@ def _exclusive(text: str, policy: str) -> str:
     if text != "Required" or policy in (SINGLE_NUMA_NODE, BEST_EFFORT):
         return ""
     return (
-        "singleNUMANodeExclusive Required cannot be kept, because the kubelet chooses zones without "
-        "regard to it; write numaTopologyPolicy SingleNUMANode, too, or Preferred"
+        "singleNUMANodeExclusive Required cannot be kept, because the kubelet chooses zones "
+        "without regard to it; write numaTopologyPolicy SingleNUMANode, too, or Preferred"
     )
 
 

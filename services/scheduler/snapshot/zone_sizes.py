@@ -44,7 +44,7 @@ def capacities(report: Report) -> Capacities:
 
 def size_in(zone: Zone, name: str) -> int:
     """Return the size that the kubelet counts for preferred hints: CPUs and devices whole, also
-    reserved or unhealthy ones; memory by what is allocatable (kubelet 1.36).
+    reserved or unhealthy ones; memory by allocatable (kubelet 1.36).
     """
     resource = zone.resources.get(name)
     if resource is None:

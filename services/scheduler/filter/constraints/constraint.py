@@ -1,19 +1,20 @@
-"""Constraints: which nodes a pod may use, by rules of Kubernetes that look beyond the node's object.
+"""Constraints: which nodes a pod may use, by rules of Kubernetes that look beyond the node's
+object.
 
-Theory, for whoever adds one:
+Theory, for a newcomer who adds one:
 
 1. A constraint has two moments. `read` looks at the pod's spec when the pod is observed, and keeps
-   what it needs as plain JSON (`Constraints.kept`), which is stored with the pod's event. `check`
-   runs for each decision and returns a function that looks at one node. It sees other pods, volumes
-   and labels through the `ClusterView`, as they are now.
+   the facts that it needs as plain JSON (`Constraints.kept`), which is stored with the pod's event.
+   `check` runs for each decision and returns a function that looks at one node. It sees other pods,
+   volumes and labels through the `ClusterView`, as they are now.
 2. Fields that a constraint reads are no longer unsupported: it names them in `handles`. A form of
    the field that it does not implement raises `NotHandled`; the pod then waits, and its event names
    the field.
 3. Most pods concern few constraints. A constraint is asked for a pod of which it kept something,
    and for every pod if `depends_on` says that part of the view is not empty: excluded nodes, say.
-4. A constraint carries its own reasons. A `RefusalReason` has the name that is stored, the phrase that the
-   pod's event counts nodes by (kube-scheduler's phrase, if it has one), and the remedy. Nothing else
-   must change for a new reason: explanations use what the refusal carries.
+4. A constraint carries its own reasons. A `RefusalReason` has the name that is stored, the phrase
+   that the pod's event counts nodes by (kube-scheduler's phrase, if it has one), and the remedy.
+   Nothing else must change for a new reason: explanations use what the refusal carries.
 5. A rule that looks at the node's own object alone is not a constraint but a predicate
    (`predicates.py`): predicates are kept by node and cost nothing in a decision.
 6. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominee.
@@ -70,8 +71,9 @@ class NotHandled(Exception):
 class RefusalReason(NamedTuple):
     """Why a node does not take a pod.
 
-    `name` is stored with scheduling outcomes and must not change. Events count nodes by `phrase`, in
-    which %s stands for the refusal's subject and %r for its resource. `remedy` says what would help.
+    `name` is stored with scheduling outcomes and must not change. Events count nodes by `phrase`,
+    in which %s stands for the refusal's subject and %r for its resource. `remedy` says what would
+    help.
     """
 
     name: str

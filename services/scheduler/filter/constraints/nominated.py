@@ -1,14 +1,14 @@
 """Room that another scheduler keeps: a pending pod with `status.nominatedNodeName` counts on its
 node as if it ran there, for pods of no higher priority.
 
-Semantics: kube-scheduler's filtering with nominated pods (1.36), which nominates pods that it evicts
-others for, and pods whose binding may take a while. By amounts of the node, as kube-scheduler does,
-and also by the zone that the nominee needs if the node's kubelet aligns: kube-scheduler does not
-know zones. Nominees of this scheduler hold zones in the ledger.
+Semantics: kube-scheduler's filtering with nominated pods (1.36), which nominates pods that it
+evicts others for, and pods with a slow binding. By amounts of the node, as kube-scheduler does, and
+also by the zone that the nominee needs if the node's kubelet aligns: kube-scheduler does not know
+zones. Nominees of this scheduler hold zones in the ledger.
 
-The zone test is cheap and sufficient: it uses what is guaranteed free once pods that are being
-deleted ended, because that room is what they were evicted for. If no zone holds the nominee as it
-is, by its containers' amounts together, its zone is not known, and none is kept.
+The zone test is cheap and sufficient: it uses the guaranteed free amounts once pods that are being
+deleted ended, because they were evicted for that room. If no zone holds the nominee as it is, by
+its containers' amounts together, its zone is not known, and none is kept.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def leaves_a_zone(
 ) -> bool:
     """Return whether the pod leaves the nominee a zone.
 
-    `nominee` is what it takes of one zone if all of that is tracked; `leaves` says whether a pod is
+    `nominee` is its request of one zone if all of that is tracked; `leaves` says whether a pod is
     being deleted.
     """
     report, policy = node_info.report, node_info.rule.policy

@@ -186,7 +186,7 @@ class PodAntiAffinity(_Terms):
         return check
 
     def _forbidden_by_others(self, pod: Pod, view: ClusterView) -> dict[str, set[str]]:
-        """Topology label -> its values on nodes of running pods whose rules select this pod."""
+        """Topology label -> its values on nodes of running pods with rules that select this pod."""
         namespaces = view.cluster_objects.namespaces
         forbidden: dict[str, set[str]] = {}
         for terms, nodes in view.placed_pods.keeping(self.name):

@@ -1,5 +1,5 @@
-"""Predicates: rules that look at one node's own object alone. Node name, selector, affinity, taints,
-readiness, and resources of the whole node.
+"""Predicates: rules that look at one node's own object alone. Node name, selector, affinity,
+taints, readiness, and resources of the whole node.
 
 Semantics: kube-scheduler (component-helpers nodeaffinity, corev1 helpers tolerations), with its
 phrases. The answer for a set of constraints is kept by node until the node's object changes
@@ -132,7 +132,7 @@ def untolerated(constraints: Constraints, node: NodeObserved) -> Taint | None:
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """core/v1 semantics: an empty key with Exists tolerates everything, an empty effect any effect."""
+    """core/v1 semantics: an empty key with Exists tolerates all taints, an empty effect any."""
     for toleration in tolerations:
         every_key = not toleration.key and toleration.operator == "Exists"
         if toleration.effect not in ("", taint.effect):
@@ -155,7 +155,7 @@ def _tolerates_value(toleration: Toleration, value: str) -> bool:
 
 
 def matches(term: NodeSelectorTerm, node: NodeObserved) -> bool:
-    """Return whether all expressions and fields of the term match; an empty term matches nothing."""
+    """Return whether all expressions and fields of the term match; an empty term never does."""
     if not term.expressions and not term.fields:
         return False
     if not all(_holds(requirement, node.labels) for requirement in term.expressions):
@@ -189,7 +189,7 @@ def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool
 
 
 def resource_refusal(request: Amounts, node_info: NodeInfo) -> Refusal | None:
-    """Return the refusal for the first resource, by name, of which the whole node has too little."""
+    """Return the refusal for the first resource, by name, that the whole node lacks."""
     for name in sorted(request):
         free, asked = node_info.free(name), request[name]
         if free >= asked:

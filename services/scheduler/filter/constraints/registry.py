@@ -56,8 +56,8 @@ def reasons() -> list[RefusalReason]:
 
 
 def constrained(pod: Pod, spec: Json) -> Pod:
-    """Return the pod with what the constraints keep of its spec; what they handle is no longer
-    unsupported. Raises `fields.RefusedError`.
+    """Return the pod with the values that constraints keep of its spec; fields that they handle are
+    no longer unsupported. Raises `fields.RefusedError`.
     """
     kept: dict[str, Any] = {}
     handled: set[str] = set()

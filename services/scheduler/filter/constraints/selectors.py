@@ -65,7 +65,7 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return an equal value for pods that the rules of others can hardly tell apart: the namespace
+    """Return an equal value for pods that the rules of others hardly distinguish: the namespace
     and the labels, without labels of each pod's own.
     """
     labels = [(key, value) for key, value in pod.labels.items() if key not in _OWN_LABELS]
@@ -103,7 +103,7 @@ def requirements(doc: Json, field: str, path: str) -> list[Any]:
 
 
 def with_label_keys(kept: Json, doc: Json, path: str, labels: dict[str, str]) -> Json:
-    """Add matchLabelKeys and mismatchLabelKeys (KEP-3633): the pod's own values join the selector."""
+    """Add matchLabelKeys and mismatchLabelKeys (KEP-3633): the pod's own values are selected."""
     added: list[Any] = []
     for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         keys = fields.text_list(doc, field, path)
@@ -116,7 +116,7 @@ def with_label_keys(kept: Json, doc: Json, path: str, labels: dict[str, str]) ->
 
 def selection(kept: Json, namespaces: Namespaces) -> Selection:
     """Return the kept form as a value that counts are kept by. A selector of namespaces becomes the
-    namespaces whose labels it matches.
+    namespaces that it matches.
     """
     if "among" not in kept:
         return _selection(kept, kept["namespaces"])

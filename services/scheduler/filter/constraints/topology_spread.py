@@ -1,9 +1,9 @@
 """Topology spread with DoNotSchedule: no domain may be ahead of the emptiest by more than maxSkew.
 
 Semantics: kube-scheduler's PodTopologySpread (1.36). Domains are those of nodes that have the
-topology labels and that count: by default those that the pod's selector and affinity allow, whatever
-their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy: Ignore`). Pods that are being deleted
-do not count. An empty selector matches every pod, but only the newcomer counts for it.
+topology labels and that count: by default the nodes that the pod's selector and affinity allow,
+whatever their taints (`nodeAffinityPolicy: Honor`, `nodeTaintsPolicy: Ignore`). Pods that are being
+deleted do not count. An empty selector matches every pod, but only the newcomer counts for it.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ from shared.ledger.unhealthy import may_lie_in_zones
 NONE_HEALTHY = RefusalReason(
     name=Reason.NODE_RESOURCE,
     phrase="Insufficient %r",
-    remedy="wait until a device of the node is healthy again, or do not name the resource, also not "
-    "in an amount of 0",
+    remedy="wait until a device of the node is healthy again, or do not name the resource, also "
+    "not in an amount of 0",
 )
 _HEAL = "wait until the unhealthy devices of the node are healthy again, or restart their plugin"
 NO_HINT = {
@@ -111,7 +111,7 @@ def _lists_healthy(report: Report | None, name: str) -> bool:
 
 
 def _without_tables(node: LedgerNode) -> dict[str, UnusableResource]:
-    """Of nodes whose Memory Manager's own figures are known."""
+    """Of nodes with known figures of the Memory Manager's own."""
     zones = node.basis.zones if node.basis is not None else ()
     tables = [zone.free.keys() for zone in zones if zone.free]
     if all(names == tables[0] for names in tables):

@@ -39,8 +39,8 @@ NOT_OURS = RefusalReason(
 )
 IN_USE = RefusalReason(
     name=Reason.VOLUME_IN_USE,
-    phrase="node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access "
-    "mode",
+    phrase="node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod "
+    "access mode",
     remedy="wait until the pod that uses the claim ends: its access mode is ReadWriteOncePod",
 )
 NOT_REACHED = RefusalReason(

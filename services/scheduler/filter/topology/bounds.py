@@ -2,7 +2,7 @@
 
 1. `free_min` charges a pod of unknown zones in every zone where it may be, `free_max` in none. The
    truth lies between the two.
-2. A sufficient bound proves that the kubelet admits a pod, a necessary one that it cannot. Where
+2. A sufficient bound proves that the kubelet admits a pod, a necessary bound that it cannot. If
    neither decides, the kubelet search does (`kubelet_search.py`). A bound never decides otherwise
    than the search would: it only spares it.
 3. Each bound has two forms. The loop form looks at one NodeInfo. The array form in `PlanBounds`
@@ -147,7 +147,7 @@ def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
     return True
 
 
-# -- beside other pods
+# -- next to other pods
 
 
 def room_for_all(node_info: NodeInfo, newcomer: Charge) -> bool:
@@ -175,7 +175,7 @@ def each_pending_pod_keeps_a_zone(
 
 def _keeps_a_zone(free_min: Bounds, charge: Charge, taken: ZoneAmounts) -> bool:
     """Not answered for pods with init containers or devices in an amount of 0, which force zones,
-    nor for a pod that was confirmed once, whose charge lies elsewhere.
+    nor for a pod that was confirmed once: its charge lies elsewhere.
     """
     if charge.confirmed_zones or any(part.kind == "init" or part.zeros for part in charge.demand):
         return False
@@ -416,8 +416,8 @@ class PlanBounds:
 def in_as_few_zones(
     arrays: NodeArrays, plan: Plan, wide: Bools, selection: Selection, zones: int
 ) -> Bools:
-    """Of the nodes on which the plan is `wide`, return those that may have enough in as few zones
-    as it takes; see `_in_as_few_zones`.
+    """Of the nodes on which the plan is `wide`, return the nodes that may have enough in as few
+    zones as it takes; see `_in_as_few_zones`.
     """
     enough = wide.copy()
     if not zones or not wide.any():

@@ -1,7 +1,7 @@
 """Does this node admit the pod, and does no pending pod lose its zone by that?
 
 1. `blocked` compares no amounts: report, policy and zones of the node's profile.
-2. `filter_result` asks the bounds first. Where they decide, no kubelet need be modelled. Otherwise
+2. `filter_result` asks the bounds first. If they decide, no kubelet need be modelled. Otherwise
    the kubelet search asks the hint providers in every state that ledger and report allow, in every
    order of admission, within a budget of steps.
 3. `may_fit` is for preemption and patience: some state could admit the pod, so evicting for it is
@@ -113,7 +113,7 @@ def blocked(
 def filter_result(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> SearchResult:
-    """Return the answer for a pod of this class, whose plan is not `free`."""
+    """Return the answer for a pod of this class under a plan that is not `free`."""
     report = node_info.report
     cores_unknown = plan.full_pcpus_only and report is not None and report.cpus is None
     if cores_unknown and not bounds.has_whole_cores(node_info, plan, config.threads_per_core):
@@ -296,7 +296,7 @@ def obstacle(node_info: NodeInfo) -> str:
 
 
 def _at_best(node_info: NodeInfo) -> NodeInfo:
-    """The node at best: what pending pods will surely hold is not free, nor are nominees' claims."""
+    """The node at best: without what pending pods will surely hold, and nominees' claims."""
     at_best = copy(node_info)
     at_best.free_max = {zone: dict(amounts) for zone, amounts in node_info.free_max.items()}
     for charge in node_info.ledger.charges.values():

@@ -95,7 +95,7 @@ class KubeletSearch:
         return kept.result
 
     def steps_taken(self, request: HintRequest) -> int:
-        """Return the steps of the search whose result is kept; 0 without one."""
+        """Return the steps of the search that gave the kept result; 0 without one."""
         kept = self._results.get(request.key)
         return kept.taken if kept is not None else 0
 
@@ -107,7 +107,7 @@ class KubeletSearch:
         return KeptResult(result, steps, self._needed + steps - budget.left)
 
     def before(self, steps: int) -> Sequence[ReachableStates] | None:
-        """Return all states before the newcomer, by base state if they must be told apart.
+        """Return all states before the newcomer, by base state if they must be kept apart.
 
         None if `steps` do not reach that far, even if a caller with more of them came first: a
         result that depends on earlier callers could not be repeated.

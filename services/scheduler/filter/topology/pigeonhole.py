@@ -44,7 +44,8 @@ from shared.ledger.view import restore
 
 # The share of a part that blocks a zone alone.
 WHOLE = 1 << 30
-# Up to this many shares (seekers, parts, zones) plain loops are cheaper: a share takes about 1 us in
+# Up to this many shares (seekers, parts, zones) plain loops are cheaper: a share takes about 1 us
+# in
 # a loop, a few of them in arrays about 100 us.
 HANDFUL = 100
 # Answers that are remembered of one node.
@@ -129,8 +130,8 @@ def _draws(demand: Sequence[ContainerDemand]) -> bool:
 
 
 def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
-    """The zone that takes the first init container takes all: what it leaves to be reused is enough
-    for each later container next to those that run.
+    """The zone that takes the first init container takes all: the amounts that it leaves are enough
+    for each later container next to running ones.
     """
     first, running = demand[0], dict[str, int]()
     for part in demand[1:]:
@@ -146,8 +147,8 @@ def pending_parts_on(node_info: NodeInfo, report: Report) -> PendingParts | None
     """Return the parts of the node's pending pods; None if one of them need not take single zones
     or is partially admitted.
 
-    A pod that ran in this boot and is listed no more holds what it held or ended: `base` does
-    without that.
+    A pod that ran in this boot and is listed no more holds its earlier amounts or ended: `base`
+    does without them.
     """
     every: list[PendingPart] = []
     seek: list[PendingPart] = []
@@ -362,8 +363,8 @@ class _Zone(NamedTuple):
 def is_left_a_zone(
     asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence[PendingPart]
 ) -> bool:
-    """Sufficient: some zone remains for what is `asked`, wherever the others stand. Without them,
-    zones have at least `base` free and at most `rooms`.
+    """Sufficient: some zone remains for the `asked` amounts, wherever the others stand. Without
+    them, zones have at least `base` free and at most `rooms`.
     """
     wanted = {name: amount for name, amount in asked.items() if amount}
     zones = []
@@ -500,7 +501,7 @@ def _cannot_be_covered(packing: Packing, stands: Bools, seekers: Ints) -> bool:
 
 def _shares(take: Ints, needs: Ints) -> Ints:
     """What each part covers of each zone [seeker, zone, part]; a need of 0 does not count. In units
-    that keep products exact, what is taken is rounded up, and what is needed down.
+    that keep products exact, taken amounts are rounded up, and needed ones down.
     """
     shares = np.zeros((*needs.shape[:2], len(take)), dtype=np.int64)
     for taken, need in zip(take.T, np.moveaxis(needs, 2, 0)[..., None], strict=True):
@@ -513,6 +514,6 @@ def _shares(take: Ints, needs: Ints) -> Ints:
 
 
 def _weights(needs: Ints, holds: Bools) -> Ints:
-    """[seeker, zone, kind]: 1, and the zone's need of each resource, in units that keep sums exact."""
+    """[seeker, zone, kind]: 1, and the zone's needs, in units that keep sums exact."""
     units = np.maximum(1, -(-needs.max(axis=1, keepdims=True, initial=0) // MOST_WEIGHT))
     return np.concatenate((holds[:, :, None], needs // units), axis=2)

@@ -1,5 +1,5 @@
 """Predict in which zones the kubelet will put a pod, if pending pods come in the order of their
-reservations. A prediction narrows nothing: charges stay what they are.
+reservations. A prediction narrows nothing: charges do not change.
 
 1. A node is plain as long as nothing on it lies, or may lie, over several zones, no init container
    requests zones, and amounts are all that providers look at. There each container takes the lowest
@@ -32,7 +32,7 @@ Zones = list[tuple[int, Amounts]]
 
 
 def predict(node_info: NodeInfo, plan: Plan) -> Predicted:
-    """Return container -> zone ids for containers that pin something; empty without a prediction."""
+    """Return container -> zone ids for containers that pin something; {} if unpredictable."""
     if plan.mode == "free" or plan.rule.policy == NONE:
         return {}
     lowest = lowest_zones(node_info, plan)
@@ -93,7 +93,7 @@ def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
 
 
 def note_assumed_in_expected_zones(node_info: NodeInfo, charge: Charge) -> None:
-    """Let an assumed pod take what is expected for it."""
+    """Let an assumed pod take its expected zones."""
     expected: ExpectedZones | None = node_info.expected_zones
     if expected is None:
         return

@@ -1,5 +1,5 @@
-"""BestFit: strand no devices, and leave as little as possible of what is requested. It keeps room
-whole for later pods.
+"""BestFit: strand no devices, and leave as little as possible of the requested resources. It keeps
+room whole for later pods.
 
 The score looks at the zone where the kubelet will put the request: the lowest that fits. Devices
 that stay free there count most, requested or not: a pod without devices keeps away from them, a pod
@@ -39,7 +39,7 @@ REST = BEST - LEVELS * STEP
 
 class BestFit:
     """100, less 5 for each device left free in the zone (up to 9), less up to 55 by the mean share
-    left of what is requested.
+    left of the requested resources.
     """
 
     name = "BestFit"

@@ -39,7 +39,7 @@ from services.scheduler.score.strategies.strategy import (
 )
 from shared.domain.resources import Amounts
 
-# Weighed loss that is too small to tell apart.
+# Smaller differences of weighed loss do not count.
 GRAIN = 1024
 # The weight of the share that is left of the requested resources: it decides between zones that
 # lose next to nothing.
@@ -60,7 +60,7 @@ Pick = Callable[[list[int]], tuple[int, ...]]
 
 
 def _loss_levels() -> tuple[int, ...]:
-    """The least loss of each score below the best: one by one at first, then in steps of an eighth."""
+    """The least loss of each score below the best: one by one, later in steps of an eighth."""
     levels = [1]
     while len(levels) < BEST - 1:
         levels.append(levels[-1] + max(1, levels[-1] // 8))
@@ -195,7 +195,7 @@ class _Landed:
 
 
 class PlainRoom:
-    """Demand classes in one zone at a time, in plain integers, which cost least for a zone or two."""
+    """Demand classes in one zone at a time, in plain integers: cheapest for a zone or two."""
 
     def __init__(self, demand_classes: Sequence[DemandClass]) -> None:
         self._demand_classes = [item for item in demand_classes if item.amounts]
@@ -206,8 +206,8 @@ class PlainRoom:
         self._picks_by_size: dict[tuple[int, ...], list[tuple[int, Pick]]] = {}
 
     def lost(self, free: Amounts, wanted: Mapping[str, int], whole: Amounts) -> int:
-        """Return the weighed loss of room of a zone with `free` of the `whole` if `wanted` is taken.
-        Runs for every node that changed: plain loops.
+        """Return the weighed loss of room of a zone with `free` of the `whole` if `wanted` is
+        taken. Runs for every node that changed: plain loops.
         """
         names, amounts = self._names, self._amounts
         units = [free.get(name, 0) * UNITS for name in names]

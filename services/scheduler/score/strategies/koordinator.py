@@ -1,5 +1,5 @@
-"""Koordinator's two strategies by used NUMA nodes: fill nodes whose zones are mostly in use already
-(MostAllocated), or use nodes whose zones are untouched (LeastAllocated).
+"""Koordinator's two strategies by used NUMA nodes: fill nodes that already use most zones
+(MostAllocated), or use nodes with untouched zones (LeastAllocated).
 
 The measure is how many of a node's zones are in use once the pod is placed in the lowest zone that
 fits, as the kubelet would. In columns a zone is in use if any resource in it is not wholly
@@ -38,9 +38,7 @@ _BY_VALUE = {
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The strategy's name, and what is wrong with the label (empty: nothing) if the fallback is
-    used.
-    """
+    """The strategy's name, and the label's problem (empty: none) if the fallback is used."""
 
     strategy: str
     problem: str = ""

@@ -178,7 +178,7 @@ def score_containers(
 def take(
     request: Amounts, zones: Sequence[ZoneView], zone_ids: Sequence[int]
 ) -> tuple[ZoneView, ...]:
-    """Return the zones after the request took what it can from those of `zone_ids`, lowest first."""
+    """Return the zones after the request took its share in `zone_ids`, lowest first."""
     needed = zoned(request, zones)
     after = []
     for zone in sorted(zones, key=lambda view: view.id):

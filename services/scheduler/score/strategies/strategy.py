@@ -115,7 +115,8 @@ class BoundedStrategy(Strategy, Protocol):
     def most_nodes(self, request: Ints, available: Ints, limits: Ints) -> Ints:
         """Return int64[N] of 0..100, no less than `score` gives while no more is available.
 
-        The arrays are request[R] above zero, available[R,Z,N] not below zero and limits[N] of zones.
+        The arrays are request[R] above zero, available[R,Z,N] not below zero and limits[N] of
+        zones.
         """
 
 
@@ -126,8 +127,8 @@ class PlainStrategy(Strategy, Protocol):
     def score_plain(
         self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]
     ) -> int:
-        """Return 0..100 for a request above zero that zones decide on; `zones` is what is free by
-        zone, `sizes` what is allocatable.
+        """Return 0..100 for a request above zero that zones decide on; `zones` are free amounts by
+        zone, `sizes` allocatable ones.
         """
 
 
