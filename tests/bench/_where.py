@@ -1,6 +1,5 @@
-"""Where the CPU time of a road's services goes, by cause: samples of their stacks
-(`_sampling/sitecustomize.py`), told by the first rule that knows a function in them. Starts
-nothing.
+"""Causes of the CPU time of a road's services: samples of their stacks
+(`_sampling/sitecustomize.py`), attributed by the first rule that matches a function in them.
 """
 
 from __future__ import annotations
@@ -17,9 +16,12 @@ RULES = (
     ("explaining why nothing fits", ("explain/explain.py:unplaceable",)),
     ("deciding", ("services/scheduler/handlers.py:_decide",)),
     ("the watch: bytes to lines", ("kube/client.py:_lines",)),
-    ("the watch: JSON", ("kube/client.py:_seen",)),
-    ("what of an object is news", ("observing/news.py:", "observing/kinds.py:")),
-    ("telling the log what was seen", ("scheduler/observing/",)),
+    ("the watch: JSON", ("kube/client.py:_decoded",)),
+    (
+        "what of an object is news",
+        ("watch/kinds.py:", "watch/pods_and_nodes.py:", "watch/cluster_objects.py:"),
+    ),
+    ("recording what was observed", ("scheduler/watch/",)),
     ("the relay", ("shared/runtime/relay.py:",)),
     ("the fold", ("projector.py:_fold_run", "projector.py:_handle")),
     (
@@ -31,7 +33,7 @@ RULES = (
         "leases, members",
         ("runtime/leadership.py:", "runtime/membership.py:", "runtime/lent_lease.py:"),
     ),
-    ("events for people", ("binder/announcer.py:", "binder/untold.py:")),
+    ("events for people", ("binder/announcer.py:", "binder/pending_announcements.py:")),
     ("bindings", ("services/binder/",)),
     ("NodeResourceTopology objects", ("topology_store/mirror", "topology_store/objects.py:")),
     ("judging reports", ("topology_store/handlers.py:", "topology_store/silence.py:")),
@@ -52,7 +54,7 @@ RULES = (
 def where(
     folder: Path, began_s: float, ended_s: float, ms_per_pod: dict[str, float]
 ) -> Iterator[tuple[str, str, float]]:
-    """(service, cause, milliseconds a pod), most first, of what was sampled between two moments."""
+    """Yield (service, cause, milliseconds a pod) of the samples between two moments, most first."""
     found: dict[str, Counter[str]] = {}
     for path in folder.iterdir():
         command, *samples = path.read_text().splitlines()
@@ -68,5 +70,5 @@ def where(
 
 
 def cause(stack: str) -> str:
-    """What the time of a stack goes for."""
+    """Return what the time of a stack is spent on."""
     return next(what for what, functions in RULES if any(each in stack for each in functions))
