@@ -73,9 +73,9 @@ class Objects:
     async def _write(self, node: str, wanted: Object) -> None:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        written_s, before = self._written.get(node, (-AGAIN_S, b""))
+        written_s, written = self._written.get(node, (-AGAIN_S, b""))
         content = _content(wanted)
-        if content == before and now_s - written_s < AGAIN_S:
+        if content == written and now_s - written_s < AGAIN_S:
             return
         answer = await self._kube.apply_topology(node, await self._with_owner(node, wanted))
         set_gauge(
@@ -87,7 +87,7 @@ class Objects:
         )
         if isinstance(answer, Answer) and answer.ok:
             trigger = wanted["metadata"]["annotations"][UPDATE_ANNOTATION]
-            operation = "update" if before else "create"
+            operation = "update" if written else "create"
             count(names.RTE_WRITES, node=node, operation=operation, trigger=trigger)
             self._written[node] = now_s, content
             self._succeeded()

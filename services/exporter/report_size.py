@@ -131,8 +131,8 @@ def _merged(entries: Sequence[Placement]) -> Placement:
     claims: list[ClaimedDevice] = []
     for entry in entries:
         claims += entry.claims
-        for held in entry.held:
-            amounts.setdefault((held.resource, held.zones), []).append(held)
+        for amount in entry.held:
+            amounts.setdefault((amount.resource, amount.zones), []).append(amount)
     total = tuple(_sum(amounts[key]) for key in sorted(amounts))
     return msgspec.structs.replace(
         entries[0], container=POD_LEVEL, held=total, claims=tuple(dict.fromkeys(claims))

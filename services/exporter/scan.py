@@ -239,23 +239,23 @@ class NodeReader:
 
     def _layout(self, tree: folders.FolderTree, machine: Machine) -> CpuLayout:
         """Return the CPU layout; it changes only if other CPUs are online."""
-        before = self._machine[1] if self._machine is not None else Machine()
-        if before.cpus is not None and before.zone_of_cpu == machine.zone_of_cpu:
-            return before.cpus
+        previous = self._machine[1] if self._machine is not None else Machine()
+        if previous.cpus is not None and previous.zone_of_cpu == machine.zone_of_cpu:
+            return previous.cpus
         return read_layout(tree, machine.zone_of_cpu)
 
-    async def _list(self, before: Signatures) -> tuple[tuple[ListedPod, ...], Checkpoints]:
-        """List pods while the checkpoints stay as they were `before`.
+    async def _list(self, signatures: Signatures) -> tuple[tuple[ListedPod, ...], Checkpoints]:
+        """List pods while the checkpoints stay as they were, by these `signatures`.
 
         Otherwise a pod could be taken for its successor on the same CPUs. If they change at each
         try, the result is without checkpoints.
         """
         for _ in range(STEADY_TRIES):
             pods = await self._source.pods()
-            stored, after = self._stored(before), self._signatures()
-            if after == before:
+            stored, current = self._stored(signatures), self._signatures()
+            if current == signatures:
                 return pods, stored
-            before = after
+            signatures = current
         return pods, checkpoints.NOTHING_READ
 
     def _signatures(self) -> Signatures:
@@ -264,10 +264,10 @@ class NodeReader:
 
     def _stored(self, signatures: Signatures) -> Checkpoints:
         """Return the checkpoints; decode only the files that changed."""
-        before = self._checkpoints[0]
-        if before != signatures:
+        previous = self._checkpoints[0]
+        if previous != signatures:
             contents: list[bytes | None] = []
-            for path, old, new in zip(self._checkpoint_paths, before, signatures, strict=True):
+            for path, old, new in zip(self._checkpoint_paths, previous, signatures, strict=True):
                 contents.append((folders.read_bounded(path) or b"") if old != new else None)
             files = self._files = checkpoints.read(self._files, *contents)
             self._checkpoints = signatures, checkpoints.of(files.cpu, files.memory, files.devices)

@@ -210,6 +210,6 @@ async def watch_bus(bus: Bus, returned: Callable[[], None]) -> None:
     connected = True
     while True:
         await asyncio.sleep(BUS_INTERVAL_S)
-        before, connected = connected, await bus.connected()
-        if connected and not before:
+        was_connected, connected = connected, await bus.connected()
+        if connected and not was_connected:
             returned()

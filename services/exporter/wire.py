@@ -95,13 +95,13 @@ def _claim_key(device: ClaimedDevice) -> tuple[str, ...]:
 
 def _claim(claim: pb.DynamicResource) -> list[ClaimedDevice]:
     devices, name = [], f"{claim.claim_namespace}/{claim.claim_name}"
-    driver, before = "", list[str]()
+    driver, earlier = "", list[str]()
     for entry in claim.claim_resources:
         cdi = [device.name for device in entry.cdi_devices]
         # Kubelet 1.36 repeats the names of a driver's earlier devices with each of its devices.
-        is_longer = len(cdi) > len(before) and cdi[: len(before)] == before
-        new = cdi[len(before) :] if entry.driver_name == driver and is_longer else cdi
-        driver, before = entry.driver_name, cdi
+        is_longer = len(cdi) > len(earlier) and cdi[: len(earlier)] == earlier
+        new = cdi[len(earlier) :] if entry.driver_name == driver and is_longer else cdi
+        driver, earlier = entry.driver_name, cdi
         devices.append(
             ClaimedDevice(
                 name, driver, entry.pool_name, entry.device_name, entry.share_id, tuple(new)

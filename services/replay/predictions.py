@@ -214,12 +214,10 @@ def _difference(waiting: Pending, node: LedgerNode, own_charge: Charge) -> str:
 
 
 def _named(what: str, keys: list[str]) -> str:
+    if not keys:
+        return ""
     shown = ", ".join(sorted(keys)[:NAMED])
-    return (
-        f"{what}: {shown}" + (f" and {len(keys) - NAMED} more" if len(keys) > NAMED else "")
-        if keys
-        else ""
-    )
+    return f"{what}: {shown}" + (f" and {len(keys) - NAMED} more" if len(keys) > NAMED else "")
 
 
 def _amounts(seen_before: ZoneAmounts, reported: ZoneAmounts, charge: Charge) -> str:

@@ -50,15 +50,16 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
     if isinstance(log, FileLog) and after < log.first - 1:
         remedy = "topolog log export without --from, or a folder that also holds what comes before"
         raise FilterError(f"the history begins at position {log.first}", remedy)
+    position = after
     early = ReadingAhead(log)
     try:
-        while after < end:
-            page = await early.read(after, min(PAGE, end - after))
+        while position < end:
+            page = await early.read(position, min(PAGE, end - position))
             if not page:
                 return
-            after = page[-1].position
-            if after < end:
-                await early.ask(after, min(PAGE, end - after))
+            position = page[-1].position
+            if position < end:
+                await early.ask(position, min(PAGE, end - position))
             yield page
     finally:
         early.drop()

@@ -85,20 +85,20 @@ def placement_text(
     hint = f", predicted on {by_container(predicted)}" if predicted else ""
     if not charge.demand:
         return "needs no zone"
-    held = "; ".join(
+    zones_text = "; ".join(
         f"zone {zone}: {amounts_text(amounts)}"
         for zone, amounts in sorted(charge.confirmed_zones.items())
     )
-    if charge.confirmed and held:
-        return f"confirmed on {held}{hint}"
+    if charge.confirmed and zones_text:
+        return f"confirmed on {zones_text}{hint}"
     if charge.confirmed and node_report is not None and node_report.placements is None:
         # A fingerprint confirms the set of pods; only the sums by zone are reported.
         amounts = amounts_text(peak(charge.demand))
         return f"confirmed by fingerprint: {amounts} in use, zone not reported{hint}"
     if charge.confirmed:
         return f"confirmed: holds nothing in any zone{hint}"
-    if held:
-        return f"no longer listed, end not reported: may still hold {held}"
+    if zones_text:
+        return f"no longer listed, end not reported: may still hold {zones_text}"
     possible = {zone for zones in charge.possible.values() for zone in zones}
     return f"unconfirmed: may be on {zones_list(possible or charge.zones)}{hint}"
 

@@ -34,10 +34,10 @@ class Rates:
         if that is shorter."""
         if self._first_us is None:
             return {}
-        now = now_us // _US
+        second_now = now_us // _US
         total: Counter[str] = Counter()
         for second, counts in self._by_second:
-            if now - OVER_S < second <= now:
+            if second_now - OVER_S < second <= second_now:
                 total += counts
         span_s = min(max((now_us - self._first_us) / _US, 1.0), float(OVER_S))
         return {kind: count / span_s for kind, count in total.items()}

@@ -211,7 +211,7 @@ class Screen:
             yield
             return
         descriptor, loop = sys.stdin.fileno(), asyncio.get_running_loop()
-        before = termios.tcgetattr(descriptor)
+        attributes = termios.tcgetattr(descriptor)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="ignore")
 
         def read() -> None:
@@ -230,7 +230,7 @@ class Screen:
             loop.remove_reader(descriptor)
             sys.stdout.write(WHEEL_OFF)
             sys.stdout.flush()
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, attributes)
 
 
 def names_on(scene: Scene, view: View) -> list[str]:

@@ -75,10 +75,10 @@ def login_request(data: bytes) -> LoginRequest:
     if len(parts) != 3:
         raise ValueError("not an authorization request of a NATS server")
     try:
-        found = msgspec.json.decode(decoded(parts[1]), type=_Question).nats
+        question = msgspec.json.decode(decoded(parts[1]), type=_Question).nats
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise ValueError(f"not an authorization request of a NATS server: {error}") from None
-    return LoginRequest(found.user_nkey, found.server_id.id, found.connect_opts.auth_token)
+    return LoginRequest(question.user_nkey, question.server_id.id, question.connect_opts.auth_token)
 
 
 def granted(issuer: Issuer, request: LoginRequest, grant: Grant, account: str, now_s: int) -> bytes:

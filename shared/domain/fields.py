@@ -66,7 +66,9 @@ def join(path: str, key: str) -> str:
     few and every pod uses them.
     """
     step = f'["{key[:MAX_NAME_CHARS]}"]' if any(sign in key for sign in './[" ') else key
-    return step if not path else path + step if step.startswith("[") else f"{path}.{step}"
+    if not path:
+        return step
+    return path + step if step.startswith("[") else f"{path}.{step}"
 
 
 def mapping(doc: Json, key: str, path: str) -> Json:

@@ -26,11 +26,11 @@ def format_ids(ids: Iterable[str]) -> str:
     numbers: dict[str, list[int]] = {}
     plain = []
     for text in sorted(set(listed)):
-        found = _NUMBERED.fullmatch(text)
-        if found is None:
+        match = _NUMBERED.fullmatch(text)
+        if match is None:
             plain.append(text)
         else:
-            numbers.setdefault(found[1], []).append(int(found[2]))
+            numbers.setdefault(match[1], []).append(int(match[2]))
     items = [
         f"{prefix}[{_ranges(found)}]" if len(found) > 1 else f"{prefix}{found[0]}"
         for prefix, found in numbers.items()

@@ -110,10 +110,10 @@ def opened(cursor: Cursor, identity: LogIdentity, head: int) -> tuple[Cursor, Re
         )
     replay_to = cursor.replay_to if cursor.opened_once else head
     at_end = cursor.at_end and head <= cursor.position
-    known = max(cursor.known, head)
+    known_end = max(cursor.known, head)
     fields = {
         "identity": identity,
-        "known": known,
+        "known": known_end,
         "replay_to": replay_to,
         "opened_once": True,
         "at_end": at_end,
@@ -181,9 +181,9 @@ def received(cursor: Cursor, page: Sequence[Envelope]) -> tuple[Cursor, list[Env
             )
     position, chain = cursor.position + len(fresh), page[-1].chain if page else cursor.chain
     at_end = not fresh
-    known = position if at_end else max(cursor.known, position)
+    known_end = position if at_end else max(cursor.known, position)
     moved = msgspec.structs.replace(
-        cursor, position=position, chain=chain, known=known, at_end=at_end
+        cursor, position=position, chain=chain, known=known_end, at_end=at_end
     )
     # A page that reaches the last known position ends the catch-up without one more empty read.
     return (

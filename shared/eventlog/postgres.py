@@ -174,9 +174,9 @@ class PostgresEventLog:
         return await self._appender.append(commits)
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        after, limit = max(after, 0), min(limit, MAX_PAGE)
-        page = page_in(await self._retry(lambda: self._reading(after, limit)))
-        return await self._archived.completed(page, after, limit)
+        start, limit = max(after, 0), min(limit, MAX_PAGE)
+        page = page_in(await self._retry(lambda: self._reading(start, limit)))
+        return await self._archived.completed(page, start, limit)
 
     async def read_stream(
         self, stream: str, after_version: int = 0, limit: int = 1000

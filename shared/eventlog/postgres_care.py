@@ -234,21 +234,21 @@ async def _keep(connection: Any, block: Sequence[Envelope]) -> None:
 
 async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[Envelope]]:
     """Yield the partition's events in blocks of at most BLOCK_FACTS and about BLOCK_BYTES."""
-    after = partition.first - 1
-    while after < partition.last:
+    position = partition.first - 1
+    while position < partition.last:
         page = page_in(
             await connection.fetchrow(
-                READ, after, min(BLOCK_FACTS, partition.last - after), BLOCK_BYTES
+                READ, position, min(BLOCK_FACTS, partition.last - position), BLOCK_BYTES
             )
         )
         if not page or [event.position for event in page] != list(
-            range(after + 1, after + 1 + len(page))
+            range(position + 1, position + 1 + len(page))
         ):
             raise LogUnavailable(
-                f"partition {partition.name} lacks events after {after}: nothing was archived; "
+                f"partition {partition.name} lacks events after {position}: nothing was archived; "
                 "run: topolog replay verify"
             )
-        after += len(page)
+        position += len(page)
         yield page
 
 

@@ -208,16 +208,16 @@ def _tables(node: _Node) -> dict[str, MemoryTable]:
 
 
 def _entries(file: _MemoryFile) -> Entries:
-    return {
-        uid: {
+    entries: dict[str, dict[str, tuple[Block, ...]]] = {}
+    for uid, container_blocks in (file.entries or {}).items():
+        entries[uid] = {
             name: tuple(
                 Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks
             )
             for name, blocks in container_blocks.items()
             if blocks is not None
         }
-        for uid, container_blocks in (file.entries or {}).items()
-    }
+    return entries
 
 
 def memory_checkpoint(state: MemoryState) -> MemoryCheckpoint:

@@ -165,15 +165,15 @@ def _deviation_after(
     """
     if sum(free_after[node] for node in subset) < remainder:
         return _NEVER
-    after = dict(free_after)
+    free_cpus = dict(free_after)
     while remainder > 0:
-        dealt = [node for node in subset if after[node] >= group][: remainder // group]
+        dealt = [node for node in subset if free_cpus[node] >= group][: remainder // group]
         if not dealt:
             return _NEVER
         for node in dealt:
-            after[node] -= group
+            free_cpus[node] -= group
         remainder -= group * len(dealt)
-    return _deviation(after)
+    return _deviation(free_cpus)
 
 
 def _deviation(counts: dict[int, int]) -> float:

@@ -115,13 +115,11 @@ def _convolved(factors: Sequence[MaskSet], default_mask: int) -> set[int]:
         groups.append(default_mask & ~named)
     bits = len(groups)
     if groups != [1 << index for index in range(bits)]:
-        dense = [
-            frozenset(
-                mask_of(index for index, group in enumerate(groups) if mask & group)
-                for mask in factor
-            )
-            for factor in factors
-        ]
+
+        def dense_mask(mask: int) -> int:
+            return mask_of(index for index, group in enumerate(groups) if mask & group)
+
+        dense = [frozenset(map(dense_mask, factor)) for factor in factors]
         return {
             sum(groups[index] for index in nodes_of(mask))
             for mask in _convolved(dense, (1 << bits) - 1)

@@ -192,9 +192,11 @@ def _hidden(report: Report, live: Mapping[str, Pod]) -> tuple[str, ...]:
 
 
 def _manager(name: str) -> str:
-    return (
-        "cpu" if name == CPU else "memory" if is_memory(name) else "devices" if "/" in name else ""
-    )
+    if name == CPU:
+        return "cpu"
+    if is_memory(name):
+        return "memory"
+    return "devices" if "/" in name else ""
 
 
 def _holdings(report: Report, live: Mapping[str, Pod]) -> Holdings:

@@ -310,8 +310,8 @@ def _ended_pods(
             if life is None and ended.lives is not None:
                 return None
             ended_at, finished_s = (life.ended_at, life.finished_s) if life is not None else (0, 0)
-            held = _freed_by(node, key)
-            ended_pods.append(EndedPod(held, ended=ended_at, finished_s=finished_s))
+            freed = _freed_by(node, key)
+            ended_pods.append(EndedPod(freed, ended=ended_at, finished_s=finished_s))
         elif ended.lives is None:
             return None
         others = [earlier for earlier in ended.lives or () if earlier is not life]

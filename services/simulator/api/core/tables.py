@@ -187,7 +187,9 @@ def _node(node: Json, current_time: datetime) -> list[Any]:
     status = node.get("status") or {}
     info = status.get("nodeInfo") or {}
     ready = next((item for item in status.get("conditions") or [] if item["type"] == "Ready"), None)
-    word = "Unknown" if ready is None else ("Ready" if ready["status"] == "True" else "NotReady")
+    word = "Unknown"
+    if ready is not None:
+        word = "Ready" if ready["status"] == "True" else "NotReady"
     if (node.get("spec") or {}).get("unschedulable"):
         word += ",SchedulingDisabled"
     roles = sorted(
