@@ -163,8 +163,8 @@ def namesakes_of(lines: Iterable[str]) -> set[str]:
     """Pods that bear the name of an earlier one."""
     bearers = dict[tuple[str, str], str]()
     problems = set[str]()
-    for each in map(json.loads, lines):
-        pod = json.loads(each["payload"]).get("pod") if each["type"] == "PodObserved" else None
+    for row in map(json.loads, lines):
+        pod = json.loads(row["payload"]).get("pod") if row["type"] == "PodObserved" else None
         if (
             pod is not None
             and bearers.setdefault((pod["namespace"], pod["name"]), pod["uid"]) != pod["uid"]
@@ -177,9 +177,9 @@ def seen_again(lines: Iterable[str]) -> set[str]:
     """Pods that were seen again, for example with other labels or being deleted: the release before
     took their kubelet's listing for that of another pod from then on."""
     seen = Counter(
-        json.loads(each["payload"])["pod"]["uid"]
-        for each in map(json.loads, lines)
-        if each["type"] == "PodObserved"
+        json.loads(row["payload"])["pod"]["uid"]
+        for row in map(json.loads, lines)
+        if row["type"] == "PodObserved"
     )
     return {uid for uid, times in seen.items() if times > 1}
 
@@ -190,9 +190,9 @@ def narrower(our_charges: list[Any], theirs_charges: list[Any]) -> bool:
     """
     (node, _, zones), (node_there, proven_there, zones_there) = our_charges, theirs_charges
     within = all(
-        held <= zones_there[zone].get(name, 0)
+        amount <= zones_there[zone].get(name, 0)
         for zone, amounts in zones.items()
-        for name, held in amounts.items()
+        for name, amount in amounts.items()
     )
     return bool(node == node_there and not proven_there and zones != zones_there and within)
 
