@@ -179,8 +179,9 @@ KUBERNETES = (
     Mutation(
         "a claim wakes nobody",
         "services/scheduler/queue/queueing_hints.py",
-        "            if name in changed_claims or (claim",
-        "            if False or (claim",
+        "            if name in changed_claims or "
+        "(claim is not None and claim.volume in changed_volumes):",
+        "            if False:",
         f"{VOLUMES} -k waits_for_its_claim",
     ),
     Mutation(
