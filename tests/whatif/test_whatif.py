@@ -159,7 +159,7 @@ def test_an_upstream_cache_and_another_cluster_are_played_too(topolog: Run) -> N
     )
     assert (code, err) == (0, "")
     assert "cache=overreserve policy=restricted nodes=+2" in out
-    assert "is the first that differs" in out
+    assert "the first different decision is" in out
 
 
 async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> None:
@@ -233,16 +233,16 @@ async def test_cluster_objects_are_played_as_they_were_at_the_beginning(
         (("--set", "strategie=x"), "did you mean strategy?"),
         (("--set", "strategy=Best"), "no scheduler would start"),
         (("--set", "cache"), "is no KEY=VALUE"),
-        (("--set", "cache=ledger", "--set", "cache=overreserve"), "--set cache is there twice"),
-        (("--set", "scope=pod", "--set", "scope=container"), "--set scope is there twice"),
-        (("--data-dir", "x", "--history", "y.topolog.gz"), "each name a log"),
-        (("--set", "policy=strict"), "is none of none, best-effort"),
-        (("--nodes", "two"), "no number of nodes"),
+        (("--set", "cache=ledger", "--set", "cache=overreserve"), "--set cache is given twice"),
+        (("--set", "scope=pod", "--set", "scope=container"), "--set scope is given twice"),
+        (("--data-dir", "x", "--history", "y.topolog.gz"), "both name a log"),
+        (("--set", "policy=strict"), "must be one of none, best-effort"),
+        (("--nodes", "two"), "must be a signed number of nodes"),
         (("--nodes", "-9"), "leaves no node"),
-        (("--reports", "7"), "--reports is 7"),
+        (("--reports", "7"), "--reports must be one of"),
         (("--from", "soon"), "is no moment"),
         (("--from", "9", "--to", "3"), "lies behind"),
-        (("--plot", "x.svg"), "without a change there is one"),
+        (("--plot", "x.svg"), "without a change there is only one"),
     ],
 )
 def test_contradicting_options_are_rejected_with_a_remedy(
