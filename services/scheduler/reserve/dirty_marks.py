@@ -1,9 +1,10 @@
-"""Dirty marks and reconciliations: when a node is compared, and what the comparison says.
+"""Dirty marks and reconciliations: when a node's report is compared with what is expected, and what
+the comparison says.
 
-Counting rejections is volatile; only crossing the threshold is a fact. The commit ids of marks are
-made from the node's report and its newest charge, those of reconciliations from the report and the
-version of the node's stream, so that several schedulers append each once, and one that is needed
-again (a pod ended, and now nothing is unsettled) is not taken for its predecessor.
+Counts of rejections are volatile; crossing the threshold is an event. Commit ids of marks come from
+the node's report and its newest charge, those of reconciliations from the report and the version of
+the node's stream. So several schedulers append each once, and a reconciliation that is needed again
+(a pod ended, and now everything is confirmed) is no duplicate of the one before.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from shared.ledger.state import Ledger, LedgerNode
 
 
 class DirtyMarks:
-    """Volatile counts of consecutive rejections, by node. For metrics: `dirty` names the nodes that
-    are marked, `comparisons` counts reports of dirty nodes that were compared, by method or
-    `mismatch`; who reads it clears it."""
+    """Volatile counts of consecutive rejections, by node. For metrics, `dirty` are the marked nodes,
+    and `comparisons` counts compared reports by method or `mismatch`; the reader clears it."""
 
     def __init__(self, dirty_after: int) -> None:
         self._dirty_after = dirty_after
@@ -42,18 +42,18 @@ class DirtyMarks:
                 self._crossed.add(name)
 
     def accepted(self, name: str) -> None:
-        """The node took a pod: the run of rejections is over."""
+        """End the node's run of rejections: it took a pod."""
         self._rejections.pop(name, None)
 
     def proposals(
         self, ledger: Ledger, changed: Collection[str], versions: Mapping[str, int]
     ) -> list[Proposal]:
         """DirtyMarks for nodes that crossed the threshold, reconciliations for dirty nodes that changed."""
-        found = []
+        proposals = []
         for name in sorted(self._crossed):
             node = ledger.nodes.get(name)
             if node is not None and not node.dirty and fingerprints.has_unconfirmed(node):
-                found.append(self._mark(node, ledger.position, versions))
+                proposals.append(self._mark(node, ledger.position, versions))
         self._crossed.clear()
         for name in sorted(changed):
             node = ledger.nodes.get(name)
@@ -64,8 +64,8 @@ class DirtyMarks:
             self.dirty.add(name)
             proposal = self._reconcile(ledger, node, versions)
             if proposal is not None:
-                found.append(proposal)
-        return found
+                proposals.append(proposal)
+        return proposals
 
     def _mark(self, node: LedgerNode, position: int, versions: Mapping[str, int]) -> Proposal:
         newest = max((charge.charged_at for charge in node.charges.values()), default=0)
@@ -84,13 +84,13 @@ class DirtyMarks:
     def _reconcile(
         self, ledger: Ledger, node: LedgerNode, versions: Mapping[str, int]
     ) -> Proposal | None:
-        found = _compared(ledger, node)
-        if self._compared.get(node.name) != node.report_version or found is not None:
+        result = _compared(ledger, node)
+        if self._compared.get(node.name) != node.report_version or result is not None:
             self._compared[node.name] = node.report_version
-            self.comparisons[found[0] if found is not None else "mismatch"] += 1
-        if found is None:
+            self.comparisons[result[0] if result is not None else "mismatch"] += 1
+        if result is None:
             return None
-        method, settled_to = found
+        method, settled_to = result
         fingerprint = node.report.fingerprint if node.report is not None else ""
         event = NodeReconciled(node.name, method, node.report_version, settled_to, fingerprint)
         stream = streams.node(node.name)
@@ -101,8 +101,8 @@ class DirtyMarks:
 
 
 def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] | None:
-    """How the dirty node's report agrees with what is expected, and up to which position; None when
-    it does not.
+    """Return how the dirty node's report agrees with what is expected, and up to which position;
+    None if it does not.
     """
     if node.report is None:
         return None

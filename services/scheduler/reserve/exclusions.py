@@ -1,7 +1,7 @@
-"""Setting aside as facts: what evidence asks for, proposals that lost too many races, and what is
-tried again.
+"""Exclusions as proposals: for evidence that has no event yet, for reservations that lost too many
+races, and to try an excluded node again.
 
-Counts of lost races and times are volatile: a restart begins them anew. Must not know the log.
+Counts of lost races and times are volatile: a restart begins with none. Must not know the log.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from shared.events import streams
 from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
 from shared.ledger.state import Ledger
 
+# Races that a pod's reservation on one node may lose in a row.
 CONTESTED_AFTER = 5
-"""Races that a pod's proposal for one node may lose in a row."""
+# Cause -> time until the first retry. Each rejection costs a pod, so those retries are rare.
 AGAIN_AFTER_S = {"contested": 5.0, "denied": 60.0, "rejected": 300.0, "barred": 30.0}
-"""Cause -> how long after the first time; a pod is lost with each rejection, so that they come seldom."""
 LONGEST_S = 3600.0
 RACES_LIMIT = 10_000
 
 
 class ExclusionProposals:
-    """What this process remembers beside the fold."""
+    """Lost races and times of this process."""
 
     def __init__(self) -> None:
         self._races: dict[tuple[str, str], int] = {}
@@ -34,7 +34,7 @@ class ExclusionProposals:
         self._tries: dict[str, int] = {}
 
     def lost(self, pod: Pod, node: str, exclusions: Exclusions) -> None:
-        """A proposal to put the pod there conflicted."""
+        """Count a conflict of the pod's reservation on this node."""
         key = pod.uid, node
         self._races[key] = races = self._races.pop(key, 0) + 1
         if len(self._races) > RACES_LIMIT:
@@ -49,14 +49,14 @@ class ExclusionProposals:
             )
 
     def won(self, uid: str, node: str) -> None:
-        """The pod was reserved there."""
+        """Forget the pod's lost races: it was reserved there."""
         self._races.pop((uid, node), None)
 
     def proposals(
         self, exclusions: Exclusions, position: int, versions: Mapping[str, int]
     ) -> list[Proposal]:
-        """Facts for evidence that has none yet. Their ids are made from it, so that several
-        schedulers append each once.
+        """Return exclusions for evidence without an event. Their ids come from the evidence, so
+        that several schedulers append each once.
         """
         events = [event for shapes in exclusions.due.values() for event in shapes.values()] + list(
             self._contested.values()
@@ -67,11 +67,11 @@ class ExclusionProposals:
     def retries(
         self, exclusions: Exclusions, ledger: Ledger, now_s: float, versions: Mapping[str, int]
     ) -> list[Proposal]:
-        """What no report has mended is tried once more, twice as late each time."""
+        """Try again what no report has changed, each time after twice the pause."""
         waiting = _waiting(exclusions)
         self._since_s = {key: self._since_s.get(key, now_s) for key in waiting}
         self._tries = {uid: tries for uid, tries in self._tries.items() if uid in ledger.pods}
-        found = []
+        proposals = []
         for key, (cause, strikes) in waiting.items():
             name, shape = key
             tries = strikes - 1 if shape else self._tries.get(name, 0)
@@ -81,18 +81,19 @@ class ExclusionProposals:
                 continue
             if not shape:
                 self._tries[name] = tries + 1
-            found.append(_readmitting(name, shape, ledger.position, versions))
-        return found
+            proposals.append(_readmitting(name, shape, ledger.position, versions))
+        return proposals
 
 
 def _waiting(exclusions: Exclusions) -> dict[tuple[str, str], tuple[str, int]]:
-    """(node, shape) or (uid, "") -> (cause, strikes) of what waits to be tried again."""
-    found: dict[tuple[str, str], tuple[str, int]] = {
+    """(node, pod class) or (uid, "") -> (cause, strikes) of what waits for another try."""
+    waiting: dict[tuple[str, str], tuple[str, int]] = {
         (uid, ""): ("barred", 1) for uid in exclusions.barred
     }
     for node, shapes in exclusions.nodes.items():
-        found |= {(node, shape): (each.cause, each.strikes) for shape, each in shapes.items()}
-    return found
+        for shape, exclusion in shapes.items():
+            waiting[node, shape] = exclusion.cause, exclusion.strikes
+    return waiting
 
 
 def _setting(event: NodeSetAside, position: int, versions: Mapping[str, int]) -> Proposal:
@@ -109,7 +110,7 @@ def _setting(event: NodeSetAside, position: int, versions: Mapping[str, int]) ->
 
 
 def _readmitting(name: str, shape: str, position: int, versions: Mapping[str, int]) -> Proposal:
-    """`name` is a node where there is a shape, else a pod's uid."""
+    """`name` is a node if there is a pod class, else a pod's uid."""
     stream = streams.node(name) if shape else streams.pod(name)
     version = versions.get(stream, 0)
     event = NodeReadmitted(name, shape) if shape else PodReadmitted(name)

@@ -1,4 +1,4 @@
-"""Proposals: what the core wants appended. Each becomes one commit; its id makes a repeated
+"""Proposals: what the core wants appended. Each becomes one commit, whose id makes a repeated
 proposal a duplicate.
 """
 
@@ -29,7 +29,7 @@ from shared.events.scheduling_events import (
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """One commit to be. `uid` and `node` are what to decide again on a conflict ("" for none)."""
+    """One future commit. On a conflict `uid` and `node` are decided again ("" for none)."""
 
     commit_id: str
     drafts: tuple[Draft, ...]
@@ -40,22 +40,20 @@ class Proposal(msgspec.Struct, frozen=True):
 
     @property
     def chained(self) -> frozenset[str]:
-        """The streams at whose versions it stands, and which it moves for those of its batch that
-        come after it.
-        """
+        """The streams whose versions it expects, and moves for later proposals of its batch."""
         return frozenset([draft.stream for draft in self.drafts])
 
     @property
     def nominates(self) -> bool:
-        """True for a nomination."""
+        """It nominates a pod."""
         return any(isinstance(draft.event, PodNominated) for draft in self.drafts)
 
 
 def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
-    """A batch, each at the versions that those before it make: all were decided on the same state,
-    with those before them in mind."""
+    """Return a batch with each proposal at the versions that the ones before it make: all were
+    decided on one state, with the ones before in mind."""
     made: Counter[str] = Counter()
-    found = []
+    ordered = []
     for proposal in proposals:
         moved = any(draft.stream in made for draft in proposal.drafts)
         drafts = (
@@ -64,43 +62,41 @@ def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
             else proposal.drafts
         )
         made.update([draft.stream for draft in proposal.drafts])
-        found.append(msgspec.structs.replace(proposal, drafts=drafts) if moved else proposal)
-    return found
+        ordered.append(msgspec.structs.replace(proposal, drafts=drafts) if moved else proposal)
+    return ordered
 
 
 def _later(draft: Draft, made: int) -> Draft:
-    """The draft behind so many facts of its batch."""
-    return (
-        draft
-        if draft.expected == ANY_VERSION
-        else Draft(draft.stream, draft.event, draft.expected + made)
-    )
+    """The draft after so many events of its batch."""
+    if draft.expected == ANY_VERSION:
+        return draft
+    return Draft(draft.stream, draft.event, draft.expected + made)
 
 
 def together(proposals: Iterable[Proposal]) -> tuple[list[tuple[Proposal, str]], list[Proposal]]:
-    """The proposals that may be sent at once, each with the commit id of the one that it follows
-    ("" for none): another on the same node, another of the same pod (a nomination its verdict). And
-    those that follow two, which must wait for both."""
+    """Return the proposals that may be sent at once, each with the commit id that it follows ("" for
+    none): the one before it on the same node, or of the same pod (a nomination follows its verdict).
+    Then those that follow two and must wait for both."""
     latest: dict[str, str] = {}
     sent: list[tuple[Proposal, str]] = []
     later: list[Proposal] = []
     for proposal in proposals:
-        before = {latest[stream] for stream in proposal.chained if stream in latest}
-        waits = len(before) > 1 or _LATER in before
+        followed = {latest[stream] for stream in proposal.chained if stream in latest}
+        waits = len(followed) > 1 or _LATER in followed
         if waits:
             later.append(proposal)
         else:
-            sent.append((proposal, next(iter(before), "")))
+            sent.append((proposal, next(iter(followed), "")))
         latest.update(dict.fromkeys(proposal.chained, _LATER if waits else proposal.commit_id))
     return sent, later
 
 
+# No commit id.
 _LATER = " "
-"""No commit id."""
 
 
 def stamped(proposal: Proposal, made: Provenance) -> Proposal:
-    """The proposal, its decisions naming what made them."""
+    """Return the proposal with the provenance in its decisions."""
     drafts = tuple(
         msgspec.structs.replace(draft, event=_stamped(draft.event, made))
         for draft in proposal.drafts
@@ -125,8 +121,8 @@ def reservation(
     nominated: bool = False,
     narrowed: dict[str, tuple[int, ...]] | None = None,
 ) -> Proposal:
-    """Reserve: one fact on the pod's stream, one on the node's, both at the versions that the
-    decision saw.
+    """Return a reservation: one event on the pod's stream and one on the node's, both at the
+    versions that the decision saw.
     """
     reserved = PodReserved(
         uid=pod.uid,
@@ -152,7 +148,7 @@ def reservation(
 def verdict(
     pod: Pod, refused: Unplaceable, order: int, position: int, pod_version: int
 ) -> Proposal:
-    """A verdict that differs from the pod's last."""
+    """Return a verdict, which differs from the pod's last."""
     event = PodVerdictChanged(
         uid=pod.uid,
         message=refused.message,
@@ -166,17 +162,17 @@ def verdict(
 
 
 def nomination(
-    uid: str, found: Nomination, position: int, pod_version: int, node_version: int
+    uid: str, result: Nomination, position: int, pod_version: int, node_version: int
 ) -> Proposal:
-    """Nominate: the claim on both streams, at the versions that the search saw, so that no eviction
-    rests on an old view.
+    """Return a nomination: the claim on both streams, at the versions that the search saw, so that
+    no eviction rests on an old view.
     """
     nominated = PodNominated(
-        uid=uid, node=found.node, victims=found.victims, zones=found.zones, based_on=position
+        uid=uid, node=result.node, victims=result.victims, zones=result.zones, based_on=position
     )
     drafts = (
         Draft(streams.pod(uid), nominated, pod_version),
-        Draft(streams.node(found.node), NodeClaimed(found.node, uid), node_version),
+        Draft(streams.node(result.node), NodeClaimed(result.node, uid), node_version),
     )
     return Proposal(f"nominate/{uid}/{pod_version}", drafts, uid, position, uid)
 
@@ -184,7 +180,7 @@ def nomination(
 def nomination_withdrawal(
     uid: str, node: str, cause: str, position: int, pod_version: int
 ) -> Proposal:
-    """End a nomination."""
+    """Return the end of a nomination."""
     draft = Draft(streams.pod(uid), NominationWithdrawn(uid, node, cause), pod_version)
     return Proposal(f"withdraw-nomination/{uid}/{pod_version}", (draft,), uid, position, uid)
 

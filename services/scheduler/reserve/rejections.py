@@ -1,8 +1,7 @@
-"""Which ends of pods are rejections in spite of a pass: reserved by schedulers of this name, and
-then refused by the kubelet.
+"""Rejections by kubelets of pods that this scheduler reserved.
 
-Told apart by what the ledger holds of the pod before its end is folded. Several schedulers of one
-name each hear every end; each counts the pods of its share, so that the sum is right. Must not know
+They are recognized by what the ledger holds of the pod before its end is folded. Of several
+schedulers of one name each counts the pods of its shard, so that the sum is right. Must not know
 the log, metrics, or whether the log is being replayed."""
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded
 from shared.ledger.state import Ledger
 
+# A reason that does not concern zones: `OutOfcpu`, `NodeAffinity`, a plugin's own.
 OTHER = "other"
-"""A reason that says nothing of zones: `OutOfcpu`, `NodeAffinity`, a plugin's own."""
 REASONS = (*sorted(REJECTIONS), OTHER)
 KEPT = 10_000
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A pod, the node that it was reserved on, what its kubelet said, and by which of `REASONS` it
-    is counted.
-    """
+    """A pod, its node, what its kubelet said, and the one of `REASONS` by which it is counted."""
 
     uid: str
     node: str
@@ -35,14 +32,14 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Rejections:
-    """Those since they were taken last, of pods that name one of these schedulers."""
+    """Rejections since the last `take`, of pods that name one of these schedulers."""
 
     def __init__(self, schedulers: tuple[str, ...]) -> None:
         self._schedulers = frozenset(schedulers)
-        self._found: deque[Rejected] = deque(maxlen=KEPT)
+        self._rejected: deque[Rejected] = deque(maxlen=KEPT)
 
     def before(self, event: Event, ledger: Ledger, share: Shard) -> None:
-        """Hear a fact that the ledger has not folded yet."""
+        """Note an event that the ledger has not folded yet."""
         if not isinstance(event, PodEnded) or event.cause != "rejected":
             return
         entry = ledger.pods.get(event.uid)
@@ -55,10 +52,10 @@ class Rejections:
         if event.node in ("", entry.node) and share.has(event.uid):
             reason = event.reason if event.reason in REJECTIONS else OTHER
             said = f"{event.reason}: {event.message}" if event.message else event.reason
-            self._found.append(Rejected(event.uid, entry.node, said, reason))
+            self._rejected.append(Rejected(event.uid, entry.node, said, reason))
 
     def take(self) -> list[Rejected]:
-        """What was found since the last time."""
-        found = list(self._found)
-        self._found.clear()
-        return found
+        """Return and forget the rejections."""
+        rejected = list(self._rejected)
+        self._rejected.clear()
+        return rejected

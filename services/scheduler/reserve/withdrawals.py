@@ -1,8 +1,8 @@
-"""Reservations whose node is gone: taken back before they are bound, so that the pod is decided
-again. What came back under the name is another machine, with other labels, taints and zones.
+"""Withdrawals of reservations whose node has ended, before they are bound, so that the pod is decided
+again. A node that comes back under the name is another machine, with other labels, taints and zones.
 
 A withdrawal competes with the binder's intent by the version of the pod's stream: one of the two is
-appended. Once intended, only the API server's answer counts. Must not know why the node went.
+appended. After the intent only the API server's answer counts. Must not know why the node ended.
 """
 
 from __future__ import annotations
@@ -20,25 +20,23 @@ from shared.ledger.state import Ledger, LedgerNode
 def withdrawals(
     ledger: Ledger, changed: Iterable[str], versions: Mapping[str, int]
 ) -> list[Proposal]:
-    """What to take back on those of the changed nodes that ended, whether or not another came in
-    their place.
+    """Return the withdrawals on changed nodes that ended, whether or not another node came in their
+    place.
     """
-    found = []
+    proposals = []
     for name in changed:
         node = ledger.nodes.get(name)
         if node is None:
             continue
-        uids = [uid for uid in _before(node) if ledger.pods[uid].stage == "reserved"]
-        found += [
+        uids = [uid for uid in _charged_before(node) if ledger.pods[uid].stage == "reserved"]
+        proposals += [
             withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in sorted(uids)
         ]
-    return found
+    return proposals
 
 
-def _before(node: LedgerNode) -> list[str]:
-    """Who was charged before this machine was seen: of a node that stays, nobody that is on the
-    way. Asked at each change.
-    """
+def _charged_before(node: LedgerNode) -> list[str]:
+    # Pods charged before this machine was observed. On a node that stays none of them is reserved.
     since = node.observed_at if node.observed is not None else sys.maxsize
     return [uid for uid, charge in node.charges.items() if charge.charged_at < since]
 
@@ -46,7 +44,7 @@ def _before(node: LedgerNode) -> list[str]:
 def withdrawal(
     uid: str, node: str, position: int, versions: Mapping[str, int], cause: WithdrawCause
 ) -> Proposal:
-    """Take one reservation back."""
+    """Return the withdrawal of one reservation."""
     stream = streams.pod(uid)
     version = versions.get(stream, 0)
     draft = Draft(stream, ReservationWithdrawn(uid, node, cause), version)

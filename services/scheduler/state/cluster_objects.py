@@ -1,10 +1,8 @@
-"""What surrounds pods and nodes, as constraints ask for it: claims and their volumes, limits of
-nodes, labels of namespaces, nominations of other schedulers, classes of devices that name a
-resource.
+"""Cluster objects that constraints need: claims and their volumes, volume limits of nodes, labels of
+namespaces, nominations of other schedulers, device classes that name a resource.
 
-Folded from the log beside the ledger, by name. At 150,000 bound claims it takes some 100 MB;
-volumes that are reached from the same nodes share their terms. Must not know pods, a clock or the
-log."""
+Folded from the log next to the ledger, by name. 150,000 bound claims take some 100 MB; volumes that
+are reached from the same nodes share their terms. Must not know pods, a clock or the log."""
 
 from __future__ import annotations
 
@@ -34,14 +32,13 @@ VOLUMES = "volumes"
 """What the constraint of volumes keeps of a pod: the names of its claims."""
 PodEvent = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
 Terms = tuple[NodeSelectorTerm, ...]
+# Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes.
 SHARED_TERMS = 8192
-"""Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes."""
 
 
 class ClusterObjects(msgspec.Struct):
-    """The fold. Claims and namespaces by name (`namespace/name` for claims), volumes by name,
-    limits by node, nominations by the uid of their pod, classes by name. `bindings` counts what was
-    heard of claims and volumes."""
+    """The fold: claims by `namespace/name`, nominations by pod uid, limits by node, others by name.
+    `bindings` counts events of claims and volumes."""
 
     volumes: dict[str, VolumeObserved] = {}
     claims: dict[str, ClaimObserved] = {}
@@ -52,7 +49,7 @@ class ClusterObjects(msgspec.Struct):
     bindings: int = 0
 
     def hear(self, event: SurroundingEvent) -> None:
-        """Fold one fact; the end of something unknown is harmless."""
+        """Fold one event; the end of an unknown object is harmless."""
         self.bindings += stream_of(event).startswith(("claim/", "volume/"))
         if isinstance(event, VolumeObserved):
             self.volumes[event.name] = (
@@ -72,14 +69,14 @@ class ClusterObjects(msgspec.Struct):
             self.of_kind(event.kind).pop(event.name, None)
 
     def hear_pod(self, event: PodEvent) -> None:
-        """Who stands on a node, or ended, needs no room kept: of a pod that Topolog reserves when
-        kube-scheduler asks nobody sees the binding. It may be nominated until then, since 1.35 also
-        where nobody is evicted, and be seen so only afterwards."""
+        """End the nomination of a pod that has a node, or ended. The binding of a pod that Topolog
+        reserves for kube-scheduler is not observed; until then it may be nominated (since 1.35 also
+        without evictions), and be observed so only afterwards."""
         if self.nominations and ends_nomination(event):
             self.nominations.pop(event.about.pod, None)
 
     def of_kind(self, kind: Surrounding) -> dict[str, Any]:
-        """All that is known of one kind, by name."""
+        """Return the objects of one kind, by name."""
         kinds: dict[Surrounding, dict[str, Any]] = {
             "volume": self.volumes,
             "claim": self.claims,
@@ -91,22 +88,22 @@ class ClusterObjects(msgspec.Struct):
         return kinds[kind]
 
     def volume_of(self, claim: str) -> VolumeObserved | None:
-        """The volume that the claim is bound to; None while either is not known."""
-        known = self.claims.get(claim)
-        return self.volumes.get(known.volume) if known is not None else None
+        """Return the volume that the claim is bound to; None while either is unknown."""
+        observed = self.claims.get(claim)
+        return self.volumes.get(observed.volume) if observed is not None else None
 
     def attached(self, claims: Iterable[str]) -> dict[str, set[str]]:
-        """Driver -> handles of the volumes that these claims are bound to."""
-        found: dict[str, set[str]] = {}
+        """Return driver -> handles of the volumes that these claims are bound to."""
+        handles: dict[str, set[str]] = {}
         for claim in claims:
             volume = self.volume_of(claim)
             if volume is not None:
-                found.setdefault(volume.driver, set()).add(volume.handle)
-        return found
+                handles.setdefault(volume.driver, set()).add(volume.handle)
+        return handles
 
 
 def ends_nomination(event: PodEvent) -> bool:
-    """All but the sight of a pod that has no node yet."""
+    """Return whether the pod has a node or has ended."""
     return not isinstance(event, PodObserved) or bool(event.node)
 
 

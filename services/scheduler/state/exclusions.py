@@ -1,13 +1,13 @@
-"""Which nodes are set aside for which shapes of pods, and which pods wait because the API server
-will not bind them anywhere.
+"""Excluded nodes: which nodes take no pod of which class, and which pods wait because the API server
+refuses to bind them anywhere.
 
-Folded from the log beside the ledger. The evidence counts from its own fact on; the fact that sets
-aside follows it (`reserving.exclusion_proposals`). A rejection ends with the next report of other
-amounts, and after a second one in a row only with a report of another node: other policy, scope,
-options, managers, sizes, boot (kubernetes#84869: replacements that follow each other to one node).
-What a policy denied, or others contest, no report tells, and one that says the same is no fact:
-whatever was set aside is tried again later, each time later than before. Must not know a clock or
-the log."""
+Folded from the log next to the ledger. Evidence counts from its own event on; the event of the
+exclusion follows it (`reserve/exclusions`). An exclusion after a rejection ends with the next report
+of other amounts; after a second rejection in a row only with a report of another node: other policy,
+scope, options, managers, sizes or boot (kubernetes#84869: replacements follow each other to one
+node). No report shows what an admission policy denied or other schedulers contest, and an unchanged
+report makes no event; therefore every exclusion is tried again later, each time after a longer
+pause. Must not know a clock or the log."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from shared.events.catalog import Event
 from shared.events.scheduling_events import AsideCause, NodeSetAside
 from shared.ledger.state import Ledger
 
+# Reasons by which a kubelet disproves what is believed of its zones (kubelet 1.36).
 REJECTIONS = frozenset(("TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"))
-"""Reasons by which a kubelet disproves what is believed of its zones (kubelet 1.36)."""
+# Pod classes remembered for one node; the oldest is dropped.
 SHAPES_LIMIT = 64
-"""Shapes remembered for one node; the oldest gives way."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Exclusion(msgspec.Struct):
-    """One node for one shape. `node_is` and `amounts` are fingerprints of what its report said when
-    it was set aside.
+    """One node for one pod class. `node_is` and `amounts` are fingerprints of its report at that
+    moment.
     """
 
     cause: AsideCause
@@ -49,15 +49,15 @@ class Exclusion(msgspec.Struct):
 
 
 class Before(NamedTuple):
-    """The pod and its node as they were before the fact."""
+    """The pod and its node before the event."""
 
     pod: Pod
     node: str
 
 
 class Exclusions(msgspec.Struct):
-    """The fold. `due` holds evidence whose own fact is not folded yet, by node and shape; `strikes`
-    outlives what ended.
+    """The fold. `due` are exclusions without an event yet, by node and pod class; `strikes` outlive
+    their exclusion. `barred` are pods that may not be bound, with the reason.
     """
 
     nodes: dict[str, dict[str, Exclusion]] = {}
@@ -66,13 +66,15 @@ class Exclusions(msgspec.Struct):
     due: dict[str, dict[str, NodeSetAside]] = {}
 
     def of(self, pod: Pod) -> dict[str, Exclusion]:
-        """Node name -> why it takes no pod like this."""
+        """Return the exclusions of such pods by node name."""
         if not self.nodes:
             return {}
-        names = shape_of(pod), namespaced(pod)
-        return {
-            node: held[name] for node, held in self.nodes.items() for name in names if name in held
-        }
+        names, excluded = (shape_of(pod), namespaced(pod)), {}
+        for node, shapes in self.nodes.items():
+            for name in names:
+                if name in shapes:
+                    excluded[node] = shapes[name]
+        return excluded
 
     def _ended(
         self, position: int, event: cluster.PodEnded, ledger: Ledger, before: Before | None
@@ -84,13 +86,13 @@ class Exclusions(msgspec.Struct):
                 event.node or before.node,
                 shape_of(before.pod),
                 "rejected",
-                _said(event),
+                _detail(event),
                 ledger,
                 event.uid,
             )
         return ()
 
-    def _told(
+    def _excluded(
         self, position: int, event: NodeSetAside, ledger: Ledger, _before: Before | None
     ) -> tuple[str, ...]:
         self._set(position, event, ledger)
@@ -152,10 +154,10 @@ class Exclusions(msgspec.Struct):
         ledger: Ledger,
         uid: str,
     ) -> None:
-        """Without a Node object there is none: nobody is sent there, what comes back under the name
-        is another machine, and the version of its stream may be forgotten."""
-        known = ledger.nodes.get(node)
-        if known is None or known.observed is None:
+        # A name without a Node object gets no pod, and a node that comes back under it is another
+        # machine, whose stream's version may be forgotten.
+        ledger_node = ledger.nodes.get(node)
+        if ledger_node is None or ledger_node.observed is None:
             return
         strikes = self.strikes.get(node, {}).get(shape, 0) + 1
         event = NodeSetAside(node, shape, cause, detail, uid, position, strikes)
@@ -163,52 +165,51 @@ class Exclusions(msgspec.Struct):
         self.due.setdefault(node, {})[shape] = event
 
     def _set(self, position: int, event: NodeSetAside, ledger: Ledger) -> None:
-        """By evidence or by its fact; the fact that follows its evidence leaves what stands as it
-        is, or what ended meanwhile.
-        """
+        # The event that follows its evidence changes nothing, also if the exclusion has ended.
         if event.evidence and self.strikes.get(event.node, {}).get(event.shape, 0) >= event.strikes:
             return
-        known = ledger.nodes.get(event.node)
-        node_is, amounts = fingerprints(known.report if known is not None else None)
-        shapes, strikes = (
-            self.nodes.setdefault(event.node, {}),
-            self.strikes.setdefault(event.node, {}),
-        )
+        node = ledger.nodes.get(event.node)
+        node_is, amounts = fingerprints(node.report if node is not None else None)
+        shapes = self.nodes.setdefault(event.node, {})
+        strikes = self.strikes.setdefault(event.node, {})
         shapes[event.shape] = Exclusion(
             event.cause, event.detail, position, event.strikes, node_is, amounts
         )
         strikes[event.shape] = event.strikes
-        for held in (shapes, strikes):
-            if len(held) > SHAPES_LIMIT:
-                del held[next(iter(held))]
+        for table in (shapes, strikes):
+            if len(table) > SHAPES_LIMIT:
+                del table[next(iter(table))]
 
     def _reported(self, node: str, ledger: Ledger) -> tuple[str, ...]:
-        held = self.nodes.get(node)
-        if not held:
+        shapes = self.nodes.get(node)
+        if not shapes:
             return ()
-        known = ledger.nodes.get(node)
-        node_is, amounts = fingerprints(known.report if known is not None else None)
-        ended = [name for name, aside in held.items() if _mended(aside, node_is, amounts)]
+        ledger_node = ledger.nodes.get(node)
+        node_is, amounts = fingerprints(ledger_node.report if ledger_node is not None else None)
+        ended = [
+            name for name, exclusion in shapes.items() if _is_over(exclusion, node_is, amounts)
+        ]
         for name in ended:
-            self._clear(node, name, forgive=held[name].node_is != node_is)
+            self._clear(node, name, forgive=shapes[name].node_is != node_is)
         return (node,) if ended else ()
 
     def _clear(self, node: str, shape: str, forgive: bool) -> tuple[str, ...]:
-        """Open the node to the shape, "" to all; `forgive` forgets its strikes too."""
-        found = _drop(self.nodes, node, shape)
+        """Open the node to the pod class, "" for all; `forgive` also forgets its strikes."""
+        was_excluded = _drop(self.nodes, node, shape)
         _drop(self.due, node, shape)
         if forgive:
             _drop(self.strikes, node, shape)
-        return (node,) if found else ()
+        return (node,) if was_excluded else ()
 
 
 Hear = Callable[[Exclusions, int, Any, Ledger, Before | None], tuple[str, ...]]
+# Called with the event's position once the ledger has folded it; returns nodes that are open again.
 HEARD: dict[type[Event], Hear] = {
     cluster.PodObserved: Exclusions._seen,
     cluster.PodRunning: Exclusions._ran,
     cluster.PodEnded: Exclusions._ended,
     binding.BindRefused: Exclusions._refused,
-    scheduling.NodeSetAside: Exclusions._told,
+    scheduling.NodeSetAside: Exclusions._excluded,
     scheduling.PodReadmitted: Exclusions._readmitted,
     scheduling.NodeReadmitted: lambda exclusions, _at, event, *_: exclusions._clear(
         event.node, event.shape, event.cause == "operator"
@@ -223,36 +224,36 @@ HEARD: dict[type[Event], Hear] = {
         event.node, ledger
     ),
 }
-"""How a fact is heard, with its position, once the ledger has folded it; what comes back are nodes that are open again."""
 
 PodBefore = Callable[[Exclusions, Any], str]
+# The uid of the pod whose state before the event is needed; "" for none.
 BEFORE: dict[type[Event], PodBefore] = {
     cluster.PodObserved: lambda exclusions, event: event.pod.uid if exclusions.barred else "",
     cluster.PodRunning: lambda exclusions, event: event.uid if exclusions.strikes else "",
     cluster.PodEnded: lambda _asides, event: event.uid if event.cause == "rejected" else "",
     binding.BindRefused: lambda _asides, event: event.uid,
 }
-"""The uid of the pod of which a hearer must be told how it was before the fact; "" for none."""
 
 
 def _drop(table: dict[str, dict[str, Any]], node: str, shape: str) -> bool:
-    held = table.get(node, {})
-    names = [name for name in held if shape in ("", name)]
+    shapes = table.get(node, {})
+    names = [name for name in shapes if shape in ("", name)]
     for name in names:
-        del held[name]
-    if not held:
+        del shapes[name]
+    if not shapes:
         table.pop(node, None)
     return bool(names)
 
 
-def _mended(aside: Exclusion, node_is: str, amounts: str) -> bool:
-    if aside.cause != "rejected":
+def _is_over(exclusion: Exclusion, node_is: str, amounts: str) -> bool:
+    if exclusion.cause != "rejected":
         return False
-    return aside.node_is != node_is or (aside.strikes == 1 and aside.amounts != amounts)
+    changed = exclusion.amounts != amounts
+    return exclusion.node_is != node_is or (exclusion.strikes == 1 and changed)
 
 
 def fingerprints(report: Report | None) -> tuple[str, str]:
-    """(what the node is, what it has free), as a report says it."""
+    """Return fingerprints of what the node is and of what it has free, by its report."""
     if report is None:
         return "", ""
     sizes = [
@@ -276,7 +277,7 @@ def fingerprints(report: Report | None) -> tuple[str, str]:
 
 
 def shape_of(pod: Pod) -> str:
-    """Equal for pods that a kubelet judges alike, in every namespace."""
+    """Return a key that is equal for pods that a kubelet admits alike, in every namespace."""
     asked = (
         [(c.kind, c.requests, c.limits) for c in pod.containers],
         pod.qos,
@@ -291,9 +292,9 @@ def shape_of(pod: Pod) -> str:
 
 
 def namespaced(pod: Pod) -> str:
-    """The shape within its namespace, for admission policies."""
+    """Return the key within the pod's namespace, for admission policies."""
     return f"{shape_of(pod)}@{pod.namespace}"
 
 
-def _said(event: cluster.PodEnded) -> str:
+def _detail(event: cluster.PodEnded) -> str:
     return f"{event.reason}: {event.message}" if event.message else event.reason

@@ -1,9 +1,9 @@
-"""What the scheduler keeps of the log, and all that a snapshot keeps: the ledger, the versions of
-streams that it writes to, what is set aside, what surrounds pods, what is in demand, and whether
-the cluster was listed since the log was restored.
+"""The scheduler's folded state, and all that a snapshot keeps: the ledger, the versions of streams
+that it writes to, exclusions, cluster objects, demand weights, and whether the cluster was listed
+since the log was restored.
 
-Its imports are the key of snapshots, so that nothing else may change this state. Must not know
-deciding.
+The key of a snapshot comes from this module's imports, so that nothing else may change this state.
+Must not know deciding.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from shared.ledger.state import Ledger
 
 
 class SchedulerState(msgspec.Struct):
-    """`versions` is stream -> its version as folded; streams of pods that ended and of nodes that
-    left are forgotten. `wanted` is what ranks nodes where the strategy looks at room."""
+    """`versions` is stream -> version; streams of ended pods and nodes are forgotten. `wanted` are
+    the demand weights."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
@@ -47,15 +47,17 @@ _written = msgspec.json.Decoder(SchedulerState)
 
 
 def evolve(folded: SchedulerState, envelope: Envelope, event: Event) -> fold.Touched:
-    """Fold one fact; returns the nodes that it touched."""
-    ledger, (before, heard, beside, versioned) = folded.ledger, _WAYS[type(event)]
-    pod = _before(folded, before(folded.exclusions, event)) if before is not None else None
+    """Fold one event; returns the nodes that it changed."""
+    ledger, way = folded.ledger, _WAYS[type(event)]
+    pod = None
+    if way.pod_before is not None:
+        pod = _before(folded, way.pod_before(folded.exclusions, event))
     touched = fold.evolve(ledger, envelope, event)
-    if heard is not None:
-        touched += heard(folded.exclusions, envelope.position, event, ledger, pod)
-    if beside is not None:
-        beside(folded, event)
-    if versioned:
+    if way.exclusions is not None:
+        touched += way.exclusions(folded.exclusions, envelope.position, event, ledger, pod)
+    if way.others is not None:
+        way.others(folded, event)
+    if way.versioned:
         folded.versions[envelope.stream] = envelope.version
     for name in touched:
         if name not in ledger.nodes:
@@ -77,7 +79,7 @@ def _of_pod(folded: SchedulerState, event: PodObserved | PodBound | PodRunning) 
 
 
 def _ended(folded: SchedulerState, event: PodEnded) -> None:
-    """Nothing is decided any more about a pod that ended."""
+    # Nothing more is decided about a pod that ended.
     folded.cluster_objects.hear_pod(event)
     folded.versions.pop(streams.pod(event.uid), None)
 
@@ -99,7 +101,8 @@ def _reserved(folded: SchedulerState, event: PodReserved) -> None:
     folded.cluster_objects.hear_pod(event)
 
 
-_BESIDE: dict[type[Event], Callable[[SchedulerState, Any], None]] = {
+# What events change apart from ledger and exclusions.
+_OTHERS: dict[type[Event], Callable[[SchedulerState, Any], None]] = {
     DemandWeighed: _weighed,
     PodObserved: _of_pod,
     PodBound: _of_pod,
@@ -110,40 +113,39 @@ _BESIDE: dict[type[Event], Callable[[SchedulerState, Any], None]] = {
     ClusterListed: _listed,
     **dict.fromkeys(get_args(SurroundingEvent), _surrounding),
 }
-"""What facts say beside the ledger."""
 
+# The scheduler appends nothing to the streams of these, at least not any more.
 _UNVERSIONED = {PodEnded, ClusterListed, *get_args(ReportEvent), *get_args(SurroundingEvent)}
-"""The scheduler appends nothing to their streams, at least not any more."""
 
 
 class _Way(NamedTuple):
-    """What is made of one kind of fact, in this order, the ledger's fold after `before`; None for
-    nothing.
+    """What one type of event changes, in this order, with the ledger's fold after `pod_before`; None
+    for nothing.
     """
 
-    before: PodBefore | None
-    heard: Hear | None
-    beside: Callable[[SchedulerState, Any], None] | None
+    pod_before: PodBefore | None
+    exclusions: Hear | None
+    others: Callable[[SchedulerState, Any], None] | None
     versioned: bool
 
 
+# One look-up by type: most events concern the ledger alone.
 _WAYS = {
-    kind: _Way(BEFORE.get(kind), HEARD.get(kind), _BESIDE.get(kind), kind not in _UNVERSIONED)
+    kind: _Way(BEFORE.get(kind), HEARD.get(kind), _OTHERS.get(kind), kind not in _UNVERSIONED)
     for kind in (entry.struct for entry in CATALOG.values())
 }
-"""One look by the kind of a fact instead of one by each who may want to hear of it: most concern the ledger alone."""
 
 
 def pass_over(folded: SchedulerState, envelope: Envelope, moves: bool) -> None:
-    """A fact that is not folded; `moves` says whether its stream goes on without it."""
+    """Pass over an event that is not folded; `moves` says whether its stream's version moves."""
     fold.pass_over(folded.ledger, envelope)
     if moves and not envelope.stream.startswith("report/"):
         folded.versions[envelope.stream] = envelope.version
 
 
 def dump(folded: SchedulerState) -> bytes:
-    """The state as a snapshot keeps it: packed, which is a third less to fetch and to read, or,
-    where an amount has more than 64 bits, as JSON, which begins otherwise."""
+    """Return the state for a snapshot: packed, which is a third smaller, or as JSON, which begins
+    otherwise, if an amount has more than 64 bits."""
     try:
         return msgspec.msgpack.encode(folded)
     except OverflowError:
@@ -151,7 +153,7 @@ def dump(folded: SchedulerState) -> bytes:
 
 
 def load(data: bytes) -> SchedulerState:
-    """The inverse. Raises msgspec.MsgspecError on anything else."""
+    """Return the state of a snapshot. Raises msgspec.MsgspecError on anything else."""
     folded = (_written if data.startswith(b"{") else _packed).decode(data)
     share(entry.pod for entry in folded.ledger.pods.values())
     return folded

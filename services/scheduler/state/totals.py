@@ -1,4 +1,4 @@
-"""Numbers of a ledger for people. Must not know deciding."""
+"""Totals of a ledger, for stats. Must not know deciding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from shared.ledger.state import Ledger, LedgerNode, Stage
 
 
 def of(ledger: Ledger) -> dict[str, int]:
-    """Pods by stage, nodes that are of the cluster (those that report among them, and names without
-    a Node object), what of them is in use."""
+    """Return counts: pods by stage, nodes (those that report, reporting names without a Node
+    object), zones, and what is in use."""
     stages = Counter(entry.stage for entry in ledger.pods.values())
     nodes = [node for node in ledger.nodes.values() if node.observed is not None or node.charges]
     return {
@@ -27,14 +27,14 @@ def of(ledger: Ledger) -> dict[str, int]:
 
 
 def is_unnamed(node: LedgerNode) -> bool:
-    """Whether an exporter reports it and no Node object has the name."""
+    """Return whether an exporter reports this name and no Node object has it."""
     return (
         node.observed is None and not node.charges and node.report is not None and not node.expired
     )
 
 
 def zones_in_use(node: LedgerNode) -> int:
-    """Zones in which something is held or charged."""
+    """Return the number of zones in which something is held or charged."""
     if node.report is None:
         return 0
     return sum(

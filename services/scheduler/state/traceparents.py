@@ -1,7 +1,7 @@
-"""The trace contexts (W3C traceparent) that decisions go on with: a pod's from when it was seen, a
+"""The trace contexts (W3C traceparent) that decisions continue: a pod's from its observation, a
 node's from its newest report.
 
-Volatile: who replays a log has them again. Must not know spans.
+Volatile: a replay of the log has them again. Must not know spans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _REPORT = "report/"
 
 
 class Traceparents:
-    """By uid of pods, and by name of nodes."""
+    """Trace contexts by pod uid and by node name."""
 
     def __init__(self) -> None:
         self._pods: dict[str, str] = {}
@@ -25,15 +25,15 @@ class Traceparents:
         return len(self._pods) + len(self._reports)
 
     def of(self, uid: str) -> str:
-        """That of a pod, "" for none."""
+        """Return a pod's context, "" for none."""
         return self._pods.get(uid, "")
 
     def of_report(self, node: str) -> str:
-        """That of a node's newest report, "" for none."""
+        """Return the context of a node's newest report, "" for none."""
         return self._reports.get(node, "")
 
     def hear(self, envelope: Envelope, event: Event) -> None:
-        """A fact was folded."""
+        """Note a folded event."""
         if isinstance(event, PodObserved):
             self._pods[event.pod.uid] = envelope.trace
         elif isinstance(event, PodEnded):
