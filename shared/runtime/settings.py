@@ -77,9 +77,10 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     create streams). `http_token` protects metrics and state. `http_allowed_hosts` are names in
     addition to addresses and cluster names that clients of an unprotected port may use. With
     `production`, a service refuses to start without a token or clients' certificates on an address
-    that the network reaches, or with the database owner's login. `database_url_file` and `nats_url_file` name files of these URLs,
-    `http_token_file` a file of the token. `fold_differs`: whether a process becomes ready if its
-    fold promises pods something else than the running release (`shared.runtime.marks`)."""
+    that the network reaches, or with the database owner's login. `database_url_file` and
+    `nats_url_file` name files of these URLs, `http_token_file` a file of the token. `fold_differs`:
+    whether a process becomes ready if its fold promises pods something else than the running
+    release (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
     database_url_file: str = ""

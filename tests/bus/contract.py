@@ -20,30 +20,30 @@ LIMIT_S = 60.0
 
 async def gather(batches: AsyncIterator[list[Message]], wanted: int) -> list[Message]:
     """The first `wanted` messages."""
-    found: list[Message] = []
+    result: list[Message] = []
     async with asyncio.timeout(LIMIT_S):
-        while len(found) < wanted:
-            found += await anext(batches)
-    return found
+        while len(result) < wanted:
+            result += await anext(batches)
+    return result
 
 
 async def reported_up_to(batches: AsyncIterator[list[Message]], wanted: bytes) -> list[Message]:
     """What comes until a message with the body `wanted` does: a bus in trouble may give what went
     before once more.
     """
-    found: list[Message] = []
-    while wanted not in [message.data for message in found]:
-        found += await gather(batches, 1)
-    return found
+    result: list[Message] = []
+    while wanted not in [message.data for message in result]:
+        result += await gather(batches, 1)
+    return result
 
 
 async def rung_up_to(positions: AsyncIterator[int], wanted: int) -> list[int]:
-    """What the doorbell tells until it tells `wanted`."""
-    told: list[int] = []
+    """Positions of the doorbell until `wanted`."""
+    received: list[int] = []
     async with asyncio.timeout(LIMIT_S):
-        while wanted not in told:
-            told.append(await anext(positions))
-    return told
+        while wanted not in received:
+            received.append(await anext(positions))
+    return received
 
 
 def event_message(position: int, message_id: str = "") -> Message:
@@ -52,7 +52,7 @@ def event_message(position: int, message_id: str = "") -> Message:
 
 
 async def stand(bus: Bus, *bells: AsyncIterator[int]) -> None:
-    """Ring position 1 until every bell has rung: what is published from now on is heard by each.
+    """Ring position 1 until every bell has rung: later messages reach each.
     More 1s may be on their way.
     """
     ears = [asyncio.create_task(_first(bell)) for bell in bells]
@@ -76,8 +76,8 @@ class BusContract:
     async def test_reports_begin_with_the_newest_of_every_node(self, bus: Bus) -> None:
         for node, body in (("a", b"1"), ("b", b"2"), ("a", b"3")):
             await bus.publish(subjects.report(node), body, {})
-        found = await gather(bus.reports(), 2)
-        assert {message.subject: message.data for message in found} == {
+        result = await gather(bus.reports(), 2)
+        assert {message.subject: message.data for message in result} == {
             subjects.report("a"): b"3",
             subjects.report("b"): b"2",
         }
@@ -117,15 +117,15 @@ class BusContract:
         for number in range(300):
             await bus.publish(subjects.report("a"), str(number).encode(), {})
         await asyncio.sleep(0.3)
-        found = await reported_up_to(batches, b"299")
-        assert len(found) < 100, "one, when the last of them was delivered by now"
+        result = await reported_up_to(batches, b"299")
+        assert len(result) < 100, "one, when the last of them was delivered by now"
 
     async def test_the_doorbell_rings_for_new_events(self, bus: Bus) -> None:
         positions = bus.events()
         await stand(bus, positions)
         await bus.publish_many([event_message(position) for position in range(1, 601)])
-        told = await rung_up_to(positions, 600)
-        assert told == sorted(told)
+        received = await rung_up_to(positions, 600)
+        assert received == sorted(received)
 
     async def test_a_damaged_position_does_not_ring(self, bus: Bus) -> None:
         positions = bus.events()
@@ -135,10 +135,10 @@ class BusContract:
         assert [position for position in await rung_up_to(positions, 5) if position > 1] == [5]
 
     async def test_two_readers_both_hear_everything(self, bus: Bus) -> None:
-        one, two = bus.events(), bus.events()
-        await stand(bus, one, two)
+        first_one, two = bus.events(), bus.events()
+        await stand(bus, first_one, two)
         await bus.publish_many([event_message(1), event_message(2)])
-        assert (await rung_up_to(one, 2))[-1] == 2
+        assert (await rung_up_to(first_one, 2))[-1] == 2
         assert (await rung_up_to(two, 2))[-1] == 2
 
     async def test_streams_may_be_ensured_again(self, bus: Bus) -> None:

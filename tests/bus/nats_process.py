@@ -55,7 +55,7 @@ class NatsProcess:
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: connections stand, and nobody answers."""
+        """SIGSTOP: connections stay open without answers."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

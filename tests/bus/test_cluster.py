@@ -26,16 +26,16 @@ Servers = dict[str, NatsProcess]
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
     made = cluster(tmp_path)
-    for each in made.values():
-        each.start()
+    for item in made.values():
+        item.start()
     yield made
-    for each in made.values():
-        each.kill()
+    for item in made.values():
+        item.kill()
 
 
 @pytest.fixture
 async def bus(servers: Servers) -> AsyncIterator[JetStreamBus]:
-    url = ",".join(each.url for each in servers.values())
+    url = ",".join(item.url for item in servers.values())
     bus = JetStreamBus(url, patience_s=LIMIT_S, heartbeat_s=0.3, limits=StreamLimits(replicas=3))
     while True:
         with contextlib.suppress(
@@ -65,7 +65,7 @@ async def test_servers_behind_one_name_are_counted_once_each(
 
 
 @pytest.mark.parametrize(
-    ("told", "size"),
+    ("received", "size"),
     [
         ([], 1),
         (["10.0.0.1:4222", "10.0.0.2:4222"], 2),
@@ -73,15 +73,17 @@ async def test_servers_behind_one_name_are_counted_once_each(
         (["nats-0.nats:4222", "nats-1.nats:4222", "nats-2.nats:4222"], 3),
     ],
 )
-def test_a_server_with_addresses_of_both_families_counts_once(told: list[str], size: int) -> None:
-    assert size_of(told) == size
+def test_a_server_with_addresses_of_both_families_counts_once(
+    received: list[str], size: int
+) -> None:
+    assert size_of(received) == size
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 async def test_the_leader_of_a_stream_goes_and_comes_back(
     servers: Servers, bus: JetStreamBus, fault: str
 ) -> None:
-    """A server that is killed ends its connections; one that hangs is noticed by its silence."""
+    """A server that is killed ends its connections; a hanging server is noticed by its silence."""
     batches, positions = bus.reports(), bus.events()
     await bus.publish(subjects.report("a"), b"before", {subjects.MSG_ID: "before"})
     await gather(batches, 1)

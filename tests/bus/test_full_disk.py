@@ -1,5 +1,5 @@
-"""A disk that was full: JetStream's streams take nothing for ever, until whoever keeps them makes
-them anew.
+"""A disk that was full: JetStream's streams take nothing for ever, until their owner recreates
+them.
 """
 
 from __future__ import annotations

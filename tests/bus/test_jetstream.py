@@ -89,8 +89,8 @@ async def test_a_server_that_is_away_is_logged_once(bus: JetStreamBus, server: N
         await asyncio.sleep(1.0)
         server.start()
         await bus.publish(subjects.report("a"), b"1", {})
-    told = [line["problem"] for line in lines if line["event"] == names.BUS_TROUBLE]
-    assert told.count("connection refused") == 1
+    received = [line["problem"] for line in lines if line["event"] == names.BUS_TROUBLE]
+    assert received.count("connection refused") == 1
 
 
 async def test_a_wiped_volume_costs_the_messages_and_nothing_else(
@@ -201,14 +201,14 @@ async def test_a_server_that_is_away_is_logged_with_its_address_and_without_its_
     bus._patience_s = PATIENCE_S
     await bus.ensure_streams()
     server.kill()
-    told = str(refusal.value)
+    received = str(refusal.value)
     async with asyncio.timeout(LIMIT_S):
-        while "bus.disconnected" not in told:
+        while "bus.disconnected" not in received:
             await asyncio.sleep(0.02)
-            told += capfd.readouterr().err
+            received += capfd.readouterr().err
     assert not await bus.connected()
     await bus.close()
-    assert "s3cr" not in told + capfd.readouterr().err
+    assert "s3cr" not in received + capfd.readouterr().err
 
 
 async def test_closing_while_the_server_is_away_does_not_raise(

@@ -1,4 +1,4 @@
-"""The password of the services' user is changed in a running server: a bus whose URL stands in a
+"""The password of the services' user is changed in a running server: a bus with its URL in a
 file comes back by itself.
 """
 
@@ -92,14 +92,14 @@ async def test_a_file_that_is_not_there_yet_is_waited_for(
     file = tmp_path / "url"
     bus = JetStreamBus(UrlFile(str(file), bus_trouble), patience_s=0.5)
     try:
-        with pytest.raises(BusUnavailable) as told:
+        with pytest.raises(BusUnavailable) as received:
             await bus.ensure_streams()
-        assert str(file) in str(told.value)
+        assert str(file) in str(received.value)
         file.write_text("nats://u:sEcReT#@h")
         await asyncio.sleep(1.5)
-        with pytest.raises(BusUnavailable) as told:
+        with pytest.raises(BusUnavailable) as received:
             await bus.ensure_streams()
-        assert "sEcReT" not in str(told.value)
+        assert "sEcReT" not in str(received.value)
         file.write_text(private_nats_url)
         bus._patience_s = PATIENCE_S
         await bus.ensure_streams()

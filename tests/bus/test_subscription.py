@@ -1,4 +1,4 @@
-"""A subscription notices that nothing comes any more, however much came before. On a loop whose
+"""A subscription notices that nothing comes any more, however much came before. On a loop with a
 time jumps: nothing waits.
 """
 
@@ -40,7 +40,7 @@ class Message(msgspec.Struct):
 
 async def opened_at(messages: int, every_s: float, until_s: float) -> list[float]:
     """When a subscription was opened, of which so many messages came, in so many seconds each."""
-    loop, opened, heard = asyncio.get_running_loop(), list[float](), list[Any]()
+    loop, opened, received_messages = asyncio.get_running_loop(), list[float](), list[Any]()
 
     async def source(
         cb: Callable[[Any], Awaitable[None]], again: bool
@@ -58,10 +58,12 @@ async def opened_at(messages: int, every_s: float, until_s: float) -> list[float
             await asyncio.sleep(every_s)
             await cb(Message(f"$JS.ACK.stream.consumer.1.{number}.{number}.0.0"))
 
-    running = asyncio.create_task(Subscription("s", source, heard.append, HEARTBEAT_S).run())
+    running = asyncio.create_task(
+        Subscription("s", source, received_messages.append, HEARTBEAT_S).run()
+    )
     await asyncio.sleep(until_s)
     running.cancel()
-    assert len(heard) >= min(messages, 1)
+    assert len(received_messages) >= min(messages, 1)
     return opened
 
 

@@ -64,24 +64,24 @@ async def test_services_and_exporters_reach_a_server_that_takes_tls_alone(
 async def test_a_client_that_trusts_another_authority_is_not_connected_and_says_why(
     servers: EmbeddedServers, tmp_path: Path
 ) -> None:
-    other = ensure(tmp_path / "other", ["127.0.0.1"])
+    second = ensure(tmp_path / "other", ["127.0.0.1"])
     base = servers.nats_url.partition("?")[0]
     unknown, absent = "certificate", r"none\.crt, which TOPOLOG_NATS_URL names by ca="
-    for url, told in (
-        (f"{base}?ca={other.ca}", unknown),
+    for url, received in (
+        (f"{base}?ca={second.ca}", unknown),
         (base, unknown),
         (base.replace("tls://", "nats://"), unknown),
         (f"{base}?ca={tmp_path}/none.crt", absent),
     ):
         bus = JetStreamBus(url, patience_s=1.0)
-        with pytest.raises(BusUnavailable, match=told):
+        with pytest.raises(BusUnavailable, match=received):
             await bus.publish(subjects.report("n1"), b"{}", {})
         await bus.close()
 
 
 @pytest.mark.parametrize("query", ["", "?ca={ca}"])
 async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, query: str) -> None:
-    heard = bytearray()
+    received_messages = bytearray()
 
     async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("sockname")[1]
@@ -94,7 +94,7 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
         }
         writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
         while data := await reader.read(4096):
-            heard.extend(data)
+            received_messages.extend(data)
         writer.close()
 
     port = free_port()
@@ -108,7 +108,7 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
         await bus.publish(subjects.report("n1"), b"{}", {})
     await bus.close()
     server.close()
-    assert bytes(heard) == b""
+    assert bytes(received_messages) == b""
 
 
 async def test_a_server_accepts_only_its_authoritys_clients_and_rereads_files_at_a_reconnect(
@@ -117,9 +117,9 @@ async def test_a_server_accepts_only_its_authoritys_clients_and_rereads_files_at
     made = ensure(tmp_path / "tls", ["127.0.0.1"], ["exporter"])
     stranger = ensure(tmp_path / "other", ["127.0.0.1"], ["exporter"])
     tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca), clients_too=True)
-    own = tmp_path / "own"
-    own.mkdir()
-    query = f"?ca={made.ca}&cert={own}/tls.crt&key={own}/tls.key"
+    own_part = tmp_path / "own"
+    own_part.mkdir()
+    query = f"?ca={made.ca}&cert={own_part}/tls.crt&key={own_part}/tls.key"
     settings = NatsSettings(tls=tls, password="s3cret")
     async with EmbeddedServers(
         tmp_path / "data", want_postgres=False, nats_settings=settings
@@ -129,8 +129,8 @@ async def test_a_server_accepts_only_its_authoritys_clients_and_rereads_files_at
         with pytest.raises(BusUnavailable, match=r"tls\.crt \(cert=\)"):
             await bus.ensure_streams()
         for folder in (stranger.ca.parent, made.ca.parent):
-            shutil.copy(folder / "exporter.crt", own / "tls.crt")
-            shutil.copy(folder / "exporter.key", own / "tls.key")
+            shutil.copy(folder / "exporter.crt", own_part / "tls.crt")
+            shutil.copy(folder / "exporter.key", own_part / "tls.key")
             if folder == stranger.ca.parent:
                 with pytest.raises(BusUnavailable):
                     await bus.ensure_streams()
@@ -150,13 +150,13 @@ def test_certificates_are_kept_and_issued_again_for_other_names_by_the_same_auth
     ) == (0, 0)
     again = ensure(tmp_path / "tls", ["nats", "127.0.0.1"])
     assert [path.read_bytes() for path in (again.ca, again.certificate, again.key)] == texts
-    other = ensure(tmp_path / "tls", ["nats", "fd00::7"])
-    assert other.ca.read_bytes() == texts[0]
-    made = x509.load_pem_x509_certificate(other.certificate.read_bytes())
+    second = ensure(tmp_path / "tls", ["nats", "fd00::7"])
+    assert second.ca.read_bytes() == texts[0]
+    made = x509.load_pem_x509_certificate(second.certificate.read_bytes())
     called = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert [str(one.value) for one in called] == ["nats", "fd00::7"]
+    assert [str(first_one.value) for first_one in called] == ["nats", "fd00::7"]
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-        other.certificate, other.key
+        second.certificate, second.key
     )
 
 

@@ -39,9 +39,9 @@ class AppendingContract:
         assert await log.versions(["s"]) == {"s": 0}
 
     async def test_a_log_grows(self, log: EventLog) -> None:
-        before = await log.size_bytes()
+        earlier = await log.size_bytes()
         await given(log, *(f"stream-{number}" for number in range(100)))
-        assert await log.size_bytes() > before
+        assert await log.size_bytes() > earlier
 
     async def test_positions_are_global_and_versions_per_stream(self, log: EventLog) -> None:
         await given(log, "a", "b", "a")
@@ -348,10 +348,10 @@ class ReadingContract:
 
     async def test_the_first_mark_of_a_code_at_a_place_stays(self, log: EventLog) -> None:
         await given(log, "a")
-        one = await place(log, 1)
-        await log.save_mark("ledger", Mark("f", one, "first"))
-        await log.save_mark("ledger", Mark("f", one, "second"))
-        assert await log.marks("ledger") == [Mark("f", one, "first")]
+        first_one = await place(log, 1)
+        await log.save_mark("ledger", Mark("f", first_one, "first"))
+        await log.save_mark("ledger", Mark("f", first_one, "second"))
+        assert await log.marks("ledger") == [Mark("f", first_one, "first")]
 
     async def test_a_mark_of_another_history_is_not_given_and_gives_way(
         self, log: EventLog
@@ -379,7 +379,7 @@ class HistoryContract:
 
     async def test_a_commit_decided_on_this_history_is_appended(self, log: EventLog) -> None:
         await given(log, "a", "b")
-        sent = [seen(f"at {at}", await place(log, at)) for at in (0, 1, 2)]
+        sent = [seen(f"at {index_at}", await place(log, index_at)) for index_at in (0, 1, 2)]
         assert all(isinstance(outcome, Appended) for outcome in await log.append(sent))
 
     async def test_a_commit_decided_on_another_history_is_a_conflict_and_harms_no_other(

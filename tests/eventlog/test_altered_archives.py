@@ -1,4 +1,4 @@
-"""Blocks of the archive that somebody altered: verify tells where, other readers say it in one
+"""Blocks of the archive that were altered: verify reports where, other readers say so in one
 sentence.
 """
 
@@ -36,8 +36,10 @@ async def alter(url: str, how: str) -> None:
     elif how == "flipped":
         await owner.execute(SET, data[:40] + bytes([data[40] ^ 1]) + data[41:], digest, first)
     else:
-        left: Any = {"no gzip": b"text", "empty": pack([]), "cut": pack(unpack(data)[:-1])}[how]
-        await owner.execute(SET, left, sha256(left).digest(), first)
+        remaining: Any = {"no gzip": b"text", "empty": pack([]), "cut": pack(unpack(data)[:-1])}[
+            how
+        ]
+        await owner.execute(SET, remaining, sha256(remaining).digest(), first)
     await owner.close()
 
 
@@ -100,7 +102,7 @@ async def _in_a_thread(capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 async def test_a_file_that_is_altered_while_it_is_read_is_a_verdict_too(tmp_path: Path) -> None:
     file = tmp_path / "x.topolog.gz"
     await export(await a_log(), file, 1, FACTS)
-    found = FileLog.open(file)
+    result = FileLog.open(file)
     file.write_bytes(b"\0" * file.stat().st_size)
-    (violation,) = (await verify(found, [])).violations
+    (violation,) = (await verify(result, [])).violations
     assert (violation.invariant, violation.position) == ("history", 1)

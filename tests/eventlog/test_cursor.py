@@ -74,7 +74,7 @@ def polled(world: World) -> World:
 def moves(world: World) -> list[World]:
     """Every world that one event leads to."""
     lied = world._replace(cursor=hinted(world.cursor, world.head + 5))
-    found = [
+    result = [
         world._replace(head=world.head + 1, hints=(*world.hints, world.head + 1)),
         stepped(world),
         polled(world),
@@ -82,13 +82,13 @@ def moves(world: World) -> list[World]:
     ]
     for index, hint in enumerate(world.hints):
         rest = world.hints[:index] + world.hints[index + 1 :]
-        told = hinted(world.cursor, hint)
-        found += [
-            world._replace(hints=rest, cursor=told),
-            world._replace(cursor=told),
+        reported = hinted(world.cursor, hint)
+        result += [
+            world._replace(hints=rest, cursor=reported),
+            world._replace(cursor=reported),
             world._replace(hints=rest),
         ]
-    return found
+    return result
 
 
 def settled(world: World) -> World:
@@ -112,7 +112,7 @@ def test_every_interleaving_delivers_everything_once_in_order_and_ends_live() ->
     reached = {World(0, (), (), Cursor()), World(3, (), (), Cursor())}
     frontier = set(reached)
     for _ in range(9):
-        frontier = {after for before in frontier for after in moves(before)} - reached
+        frontier = {later for earlier in frontier for later in moves(earlier)} - reached
         reached |= frontier
     for world in reached:
         check(world)

@@ -28,10 +28,10 @@ class Slow(MemoryEventLog):
         self._events += events
         self.there, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+    async def read(self, later: int, limit: int = 1000) -> list[Envelope]:
         self.there.set()
         await self.go_on.wait()
-        return await super().read(after, limit)
+        return await super().read(later, limit)
 
 
 async def test_a_second_export_into_the_same_file_is_refused_and_the_first_comes_to_its_end(
@@ -45,7 +45,7 @@ async def test_a_second_export_into_the_same_file_is_refused_and_the_first_comes
     slow.go_on.set()
     assert (await first).last == FACTS
     assert FileLog.open(out).last == FACTS
-    assert [each.name for each in tmp_path.iterdir()] == [out.name]
+    assert [item.name for item in tmp_path.iterdir()] == [out.name]
 
 
 async def test_what_a_killed_export_left_is_written_over(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ async def test_what_a_killed_export_left_is_written_over(tmp_path: Path) -> None
     (tmp_path / "x.topolog.gz.partial").write_bytes(b"x" * 100_000)
     await export(await a_log(), out, 1, FACTS)
     assert FileLog.open(out).last == FACTS
-    assert [each.name for each in tmp_path.iterdir()] == [out.name]
+    assert [item.name for item in tmp_path.iterdir()] == [out.name]
 
 
 async def test_an_interrupted_export_leaves_no_other_file(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
         done = await export(await a_log(), link, 1, last)
         assert link.is_symlink()
         assert (FileLog.open(target).last, done.file) == (last, str(link))
-    assert [each.name for each in target.parent.iterdir()] == [target.name]
+    assert [item.name for item in target.parent.iterdir()] == [target.name]
 
 
 async def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_the_files_permissions_stay(tmp_path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Which file it is, and when it was changed; whoever only looks at it moves its time of
+    """Which file it is, and when it was changed; reading it moves its time of
     access.
     """
     seen = path.lstat()
@@ -106,7 +106,7 @@ async def test_what_is_no_regular_file_is_refused_and_left(
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
     listening.bind("socket")
-    ends = os.openpty()  # a device that nobody can replace, even where this test fails
+    ends = os.openpty()  # a device that no process can replace, even where this test fails
     terminal = Path(os.ttyname(ends[1]))
     (tmp_path / "link").symlink_to(terminal)
     for name, said in (
@@ -115,13 +115,13 @@ async def test_what_is_no_regular_file_is_refused_and_left(
         ("socket", "a socket"),
         ("link", "a device"),
     ):
-        before = identity(tmp_path / name)
+        earlier = identity(tmp_path / name)
         with pytest.raises(UpkeepRefused, match=said):
             await export(await a_log(), tmp_path / name, 1, FACTS)
-        assert identity(tmp_path / name) == before
+        assert identity(tmp_path / name) == earlier
     with pytest.raises(UpkeepRefused, match=f"{terminal} is a device"):
         await export(await a_log(), terminal, 1, FACTS)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "link", "pipe", "socket"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["folder", "link", "pipe", "socket"]
     listening.close()
     for end in ends:
         os.close(end)

@@ -45,7 +45,7 @@ async def append_as_an_earlier_release(connection: Any, count: int, *commits: Co
     given = ", ".join(f"${number}::{kind}" for number, kind in enumerate(_TYPES[:count], 1))
     row = await connection.fetchrow(
         f"SELECT * FROM topolog_append({given})",
-        *arguments([encode_commit(each) for each in commits])[:count],
+        *arguments([encode_commit(item) for item in commits])[:count],
     )
     assert set(row["outcome"]) == {0}
 
@@ -81,7 +81,7 @@ async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(
         await old.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
         await old.execute("UPDATE fact SET time_us = 7 WHERE position = 2")
         assert [
-            (found.invariant, found.position) for found in (await verify(log, [])).violations
+            (result.invariant, result.position) for result in (await verify(log, [])).violations
         ] == [("history", 4)]
     finally:
         await log.close()
@@ -108,16 +108,16 @@ async def test_an_altered_row_is_named_by_verify(
     await given(postgres_log, *"abcde")
     await owner.execute("ALTER TABLE fact DISABLE TRIGGER fact_immutable")
     await owner.execute(f"UPDATE fact SET {change} WHERE position = 3")
-    found = (await verify(postgres_log, [])).violations
-    assert ("history", 3) in [(each.invariant, each.position) for each in found]
+    result = (await verify(postgres_log, [])).violations
+    assert ("history", 3) in [(item.invariant, item.position) for item in result]
 
 
 async def test_what_was_decided_before_the_database_was_set_back_is_not_appended_after_it(
     postgres_server: PostgresServer, log_url: str
 ) -> None:
-    before = await PostgresEventLog.open(log_url)
-    await given(before, *"abc")
-    await before.close()
+    earlier = await PostgresEventLog.open(log_url)
+    await given(earlier, *"abc")
+    await earlier.close()
     backup = postgres_server.create(database_name(log_url))
     lost, restored = [await PostgresEventLog.open(url) for url in (log_url, backup)]
     try:

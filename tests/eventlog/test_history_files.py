@@ -1,5 +1,5 @@
 """A history in a file: reads like the log it came from, and every cut, flipped bit or foreign line
-is told, never read past.
+is reported, never read past.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_file_answers_every_question_of_a_reader_as_the_log_does(exported: Path) -> None:
-    log, found = await a_log(), FileLog.open(exported)
-    assert await found.identity() == await log.identity()
-    assert await found.head() == FACTS
-    for after in range(FACTS + 2):
-        assert await found.read(after, 5) == await log.read(after, 5)
+    log, result = await a_log(), FileLog.open(exported)
+    assert await result.identity() == await log.identity()
+    assert await result.head() == FACTS
+    for later in range(FACTS + 2):
+        assert await result.read(later, 5) == await log.read(later, 5)
     for stream in ("pod/0", "pod/1", "pod/2", "pod/9"):
-        assert await found.versions([stream]) == await log.versions([stream])
+        assert await result.versions([stream]) == await log.versions([stream])
         for version in range(12):
-            assert await found.read_stream(stream, version, 3) == await log.read_stream(
+            assert await result.read_stream(stream, version, 3) == await log.read_stream(
                 stream, version, 3
             )
     with pytest.raises(LogUnavailable, match="is read-only"):
-        await found.append([])
+        await result.append([])
 
 
 async def test_files_of_a_folder_continue_each_other_and_a_gap_is_reported(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_no_damage_goes_unnoticed(
 ) -> None:
     whole = _whole(tmp_path_factory)
     damaged = bytearray(whole)
-    at = data.draw(st.integers(0, len(whole) - 1))
-    damaged[at] ^= data.draw(st.integers(1, 255))
-    cut = data.draw(st.sampled_from([len(whole), at]))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    damaged[position] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.sampled_from([len(whole), position]))
     file = tmp_path_factory.mktemp("damaged") / "x.topolog.gz"
     file.write_bytes(bytes(damaged[:cut]))
     try:
@@ -103,7 +103,7 @@ def test_no_damage_goes_unnoticed(
         ]
     except HistoryFileError:
         return
-    file.write_bytes(whole)  # what was flipped is a bit of a gzip header that nobody reads
+    file.write_bytes(whole)  # what was flipped is a bit of a gzip header that no reader uses
     assert events == [
         event for item in checked(file) if isinstance(item, Block) for event in item.envelopes
     ]
@@ -137,15 +137,15 @@ async def test_a_row_that_was_altered_before_its_export_is_reported(tmp_path: Pa
 
 
 async def test_an_interrupted_export_leaves_the_file_as_it_was(exported: Path) -> None:
-    before = exported.read_bytes()
+    earlier = exported.read_bytes()
 
     class Breaks(MemoryEventLog):
-        async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+        async def read(self, later: int, limit: int = 1000) -> list[Envelope]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         await export(Breaks(), exported, 1, FACTS)
-    assert exported.read_bytes() == before
+    assert exported.read_bytes() == earlier
 
 
 async def test_a_file_that_is_no_history_is_rejected_as_such(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ HUGE = 10**40
 
 
 def written(file: Path, events: Sequence[Envelope], **header: Any) -> Path:
-    """A file whose hash and chain hold, whatever its facts are."""
+    """A file with a valid hash and chain, whatever its events are."""
     chain, chained = BEGINNING, list[Envelope]()
     for event in events:
         chain = linked(chain, event)
@@ -47,34 +47,34 @@ def written(file: Path, events: Sequence[Envelope], **header: Any) -> Path:
     return file
 
 
-async def changed(at: int = AT, **values: Any) -> list[Envelope]:
+async def changed(position: int = AT, **values: Any) -> list[Envelope]:
     """A history with another value in one of its facts."""
     events = (await a_log())._events
-    events[at - 1] = msgspec.structs.replace(events[at - 1], **values)
+    events[position - 1] = msgspec.structs.replace(events[position - 1], **values)
     return events
 
 
 async def refused(url: str, file: Path) -> UpkeepRefused:
     """Why it is not imported; nothing of it is left."""
-    with pytest.raises(UpkeepRefused) as told:
+    with pytest.raises(UpkeepRefused) as received:
         await import_history(url, file, 1)
     log = await PostgresEventLog.open(url)
     assert (await log.head(), (await log.identity()).timeline) == (0, 1)
     await log.close()
-    assert str(file) in told.value.problem
-    assert len(told.value.problem) < 500
-    return told.value
+    assert str(file) in received.value.problem
+    assert len(received.value.problem) < 500
+    return received.value
 
 
 @pytest.mark.parametrize("version", [1, 2, 5, 99])
 async def test_versions_of_a_stream_have_no_gap_and_do_not_come_twice(
     tmp_path: Path, log_url: str, version: int
 ) -> None:
-    told = await refused(
+    received = await refused(
         log_url, written(tmp_path / "x.topolog.gz", await changed(version=version))
     )
-    assert f"at position {AT}, pod/0 has version {version}, expected version 4" in told.problem
-    assert told.remedy == "import another copy of it"
+    assert f"at position {AT}, pod/0 has version {version}, expected version 4" in received.problem
+    assert received.remedy == "import another copy of it"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ async def test_values_that_no_log_accepts_are_reported_with_their_position(
     tmp_path: Path, log_url: str, values: dict[str, Any], said: str
 ) -> None:
     file = written(tmp_path / "x.topolog.gz", await changed(**values))
-    told = await refused(log_url, file)
-    assert f"the log would reject the event at position {AT}: {said}" in told.problem
+    received = await refused(log_url, file)
+    assert f"the log would reject the event at position {AT}: {said}" in received.problem
     with pytest.raises(HistoryFileError, match=f"at position {AT}"):
         FileLog.open(file)
 
@@ -118,10 +118,10 @@ async def test_kinds_of_events_that_only_another_release_knows_are_for_it(
     tmp_path: Path, log_url: str, values: dict[str, Any], said: str
 ) -> None:
     events = await changed(**values)
-    told = await refused(log_url, written(tmp_path / "x.topolog.gz", events))
-    assert f"at position {AT}, " in told.problem
-    assert said in told.problem
-    assert "by the release that wrote it" in told.remedy
+    received = await refused(log_url, written(tmp_path / "x.topolog.gz", events))
+    assert f"at position {AT}, " in received.problem
+    assert said in received.problem
+    assert "by the release that wrote it" in received.remedy
     payload = encode(FactSkipped(AT, "pod/0", "me", "asked"))
     word = Envelope(FACTS + 1, "log", 1, "FactSkipped", 1, payload, 1, "operator", 0, "skip")
     assert (

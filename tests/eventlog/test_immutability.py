@@ -115,7 +115,7 @@ async def test_where_a_role_does_not_exist_the_user_works_as_it_is(log_url: str)
 
 
 async def test_the_log_is_opened_and_written_by_users_who_are_members_only(log_url: str) -> None:
-    """As in a deployment whose services have users of their own."""
+    """As in a deployment with separate users for services."""
     owner, name = await connect(log_url), f"service_{uuid4().hex[:12]}"
     await owner.execute(f"CREATE ROLE {name} LOGIN IN ROLE topolog_writer")
     try:
@@ -138,9 +138,9 @@ def _columns(connection: object) -> dict[str, set[str]]:
 async def test_the_declared_tables_are_those_of_the_migrations(log_url: str) -> None:
     engine: AsyncEngine = make_engine(log_url)
     async with engine.connect() as connection:
-        found = await connection.run_sync(_columns)
+        result = await connection.run_sync(_columns)
     await engine.dispose()
-    assert found == {
+    assert result == {
         name: {column.name for column in table.columns} for name, table in metadata.tables.items()
     }
 

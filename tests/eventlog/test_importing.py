@@ -47,7 +47,7 @@ async def file(tmp_path: Path) -> Path:
 
 
 async def seen(url: str) -> tuple[int, int]:
-    """What whoever follows the log sees: timeline and head."""
+    """What a follower of the log sees: timeline and head."""
     log = await PostgresEventLog.open(url)
     try:
         return (await log.identity()).timeline, await log.head()

@@ -45,7 +45,7 @@ async def test_no_block_of_a_file_is_larger_than_its_bound_and_one_event(tmp_pat
     await large(given, 12)
     await export(given, file, 1, 12)
     sizes = [
-        sum(len(each.payload) for each in item.envelopes)
+        sum(len(entry.payload) for entry in item.envelopes)
         for item in checked(file)
         if isinstance(item, Block)
     ]
@@ -61,9 +61,9 @@ async def test_a_large_history_is_exported_and_read_in_bounded_memory(
     await large(opened, 40)
     tracemalloc.start()
     await export(opened, file, 1, 40)
-    found = FileLog.open(file)
-    for after in range(0, 40, 5):
-        await found.read(after, 5)
+    result = FileLog.open(file)
+    for later in range(0, 40, 5):
+        await result.read(later, 5)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * (MAX_PAGE_BYTES + MAX_FACT_BYTES) + 2 * pages.KEPT_BYTES, "of 160 MiB"
@@ -76,7 +76,7 @@ async def test_blocks_of_the_archive_are_bounded_by_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(care, "BLOCK_BYTES", SMALL_BLOCK)
-    before = await everything(log)
+    earlier = await everything(log)
     await relayed(log)
     last = await archived(log_url, log)
     owner = await connect(log_url)
@@ -85,12 +85,12 @@ async def test_blocks_of_the_archive_are_bounded_by_bytes(
         for row in await owner.fetch("SELECT data FROM archived_block ORDER BY first")
     ]
     await owner.close()
-    assert [each for block in blocks for each in block] == before[:last]
+    assert [entry for block in blocks for entry in block] == earlier[:last]
     assert len(blocks) > 2 * last // PARTITION
-    assert all(sum(len(each.payload) for each in block[:-1]) < SMALL_BLOCK for block in blocks)
-    assert await everything(log) == before
+    assert all(sum(len(entry.payload) for entry in block[:-1]) < SMALL_BLOCK for block in blocks)
+    assert await everything(log) == earlier
     assert await log.read_stream("report/n1") == [
-        each for each in before if each.stream == "report/n1"
+        entry for entry in earlier if entry.stream == "report/n1"
     ]
 
 
@@ -106,11 +106,11 @@ async def test_pages_of_archived_events_are_bounded_by_bytes(
     await owner.execute("UPDATE counter SET partition_size = 7")
     await owner.close()
     await care.archive(log_url, care.Partition(partition.name, 1, 7, 0, True))
-    found = await PostgresEventLog.open(log_url)
-    assert [each.position for each in await found.read(0)] == [1, 2, 3, 4, 5]
-    assert await found.read(4) == given._events[4:]
-    assert [each.position for each in await found.read_stream("pod/0")] == [1, 4, 7]
-    await found.close()
+    result = await PostgresEventLog.open(log_url)
+    assert [entry.position for entry in await result.read(0)] == [1, 2, 3, 4, 5]
+    assert await result.read(4) == given._events[4:]
+    assert [entry.position for entry in await result.read_stream("pod/0")] == [1, 4, 7]
+    await result.close()
 
 
 async def test_what_is_masked_is_read_in_parts(
@@ -120,7 +120,9 @@ async def test_what_is_masked_is_read_in_parts(
     head = await log.head()
     wanted = [1, 3, 4, head, head + 5]
     assert await care.mask(log_url, wanted, lambda _, __: b"{}") == 4
-    assert [each.position for each in await everything(log) if each.payload == b"{}"] == wanted[:-1]
+    assert [entry.position for entry in await everything(log) if entry.payload == b"{}"] == wanted[
+        :-1
+    ]
 
 
 def test_blocks_are_kept_by_their_bytes_and_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,14 +49,14 @@ BEGIN_US = 1_700_000_000_000_000
 
 def events() -> list[list[tuple[str, Event]]]:
     """Pods that come, run, are proven and end, one after the other."""
-    told: list[list[tuple[str, Event]]] = [
+    received: list[list[tuple[str, Event]]] = [
         [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
         [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
     ]
     for number in range(PODS):
         made = pod(f"alice-{number}", cpus=2, labels={"owner": f"home-of-alice-{number}"})
         uid, name = made.uid, made.name
-        told += [
+        received += [
             [(f"pod/{uid}", PodObserved(made))],
             [
                 (f"pod/{uid}", PodReserved(uid, "n1", 1)),
@@ -99,7 +99,7 @@ def events() -> list[list[tuple[str, Event]]]:
                 )
             ],
         ]
-    return told
+    return received
 
 
 def commits() -> list[Commit]:
@@ -150,16 +150,16 @@ async def archived(
 
 
 async def everything(log: Any) -> list[Any]:
-    found: list[Any] = []
-    while page := await log.read(len(found), 37):
-        found += page
-    return found
+    result: list[Any] = []
+    while page := await log.read(len(result), 37):
+        result += page
+    return result
 
 
 async def test_archived_events_read_as_if_they_were_rows(
     log: PostgresEventLog, log_url: str, tmp_path: Path
 ) -> None:
-    before = await everything(log)
+    earlier = await everything(log)
     pods = {
         f"pod/uid-alice-{number}": await log.read_stream(f"pod/uid-alice-{number}")
         for number in range(PODS)
@@ -167,15 +167,15 @@ async def test_archived_events_read_as_if_they_were_rows(
     nodes = await log.read_stream("node/n1")
     await relayed(log)
     last = await archived(log_url, log, tmp_path)
-    assert last == len(before) // PARTITION * PARTITION
+    assert last == len(earlier) // PARTITION * PARTITION
     fresh = await PostgresEventLog.open(log_url)
     for reader in (log, fresh):
-        assert await everything(reader) == before
+        assert await everything(reader) == earlier
         assert {stream: await reader.read_stream(stream) for stream in pods} == pods
         assert await reader.read_stream("node/n1") == nodes
         assert await reader.read_stream("node/n1", 5, 3) == nodes[5:8]
     assert (await verify(fresh, [])).ok
-    assert await everything(FileLog.open(tmp_path)) == before[:last]
+    assert await everything(FileLog.open(tmp_path)) == earlier[:last]
     (outcome,) = await fresh.append(commits()[:1])
     assert isinstance(outcome, Duplicate)
     await fresh.close()
@@ -191,8 +191,15 @@ async def test_nothing_above_the_lowest_checkpoint_goes(
 
 def test_age_and_size_decide_what_goes() -> None:
     parts = [
-        care.Partition(f"p{at}", at * 10 + 1, at * 10 + 10, 1000, True, at * archiving.DAY_US)
-        for at in range(5)
+        care.Partition(
+            f"p{index_at}",
+            index_at * 10 + 1,
+            index_at * 10 + 10,
+            1000,
+            True,
+            index_at * archiving.DAY_US,
+        )
+        for index_at in range(5)
     ]
     seen = care.Status(
         "l", 1, 55, 55, 0, 55, 0, 0, 0, {}, [*parts, care.Partition("p5", 51, 55, 1000, False)]
@@ -200,7 +207,7 @@ def test_age_and_size_decide_what_goes() -> None:
     now_us = 10 * archiving.DAY_US
 
     def names(limits: Limits) -> list[str]:
-        return [each.name for each in due(seen, limits, now_us)]
+        return [item.name for item in due(seen, limits, now_us)]
 
     assert names(Limits()) == ["p0", "p1", "p2", "p3", "p4"]
     assert names(Limits(older_than_days=8)) == ["p0", "p1", "p2"]
@@ -281,16 +288,16 @@ async def test_a_history_is_restored_whole_on_a_new_timeline(
 ) -> None:
     await relayed(log)
     await archived(log_url, log)
-    before, file = await everything(log), tmp_path / "x.topolog.gz"
-    await export(log, file, 1, len(before))
+    earlier, file = await everything(log), tmp_path / "x.topolog.gz"
+    await export(log, file, 1, len(earlier))
     empty = postgres_server.create()
     done = await import_history(empty, file, 1)
     restored = await PostgresEventLog.open(empty)
     *taken, opened = await everything(restored)
-    assert (done.last, taken) == (len(before), before)
+    assert (done.last, taken) == (len(earlier), earlier)
     assert (decode(opened), done.timeline) == (LogOpened(done.log_id, 2), 2)
     assert (await verify(restored, [])).ok
-    assert await restored.load_checkpoint("relay") == len(before)
+    assert await restored.load_checkpoint("relay") == len(earlier)
     assert await restored.versions(["node/n1", "report/n1"]) == await log.versions(
         ["node/n1", "report/n1"]
     )
@@ -311,14 +318,14 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
 ) -> None:
     await relayed(log)
     await archived(log_url, log)
-    before, state = await everything(log), state_hash(await ledger_at(log))
+    earlier, state = await everything(log), state_hash(await ledger_at(log))
     whole = tmp_path / "before.topolog.gz"
-    await export(log, whole, 1, len(before))
+    await export(log, whole, 1, len(earlier))
     (first,) = await redact(log, "alice-3", "me", "asked for", 1, partial(care.mask, log_url))
     (second,) = await redact(log, "ns/alice-22", "me", "asked for", 1, partial(care.mask, log_url))
     fresh = await PostgresEventLog.open(log_url)
-    after = await everything(fresh)
-    assert [row.chain for row in after[: len(before)]] == [row.chain for row in before]
+    later = await everything(fresh)
+    assert [row.chain for row in later[: len(earlier)]] == [row.chain for row in earlier]
     texts = (
         b'"alice-3"',
         b'ns/alice-3"',
@@ -327,21 +334,21 @@ async def test_redaction_masks_the_text_everywhere_and_changes_no_position_versi
         b'of-alice-3"',
         b'of-alice-22"',
     )
-    shown = [row.position for row in after if any(text in row.payload for text in texts)]
+    shown = [row.position for row in later if any(text in row.payload for text in texts)]
     assert shown == []
-    assert [row.position for row in after if b"alice-4" in row.payload] == [
-        row.position for row in before if b"alice-4" in row.payload
+    assert [row.position for row in later if b"alice-4" in row.payload] == [
+        row.position for row in earlier if b"alice-4" in row.payload
     ]
     assert first.rows >= 4
     assert first.name != second.name
-    found = await verify(fresh, [])
-    assert (found.ok, found.violations) == (True, [])
-    assert state_hash(await ledger_at(fresh, len(before))) == state
+    result = await verify(fresh, [])
+    assert (result.ok, result.violations) == (True, [])
+    assert state_hash(await ledger_at(fresh, len(earlier))) == state
     file = tmp_path / "after.topolog.gz"
     await export(fresh, file, 1, await fresh.head())
     assert (await verify(FileLog.open(file), [])).ok
     again = await redact(fresh, "uid-alice-3", "me", "asked for", 1, partial(care.mask, log_url))
-    assert (again[0].rows, await fresh.head()) == (0, len(after))
+    assert (again[0].rows, await fresh.head()) == (0, len(later))
     await fresh.close()
 
 
@@ -391,7 +398,7 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
     verb: str,
 ) -> None:
     await relayed(log)
-    before = await everything(log)
+    earlier = await everything(log)
     # By uid: a run that came to its end before it was killed has masked the name.
     arguments = {
         "archive": ["archive", "--to", str(tmp_path / "archive")],
@@ -414,10 +421,10 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
         if process.returncode is None:
             os.kill(process.pid, signal.SIGKILL)
         await process.wait()
-        found = await verify(log, [])
-        assert (found.ok, found.violations) == (True, [])
-        assert [row.chain for row in (await everything(log))[: len(before)]] == [
-            row.chain for row in before
+        result = await verify(log, [])
+        assert (result.ok, result.violations) == (True, [])
+        assert [row.chain for row in (await everything(log))[: len(earlier)]] == [
+            row.chain for row in earlier
         ]
     process = await asyncio.create_subprocess_exec(*command)
     assert await process.wait() == 0
@@ -425,5 +432,5 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
     if verb == "archive":
         assert (
             await everything(FileLog.open(tmp_path / "archive"))
-            == before[: len(before) // PARTITION * PARTITION]
+            == earlier[: len(earlier) // PARTITION * PARTITION]
         )

@@ -78,11 +78,11 @@ async def test_a_killed_writer_leaves_whole_commits_and_no_hole(
         await asyncio.create_subprocess_exec(*command, f"w{n}", stdout=asyncio.subprocess.PIPE)
         for n in range(3)
     ]
-    told = 0
+    received = 0
     for turn in range(15):
         for writer in writers:
             assert writer.stdout is not None
-            told = max(told, int(await writer.stdout.readline()))
+            received = max(received, int(await writer.stdout.readline()))
         if turn == 12:
             writers[0].kill()
             writers.pop(0)
@@ -91,7 +91,7 @@ async def test_a_killed_writer_leaves_whole_commits_and_no_hole(
         await writer.wait()
     stood = await places(postgres_log)
     assert [position for position, _, _ in stood] == list(range(1, len(stood) + 1))
-    assert len(stood) >= told
+    assert len(stood) >= received
     for first, second in zip(stood[::2], stood[1::2], strict=True):
         assert (first[1].replace("/a", "/b"), first[2]) == second[1:]
 
@@ -112,11 +112,11 @@ async def test_an_append_that_was_not_committed_leaves_nothing(
 async def test_the_old_leader_writes_nothing_once_a_new_one_holds_the_role(
     log_url: str, postgres_log: PostgresEventLog
 ) -> None:
-    other = await PostgresEventLog.open(log_url)
+    another_one = await PostgresEventLog.open(log_url)
     old = await postgres_log.acquire("binder", "old", 0.05)
     assert old is not None
     await asyncio.sleep(0.1)
-    new = await other.acquire("binder", "new", 30)
+    new = await another_one.acquire("binder", "new", 30)
     assert new is not None
     fenced = await asyncio.gather(
         *(
@@ -125,14 +125,14 @@ async def test_the_old_leader_writes_nothing_once_a_new_one_holds_the_role(
         )
     )
     assert fenced == [[Fenced("binder", old.epoch, new.epoch)]] * 5
-    assert await other.head() == 0
-    await other.close()
+    assert await another_one.head() == 0
+    await another_one.close()
 
 
 async def test_a_lease_ends_with_the_session_of_its_holder(
     log_url: str, postgres_log: PostgresEventLog
 ) -> None:
-    """As by kill -9: nobody releases anything, and nobody waits for the ttl."""
+    """As by kill -9: no lease is released, and no process waits for the ttl."""
     dying = await PostgresEventLog.open(log_url)
     old, member = (
         await dying.acquire("binder", "old", 60),
@@ -240,14 +240,14 @@ async def test_cut_connections_are_not_noticed_by_callers(
 async def test_wait_hears_another_process_even_after_its_listener_was_cut(
     log_url: str, postgres_log: PostgresEventLog
 ) -> None:
-    other = await PostgresEventLog.open(log_url)
+    another_one = await PostgresEventLog.open(log_url)
     for turn in range(2):
         waiting = asyncio.create_task(postgres_log.wait(turn, 10.0))
         await asyncio.sleep(0.1)
-        await given(other, f"s{turn}")
+        await given(another_one, f"s{turn}")
         assert await waiting
         await _cut_connections(log_url)
-    await other.close()
+    await another_one.close()
 
 
 async def test_partitions_are_made_ahead_and_reading_crosses_them(

@@ -40,9 +40,9 @@ async def cut(log: MemoryEventLog, tmp_path: Path) -> Path:
 
 
 async def test_it_is_read_as_whole(log: MemoryEventLog, cut: Path) -> None:
-    found = FileLog.open(cut)
-    assert await redactions(found) == await redactions(log)
-    verdict = await verify(found, [])
+    result = FileLog.open(cut)
+    assert await redactions(result) == await redactions(log)
+    verdict = await verify(result, [])
     assert (verdict.ok, verdict.positions, verdict.violations) == (True, FACTS, [])
 
 
@@ -57,9 +57,9 @@ async def test_a_folder_of_pieces_is_read_as_whole(log: MemoryEventLog, tmp_path
     for first, last in ((1, 9), (10, 20), (21, FACTS)):
         await export(log, tmp_path / "pieces" / f"{first:03}.topolog.gz", first, last)
     assert (await verify(FileLog.open(tmp_path / "pieces"), [])).ok
-    told = header_of(tmp_path / "pieces" / "010.topolog.gz").redacted
-    assert min(told) >= 10, "a piece says what it holds"
-    assert max(told) <= 20, "and no more"
+    received = header_of(tmp_path / "pieces" / "010.topolog.gz").redacted
+    assert min(received) >= 10, "a piece says what it holds"
+    assert max(received) <= 20, "and no more"
 
 
 async def test_it_is_imported_and_the_new_log_says_what_was_masked(cut: Path, log_url: str) -> None:
@@ -77,10 +77,10 @@ async def test_redactions_that_the_history_contains_are_not_repeated_in_the_head
     file = tmp_path / "all.topolog.gz"
     await export(log, file, 1, await log.head())
     await import_history(log_url, file, 1)
-    found = await PostgresEventLog.open(log_url)
-    assert await found.head() == await log.head() + 1, "the new timeline alone"
-    assert (await verify(found, [])).ok
-    await found.close()
+    result = await PostgresEventLog.open(log_url)
+    assert await result.head() == await log.head() + 1, "the new timeline alone"
+    assert (await verify(result, [])).ok
+    await result.close()
 
 
 async def test_an_altered_row_that_no_header_names_is_still_reported(
@@ -98,16 +98,16 @@ async def test_an_export_during_a_redaction_is_refused(tmp_path: Path) -> None:
     class Redacting(MemoryEventLog):
         begun = False
 
-        async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-            found = await super().read(after, limit)
+        async def read(self, later: int, limit: int = 1000) -> list[Envelope]:
+            result = await super().read(later, limit)
             if not self.begun:
                 self.begun = True
                 await redacted(self, "web-0")
-            return found
+            return result
 
     log = Redacting("log-1")
-    for each in (await a_log())._events:
-        log._events.append(each)
+    for item in (await a_log())._events:
+        log._events.append(item)
     with pytest.raises(UpkeepRefused, match="redacted during"):
         await export(log, tmp_path / "x.topolog.gz", 1, FACTS)
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ from tests.ledger.given import held, pod, report, zone
 Told = list[list[tuple[str, Event]]]
 
 
-def life(uid: str, name: str, at: int) -> Told:
+def life(uid: str, name: str, index_at: int) -> Told:
     """A pod that is reserved, runs, is proven and ends; reports from `at` on."""
     made = pod(name, uid=uid, cpus=2)
     changed = partial(NodeReportChanged, "n1", "boot-1")
@@ -40,18 +40,33 @@ def life(uid: str, name: str, at: int) -> Told:
         ],
         [(f"pod/{uid}", BindIntended(uid, "ns", name, "n1", 1))],
         [(f"pod/{uid}", PodBound(uid, "n1"))],
-        [("report/n1", changed(at, available={0: {"cpu": 6000}}, listed=(held(name, 0, 2),)))],
+        [
+            (
+                "report/n1",
+                changed(index_at, available={0: {"cpu": 6000}}, listed=(held(name, 0, 2),)),
+            )
+        ],
         [(f"pod/{uid}", PodRunning(uid, "n1"))],
         [(f"pod/{uid}", PodEnded(uid, "succeeded", "n1"))],
-        [("report/n1", changed(at + 1, available={0: {"cpu": 8000}}, unlisted=(f"ns/{name}",)))],
-        [("report/n1", changed(at + 2, available={1: {"cpu": 8000}}))],
+        [
+            (
+                "report/n1",
+                changed(index_at + 1, available={0: {"cpu": 8000}}, unlisted=(f"ns/{name}",)),
+            )
+        ],
+        [("report/n1", changed(index_at + 2, available={1: {"cpu": 8000}}))],
     ]
 
 
-def later(at: int) -> Told:
-    """Reports until nothing is remembered of who ended before."""
+def later(index_at: int) -> Told:
+    """Reports until no earlier ended pod is remembered."""
     return [
-        [("report/n1", NodeReportChanged("n1", "boot-1", at + n, available={0: {"cpu": 8000 - n}}))]
+        [
+            (
+                "report/n1",
+                NodeReportChanged("n1", "boot-1", index_at + n, available={0: {"cpu": 8000 - n}}),
+            )
+        ]
         for n in range(3)
     ]
 
@@ -66,11 +81,11 @@ HISTORY: Told = [
 ]
 
 
-async def a_log(told: Told = HISTORY) -> MemoryEventLog:
+async def a_log(received: Told = HISTORY) -> MemoryEventLog:
     log = MemoryEventLog("log-1")
-    for number, drafts in enumerate(told):
+    for number, drafts in enumerate(received):
         await log.append(
-            [Commit(f"c{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))]
+            [Commit(f"c{number}", "test", 0, number, tuple(Draft(*item) for item in drafts))]
         )
     return log
 
@@ -101,31 +116,33 @@ def named(state: bytes, done: Redacted) -> bytes:
 async def test_pods_of_one_name_are_redacted_together_and_every_position_folds_as_before() -> None:
     log = await a_log()
     head = await log.head()
-    before = await folds(log, head)
+    earlier = await folds(log, head)
     (done,) = await redacted(log, "ns/web-0")
     assert done.uids == ["u1", "u2"]
-    assert await folds(log, head) == [named(state, done) for state in before]
+    assert await folds(log, head) == [named(state, done) for state in earlier]
     assert [row.position for row in log._events if b'web-0"' in row.payload] == []
     assert any(b"web-00" in row.payload for row in log._events)
-    found = await verify(log, [])
-    assert (found.ok, found.violations) == (True, [])
-    told = {row.payload for row in log._events[head:]}
-    assert len(told) == 2, "a fact for each pod"
+    result = await verify(log, [])
+    assert (result.ok, result.violations) == (True, [])
+    received = {row.payload for row in log._events[head:]}
+    assert len(received) == 2, "a fact for each pod"
     assert len(await redactions(log)) == done.rows
     (again,) = await redacted(log, done.pod)
     assert (again.rows, again.name, await log.head()) == (0, done.name, head + 2)
 
 
-@pytest.mark.parametrize(("uid", "other"), [("u1", "u2"), ("u2", "u1")])
-async def test_one_of_several_pods_of_a_name_is_not_redacted_alone(uid: str, other: str) -> None:
+@pytest.mark.parametrize(("uid", "another_one"), [("u1", "u2"), ("u2", "u1")])
+async def test_one_of_several_pods_of_a_name_is_not_redacted_alone(
+    uid: str, another_one: str
+) -> None:
     log = await a_log()
-    before = list(log._events)
+    earlier = list(log._events)
     with pytest.raises(
         UpkeepRefused,
-        match=rf"name ns/web-0, too \(pod {other}\).*topolog log redact ns/web-0 --reason",
+        match=rf"name ns/web-0, too \(pod {another_one}\).*topolog log redact ns/web-0 --reason",
     ):
         await redacted(log, uid)
-    assert log._events == before
+    assert log._events == earlier
 
 
 async def test_a_namesake_that_lives_keeps_all_of_them_from_being_redacted() -> None:
@@ -142,11 +159,11 @@ async def test_a_new_pod_with_a_redacted_name_keeps_it_and_can_be_redacted_too()
     (first,) = await redacted(log, "web-0")
     for number, drafts in enumerate([*life("u2", "web-0", 30), *later(40)]):
         await log.append(
-            [Commit(f"d{number}", "test", 0, number, tuple(Draft(*each) for each in drafts))]
+            [Commit(f"d{number}", "test", 0, number, tuple(Draft(*item) for item in drafts))]
         )
     head = await log.head()
-    before = await folds(log, head)
+    earlier = await folds(log, head)
     (second,) = await redacted(log, "u2")
     assert second.name != first.name
-    assert await folds(log, head) == [named(state, second) for state in before]
+    assert await folds(log, head) == [named(state, second) for state in earlier]
     assert (await verify(log, [])).ok

@@ -1,4 +1,4 @@
-"""Whoever rewrites a history (archive, redaction, import) does it alone, and holds little of it at
+"""Rewrites of a history (archive, redaction, import) run alone and hold little of it at
 once.
 """
 
@@ -33,7 +33,7 @@ LOOKS, LOOK_S = 500, 0.02
 
 
 class Tracked(Envelope, frozen=True, gc=True, weakref=True):
-    """An envelope whose life can be watched."""
+    """An envelope with an observable lifetime."""
 
 
 async def first_due(url: str) -> care.Partition:
@@ -46,7 +46,7 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await relayed(log)
-    before = await everything(log)
+    earlier = await everything(log)
     alive: list[weakref.ref[Any]] = []
     most = []
 
@@ -56,7 +56,7 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
         return made
 
     def packed(block: list[Envelope]) -> bytes:
-        most.append(sum(each() is not None for each in alive))
+        most.append(sum(item() is not None for item in alive))
         return pack(block)
 
     monkeypatch.setattr(care, "BLOCK_FACTS", BLOCK)
@@ -66,7 +66,7 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
         await care.archive(log_url, await first_due(log_url))
     assert (len(alive), len(most)) == (PARTITION, PARTITION // BLOCK)
     assert max(most) <= 2 * BLOCK
-    assert await everything(log) == before
+    assert await everything(log) == earlier
 
 
 async def waits(url: str) -> None:
@@ -83,14 +83,14 @@ async def waits(url: str) -> None:
     await owner.close()
 
 
-def held(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asyncio.Event]:
+def lent(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asyncio.Event]:
     """`care.<name>`, a coroutine or an asynchronous generator, stops at its end: (it is there, it
     may go on).
     """
-    real, there, go_on = getattr(care, name), asyncio.Event(), asyncio.Event()
+    real, existing_there, go_on = getattr(care, name), asyncio.Event(), asyncio.Event()
 
     async def stops() -> None:
-        there.set()
+        existing_there.set()
         await go_on.wait()
 
     async def coroutine(*arguments: Any) -> Any:
@@ -99,12 +99,12 @@ def held(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asy
         return done
 
     async def generator(*arguments: Any) -> Any:
-        async for each in real(*arguments):
-            yield each
+        async for item in real(*arguments):
+            yield item
         await stops()
 
     monkeypatch.setattr(care, name, generator if name == "_blocks" else coroutine)
-    return there, go_on
+    return existing_there, go_on
 
 
 @pytest.mark.parametrize("first", ["archive", "redaction"])
@@ -120,14 +120,14 @@ async def test_a_redaction_and_an_archive_wait_for_each_other_and_what_was_maske
         "archive": lambda: care.archive(log_url, partition),
         "redaction": lambda: redact(log, "alice-3", "me", "asked", 1, partial(care.mask, log_url)),
     }
-    there, go_on = held(monkeypatch, "_blocks" if first == "archive" else "_mask_archived")
-    one = asyncio.ensure_future(works.pop(first)())
-    await there.wait()
-    (other,) = (asyncio.ensure_future(work()) for work in works.values())
+    existing_there, go_on = lent(monkeypatch, "_blocks" if first == "archive" else "_mask_archived")
+    first_one = asyncio.ensure_future(works.pop(first)())
+    await existing_there.wait()
+    (second,) = (asyncio.ensure_future(work()) for work in works.values())
     waiting = asyncio.create_task(waits(log_url))
-    await asyncio.wait([other, waiting], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([second, waiting], return_when=asyncio.FIRST_COMPLETED)
     go_on.set()
-    await asyncio.gather(one, other)
+    await asyncio.gather(first_one, second)
     await waiting
     await shows_no_more(log_url, b'"alice-3"', b'ns/alice-3"')
 
@@ -167,9 +167,9 @@ async def test_two_archives_at_once_archive_a_partition_once(
     log_url: str,
 ) -> None:
     await relayed(log)
-    before, partition = await everything(log), await first_due(log_url)
+    earlier, partition = await everything(log), await first_due(log_url)
     await asyncio.gather(*(care.archive(log_url, partition) for _ in range(2)))
-    assert await everything(log) == before
+    assert await everything(log) == earlier
     assert (await verify(log, [])).ok
 
 
@@ -181,9 +181,9 @@ async def test_a_command_that_waits_too_long_for_another_says_what_to_do_and_cha
     monkeypatch.setattr(care, "_REWRITE_WAIT_S", 0.05)
     await relayed(log)
     partition = await first_due(log_url)
-    there, go_on = held(monkeypatch, "_blocks")
+    existing_there, go_on = lent(monkeypatch, "_blocks")
     archiving_ = asyncio.create_task(care.archive(log_url, partition))
-    await there.wait()
+    await existing_there.wait()
     with pytest.raises(LogBusy, match=r"another archive, redaction or import .*; try again"):
         await care.mask(log_url, [1], lambda *_: b"{}")
     go_on.set()

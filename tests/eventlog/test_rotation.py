@@ -1,4 +1,4 @@
-"""The password of the services' login is changed under a running log: who reads its URL from a file
+"""The password of the services' login is changed under a running log: a log with its URL in a file
 goes on without a restart.
 """
 
@@ -50,7 +50,7 @@ class Rotating:
         draft.replace(self.file)
 
     async def change(self, password: str) -> int:
-        """Another password in the server, and everybody who logged in by the one before thrown out;
+        """Another password in the server, and all sessions of the previous one ended;
         how many that were.
         """
         await make_login(self.owner, SERVICE, password)
@@ -139,10 +139,10 @@ async def test_a_file_that_is_being_written_is_waited_for_and_logged_without_its
         await rotating.change("fourth")
         for text in ("", "postgresql://u:sEcReT#@h/x", "\ufeff"):
             rotating.file.write_text(text)
-            with pytest.raises(LogUnavailable) as told:
+            with pytest.raises(LogUnavailable) as received:
                 await log.head()
-            assert str(rotating.file) in str(told.value)
-            assert "sEcReT" not in str(told.value)
+            assert str(rotating.file) in str(received.value)
+            assert "sEcReT" not in str(received.value)
         rotating.file.unlink()
         with pytest.raises(LogUnavailable, match="no such file or folder"):
             await rotating.appends(log)

@@ -61,9 +61,9 @@ class Twins(RuleBasedStateMachine):
     def append(self, batch: list[Commit]) -> None:
         self.both(lambda log: log.append(batch))
 
-    @rule(stream=names, after=st.integers(0, 4), limit=st.integers(0, 3))
-    def read_stream(self, stream: str, after: int, limit: int) -> None:
-        self.both(lambda log: log.read_stream(stream, after, limit))
+    @rule(stream=names, later=st.integers(0, 4), limit=st.integers(0, 3))
+    def read_stream(self, stream: str, later: int, limit: int) -> None:
+        self.both(lambda log: log.read_stream(stream, later, limit))
 
     @rule(consumer=names, position=st.integers(0, 5), expected=st.integers(0, 5))
     def checkpoint(self, consumer: str, position: int, expected: int) -> None:
@@ -77,8 +77,8 @@ class Twins(RuleBasedStateMachine):
         state=st.binary(max_size=3),
     )
     def snapshot(self, projection: str, position: int, fingerprint: str, state: bytes) -> None:
-        at = self.run(place(self.memory, min(position, self.run(self.memory.head()))))
-        self.both(lambda log: log.save_snapshot(projection, fingerprint, at, state))
+        index_at = self.run(place(self.memory, min(position, self.run(self.memory.head()))))
+        self.both(lambda log: log.save_snapshot(projection, fingerprint, index_at, state))
         self.both(lambda log: log.load_snapshot(projection, fingerprint))
 
     @rule(role=st.sampled_from(["x", "y"]), holder=names, kept=st.booleans())

@@ -1,4 +1,4 @@
-"""Who waits for the head hears what is told and asks now and then; what another database told
+"""A waiter for the head receives notifications and polls; notifications of another database
 before is not believed.
 """
 

@@ -11,14 +11,14 @@ from tests.eventlog.words import commit, given, place
 
 
 class TimelineContract:
-    """They begin by an operator's word, or by that of a reader that had read what is gone."""
+    """An operator begins them, or a reader that had read lost events."""
 
     async def test_the_identity_stays_and_a_new_timeline_is_counted(self, log: EventLog) -> None:
-        before = await log.identity()
-        assert await log.identity() == before
-        after = await log.begin_timeline(7)
-        assert (after.log_id, after.timeline) == (before.log_id, before.timeline + 1)
-        assert await log.identity() == after
+        earlier = await log.identity()
+        assert await log.identity() == earlier
+        later = await log.begin_timeline(7)
+        assert (later.log_id, later.timeline) == (earlier.log_id, earlier.timeline + 1)
+        assert await log.identity() == later
 
     async def test_a_new_timeline_ends_leases_and_fences_earlier_writers(
         self, log: EventLog
@@ -46,12 +46,12 @@ class TimelineContract:
         self, log: EventLog
     ) -> None:
         await given(log, "a", "b")
-        before = await log.identity()
+        earlier = await log.identity()
         old = await log.acquire("role", "me", 30)
         assert old is not None
-        lost = Lost(before.timeline, before.timeline, 9, b"chain of nine")
+        lost = Lost(earlier.timeline, earlier.timeline, 9, b"chain of nine")
         begun = await log.begin_timeline(7, lost)
-        assert begun.timeline == before.timeline + 1
+        assert begun.timeline == earlier.timeline + 1
         assert await log.begin_timeline(8, lost) == begun, "another reader that noticed the same"
         (opened,) = await log.read(2)
         assert (decode(opened), opened.role) == (
@@ -66,14 +66,14 @@ class TimelineContract:
         self, log: EventLog
     ) -> None:
         await log.append([commit("one"), commit("two")])
-        here, before = await place(log, 2), await log.identity()
+        current_place, earlier = await place(log, 2), await log.identity()
         kept = [
-            Lost(before.timeline, before.timeline, 2, here.chain),
-            Lost(before.timeline, before.timeline, 2),
-            Lost(before.timeline, before.timeline, 2, commit_id="two"),
+            Lost(earlier.timeline, earlier.timeline, 2, current_place.chain),
+            Lost(earlier.timeline, earlier.timeline, 2),
+            Lost(earlier.timeline, earlier.timeline, 2, commit_id="two"),
         ]
-        for lost in [*kept, Lost(before.timeline + 1, 0, 9)]:
-            assert await log.begin_timeline(7, lost) == before
+        for lost in [*kept, Lost(earlier.timeline + 1, 0, 9)]:
+            assert await log.begin_timeline(7, lost) == earlier
         assert await log.head() == 2
 
     @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ class TimelineContract:
         self, log: EventLog
     ) -> None:
         await given(log, "a")
-        here = await place(log, 1)
-        assert (await log.begin_timeline(7, Lost(1, 4, 1, here.chain))).timeline == 5
+        current_place = await place(log, 1)
+        assert (await log.begin_timeline(7, Lost(1, 4, 1, current_place.chain))).timeline == 5

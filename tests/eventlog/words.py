@@ -28,10 +28,10 @@ async def given(log: EventLog, *streams: str) -> None:
 
 async def places(log: EventLog) -> list[tuple[int, str, int]]:
     """(position, stream, version) of every fact."""
-    found: list[tuple[int, str, int]] = []
-    while page := await log.read(len(found), 10_000):
-        found += [(event.position, event.stream, event.version) for event in page]
-    return found
+    result: list[tuple[int, str, int]] = []
+    while page := await log.read(len(result), 10_000):
+        result += [(event.position, event.stream, event.version) for event in page]
+    return result
 
 
 def seen(commit_id: str, where: Place) -> Commit:

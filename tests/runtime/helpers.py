@@ -48,33 +48,35 @@ class FaultyLog(MemoryEventLog):
         await self._here()
         return await super().head()
 
-    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
+    async def read(self, later: int, limit: int = 1000) -> list[Envelope]:
         await self._here()
-        return self.damage(await super().read(after, limit))
+        return self.damage(await super().read(later, limit))
 
-    async def wait(self, after: int, timeout_s: float) -> bool:
+    async def wait(self, later: int, timeout_s: float) -> bool:
         await self._here()
         if self.deaf:
             await asyncio.sleep(timeout_s)
             return False
-        return await super().wait(after, timeout_s)
+        return await super().wait(later, timeout_s)
 
     async def save_checkpoint(self, consumer: str, position: int, expected: int) -> bool:
         await self._here()
         return await super().save_checkpoint(consumer, position, expected)
 
 
-def undecodable(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
+def undecodable(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     """Damage that makes the fact at a position one of an unknown type."""
     return lambda page: [
-        msgspec.structs.replace(event, type="FromTheFuture") if event.position == at else event
+        msgspec.structs.replace(event, type="FromTheFuture")
+        if event.position == index_at
+        else event
         for event in page
     ]
 
 
-def hole(at: int) -> Callable[[list[Envelope]], list[Envelope]]:
+def hole(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
     """Damage that hides the fact at a position."""
-    return lambda page: [event for event in page if event.position != at]
+    return lambda page: [event for event in page if event.position != index_at]
 
 
 def lent(role: str = "test/0", epoch: int = 1) -> LentLease:

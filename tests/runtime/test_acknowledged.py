@@ -14,11 +14,16 @@ def commit(name: str) -> Commit:
     return Commit(name, "scheduler", 1, 0, ())
 
 
-def page(*commits: str, after: int = 0) -> list[tuple[Envelope, None]]:
+def page(*commits: str, later: int = 0) -> list[tuple[Envelope, None]]:
     """Envelopes from `after` + 1 on, one of each commit."""
     return [
-        (Envelope(after + at, "pod/a", at, "PodEnded", 1, b"", 0, "scheduler", 1, name), None)
-        for at, name in enumerate(commits, 1)
+        (
+            Envelope(
+                later + position, "pod/a", position, "PodEnded", 1, b"", 0, "scheduler", 1, name
+            ),
+            None,
+        )
+        for position, name in enumerate(commits, 1)
     ]
 
 

@@ -88,7 +88,7 @@ async def test_it_recovers_when_the_server_does() -> None:
 
 
 class Hands:
-    """A clock whose sleeps are written down; the last of them ends the run."""
+    """A clock that records its sleeps; the last one ends the run."""
 
     def __init__(self, sleeps: int) -> None:
         self.slept: list[float] = []

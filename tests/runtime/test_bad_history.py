@@ -1,4 +1,4 @@
-"""Histories that are not what they were: a fact of an unknown type, and an older backup under a
+"""Histories that are not what they were: an event of an unknown type, and an older backup under a
 newer JetStream.
 """
 
@@ -63,7 +63,7 @@ async def test_an_unknown_event_type_is_listed_as_what_it_is_and_the_list_goes_o
 
 
 class Restored:
-    """A log that is replaced by another while everybody goes on: what a restore of the database
+    """A log that is replaced while all services go on: what a restore of the database
     looks like from outside.
     """
 
@@ -82,7 +82,7 @@ async def bus(private_nats_url: str) -> AsyncIterator[JetStreamBus]:
     await made.close()
 
 
-async def at(log: PostgresEventLog, position: int) -> tuple[LogIdentity, Envelope]:
+async def index_at(log: PostgresEventLog, position: int) -> tuple[LogIdentity, Envelope]:
     """The log and its fact at a position, as the relay takes them."""
     return await log.identity(), (await log.read(position - 1, 1))[0]
 
@@ -95,7 +95,7 @@ async def test_an_older_backup_that_outgrew_its_readers_is_folded_again_as_anoth
     await given(log, *(f"kept-{number}" for number in range(5)))
     await log.close()
     backup = postgres_server.create(database_name(url))
-    lost, older = [await PostgresEventLog.open(each, retry_for_s=10.0) for each in (url, backup)]
+    lost, older = [await PostgresEventLog.open(item, retry_for_s=10.0) for item in (url, backup)]
     switch = Restored(lost)
     resets: list[int] = []
     projector = Projector(
@@ -111,18 +111,18 @@ async def test_an_older_backup_that_outgrew_its_readers_is_folded_again_as_anoth
             await given(older, *(f"new-{number}" for number in range(9)))
             switch.now = older
             await until(lambda: resets == [0] and projector.position >= 14)
-            heard = await rung_up_to(rung, 14)
+            received_messages = await rung_up_to(rung, 14)
         assert [stream for _, stream in projector.state] == [
             stream for _, stream, _ in await places(older)
         ]
         assert not any("lost" in stream for _, stream in projector.state)
-        assert heard[-1] == 14
+        assert received_messages[-1] == 14
         assert (
-            message_of(*await at(lost, 6)).headers[MSG_ID]
-            != message_of(*await at(older, 6)).headers[MSG_ID]
+            message_of(*await index_at(lost, 6)).headers[MSG_ID]
+            != message_of(*await index_at(older, 6)).headers[MSG_ID]
         ), "message ids carry the chain: JetStream does not take position 6 for the one it has seen"
     finally:
         await lost.close()
         await older.close()
-        for each in (url, backup):
-            postgres_server.drop(each)
+        for item in (url, backup):
+            postgres_server.drop(item)

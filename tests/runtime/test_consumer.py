@@ -42,38 +42,41 @@ def log() -> FaultyLog:
 
 
 @pytest.fixture
-def heard() -> Heard:
+def received_messages() -> Heard:
     return Heard()
 
 
 async def test_everything_is_heard_from_the_start_and_then_as_it_comes(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
     await given(log, *"abcdefgh")
-    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, options=QUICK)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         await given(log, "x", "y")
         assert await consumer.wait_for(9, 60)
-    assert heard.positions[:9] == list(range(1, 10))
+    assert received_messages.positions[:9] == list(range(1, 10))
 
 
 async def test_an_urgent_event_does_not_wait_for_further_events(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
     """Whether the hurry comes before the fact is heard of, or while the reader lingers."""
     consumer = Consumer(
-        "c", log, heard.handle, options=msgspec.structs.replace(QUICK, linger_s=3600, poll_s=3600)
+        "c",
+        log,
+        received_messages.handle,
+        options=msgspec.structs.replace(QUICK, linger_s=3600, poll_s=3600),
     )
     async with running(consumer.run()):
         await until(consumer.live.is_set)
-        for each in "ab":
-            await given(log, each)
+        for item in "ab":
+            await given(log, item)
             assert not await consumer.wait_for(consumer.position + 1, 0.05)
             assert await consumer.wait_for(consumer.position + 1, 60, hurry=True)
             early = asyncio.create_task(consumer.wait_for(consumer.position + 1, 60, hurry=True))
             await asyncio.sleep(0)
-            await given(log, each + each)
+            await given(log, item + item)
             assert await early
 
 
@@ -87,10 +90,10 @@ class Later(SystemClock):
 
 
 async def test_what_comes_after_a_silence_is_read_at_once_and_what_follows_it_waits(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
     clock, options = Later(), msgspec.structs.replace(QUICK, linger_s=1000, poll_s=3600)
-    consumer = Consumer("c", log, heard.handle, clock=clock, options=options)
+    consumer = Consumer("c", log, received_messages.handle, clock=clock, options=options)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         clock.passed_s = 1000
@@ -101,43 +104,47 @@ async def test_what_comes_after_a_silence_is_read_at_once_and_what_follows_it_wa
 
 
 async def test_a_deaf_log_and_no_bus_still_converge_by_polling(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
     log.deaf = True
-    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, options=QUICK)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         await given(log, "x", "y")
-        await until(lambda: heard.positions == [1, 2])
+        await until(lambda: received_messages.positions == [1, 2])
 
 
-async def test_a_broken_doorbell_costs_nothing_but_speed(log: FaultyLog, heard: Heard) -> None:
+async def test_a_broken_doorbell_costs_nothing_but_speed(
+    log: FaultyLog, received_messages: Heard
+) -> None:
     def broken() -> AsyncIterator[int]:
         raise OSError("no bus")
 
-    consumer = Consumer("c", log, heard.handle, doorbell=broken, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, doorbell=broken, options=QUICK)
     async with running(consumer.run()):
         await given(log, "x")
-        await until(lambda: heard.positions == [1])
+        await until(lambda: received_messages.positions == [1])
 
 
 async def test_the_doorbell_wakes_a_consumer_without_notifications_and_a_false_ring_is_harmless(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
     log.deaf, bus = True, MemoryBus()
     slow = type(QUICK)(page_events=3, poll_s=60.0, pause_s=0.01)
-    consumer = Consumer("c", log, heard.handle, doorbell=bus.events, options=slow)
+    consumer = Consumer("c", log, received_messages.handle, doorbell=bus.events, options=slow)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         await bus.publish_many([event_message(99)])
         await given(log, "x")
         await bus.publish_many([event_message(1)])
-        await until(lambda: heard.positions == [1])
+        await until(lambda: received_messages.positions == [1])
 
 
-async def test_a_log_that_is_away_makes_it_wait_and_not_ready(log: FaultyLog, heard: Heard) -> None:
+async def test_a_log_that_is_away_makes_it_wait_and_not_ready(
+    log: FaultyLog, received_messages: Heard
+) -> None:
     health = Health()
-    consumer = Consumer("c", log, heard.handle, health=health, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, health=health, options=QUICK)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
         assert health.status().ready
@@ -145,43 +152,61 @@ async def test_a_log_that_is_away_makes_it_wait_and_not_ready(log: FaultyLog, he
         await until(lambda: not health.status().ready)
         await given(log, "x", "y")
         log.away = False
-        await until(lambda: heard.positions == [1, 2])
+        await until(lambda: received_messages.positions == [1, 2])
         await until(lambda: health.status().ready)
 
 
-async def test_a_hole_halts_this_consumer_red_and_no_other(log: FaultyLog, heard: Heard) -> None:
+async def test_a_hole_halts_this_consumer_red_and_no_other(
+    log: FaultyLog, received_messages: Heard
+) -> None:
     await given(log, *"abcd")
-    health, other, fine = Health(), Heard(), FaultyLog()
+    health, second, fine = Health(), Heard(), FaultyLog()
     await given(fine, *"abcd")
     log.damage = hole(3)
-    broken = Consumer("broken", log, heard.handle, health=health, options=QUICK)
-    healthy = Consumer("healthy", fine, other.handle, health=health, options=QUICK)
+    broken = Consumer("broken", log, received_messages.handle, health=health, options=QUICK)
+    healthy = Consumer("healthy", fine, second.handle, health=health, options=QUICK)
     async with running(broken.run(), healthy.run()) as tasks:
-        await until(lambda: other.positions == [1, 2, 3, 4])
+        await until(lambda: second.positions == [1, 2, 3, 4])
         await until(lambda: not health.status().healthy)
         await given(fine, "e")
-        await until(lambda: 5 in other.positions)
+        await until(lambda: 5 in second.positions)
         assert not any(task.done() for task in tasks)
     assert "no hole" in health.status().red["consumer broken"]
-    assert 4 not in heard.positions
+    assert 4 not in received_messages.positions
 
 
-async def test_a_new_timeline_resets_and_refolds(log: FaultyLog, heard: Heard) -> None:
+async def test_a_new_timeline_resets_and_refolds(log: FaultyLog, received_messages: Heard) -> None:
     await given(log, *"abc")
-    consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK)
+    consumer = Consumer(
+        "c", log, received_messages.handle, on_reset=received_messages.reset, options=QUICK
+    )
     async with running(consumer.run()):
-        await until(lambda: heard.positions == [1, 2, 3])
+        await until(lambda: received_messages.positions == [1, 2, 3])
         await log.begin_timeline(0)
-        await until(lambda: heard.resets == ["other_timeline"] and heard.positions == [1, 2, 3, 4])
+        await until(
+            lambda: (
+                received_messages.resets == ["other_timeline"]
+                and received_messages.positions == [1, 2, 3, 4]
+            )
+        )
 
 
-async def test_a_log_set_back_by_a_restore_resets_and_refolds(log: FaultyLog, heard: Heard) -> None:
+async def test_a_log_set_back_by_a_restore_resets_and_refolds(
+    log: FaultyLog, received_messages: Heard
+) -> None:
     await given(log, *"abcde")
-    consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK)
+    consumer = Consumer(
+        "c", log, received_messages.handle, on_reset=received_messages.reset, options=QUICK
+    )
     async with running(consumer.run()):
-        await until(lambda: len(heard.positions) == 5)
+        await until(lambda: len(received_messages.positions) == 5)
         log.restore(2)
-        await until(lambda: heard.resets == ["head_behind"] and heard.positions == [1, 2])
+        await until(
+            lambda: (
+                received_messages.resets == ["head_behind"]
+                and received_messages.positions == [1, 2]
+            )
+        )
 
 
 async def test_a_checkpoint_is_never_ahead_of_what_was_handled(log: FaultyLog) -> None:
@@ -208,9 +233,9 @@ async def test_a_checkpoint_is_never_ahead_of_what_was_handled(log: FaultyLog) -
 
 
 async def test_a_consumer_whose_checkpoint_another_moved_stops(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
-    consumer = Consumer("c", log, heard.handle, checkpoint=True, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, checkpoint=True, options=QUICK)
     async with running(consumer.run()) as (task,):
         await until(consumer.live.is_set)
         await log.save_checkpoint("c", 40, 0)
@@ -220,7 +245,7 @@ async def test_a_consumer_whose_checkpoint_another_moved_stops(
 
 
 async def test_a_checkpoint_that_another_moved_while_the_answer_was_lost_stops_the_consumer(
-    log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    log: FaultyLog, received_messages: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer was lost, so the consumer must look, and not take its own checkpoint as moved."""
     save = log.save_checkpoint
@@ -230,7 +255,7 @@ async def test_a_checkpoint_that_another_moved_while_the_answer_was_lost_stops_t
         await save(name, 40, expected)
         raise LogUnavailable("the answer was lost")
 
-    consumer = Consumer("c", log, heard.handle, checkpoint=True, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, checkpoint=True, options=QUICK)
     async with running(consumer.run()) as (task,):
         await until(consumer.live.is_set)
         monkeypatch.setattr(log, "save_checkpoint", moved_by_another)
@@ -240,29 +265,29 @@ async def test_a_checkpoint_that_another_moved_while_the_answer_was_lost_stops_t
 
 
 async def test_waiting_for_a_position_that_does_not_come_ends_false(
-    log: FaultyLog, heard: Heard
+    log: FaultyLog, received_messages: Heard
 ) -> None:
-    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, options=QUICK)
     async with running(consumer.run()):
         assert not await consumer.wait_for(1, 0.05)
 
 
 async def test_lag_is_reported_in_events_and_in_seconds_while_a_reader_is_behind(
-    log: FaultyLog, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    log: FaultyLog, received_messages: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, list[float]] = {}
+    received: dict[str, list[float]] = {}
     monkeypatch.setattr(
         consumer_module,
         "set_gauge",
-        lambda metric, value, **_: told.setdefault(metric.name, []).append(value),
+        lambda metric, value, **_: received.setdefault(metric.name, []).append(value),
     )
     await given(log, *"abcdefgh")
-    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, options=QUICK)
     async with running(consumer.run()):
         assert await consumer.wait_for(8, 60)
         await until(consumer.live.is_set)
-    assert told[names.CONSUMER_LAG_FACTS.name][:3] == [5, 2, 0]
-    seconds = told[names.CONSUMER_LAG_SECONDS.name]
+    assert received[names.CONSUMER_LAG_FACTS.name][:3] == [5, 2, 0]
+    seconds = received[names.CONSUMER_LAG_SECONDS.name]
     assert seconds[0] > 1_000_000, "the facts were written at the beginning of Unix time"
     assert seconds[2] == 0.0
 
@@ -275,12 +300,12 @@ class Asked(FaultyLog):
         self.asked: list[int] = []
         self.failing: set[int] = set()
 
-    async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
-        self.asked.append(after)
-        if after in self.failing:
-            self.failing.remove(after)
+    async def read(self, later: int, limit: int = 1000) -> list[Envelope]:
+        self.asked.append(later)
+        if later in self.failing:
+            self.failing.remove(later)
             raise LogUnavailable("away")
-        return await super().read(after, limit)
+        return await super().read(later, limit)
 
 
 async def test_only_a_consumer_that_is_behind_reads_the_next_page_ahead() -> None:
@@ -299,18 +324,22 @@ async def test_only_a_consumer_that_is_behind_reads_the_next_page_ahead() -> Non
     assert all(asked[-1] == first - 2 for first, asked in asked_before.items() if first > 9)
 
 
-async def test_a_page_asked_for_early_that_fails_is_asked_for_again(heard: Heard) -> None:
+async def test_a_page_asked_for_early_that_fails_is_asked_for_again(
+    received_messages: Heard,
+) -> None:
     log = Asked()
     log.failing = {2, 5}
     await given(log, *"abcdefgh")
-    consumer = Consumer("c", log, heard.handle, options=QUICK)
+    consumer = Consumer("c", log, received_messages.handle, options=QUICK)
     async with running(consumer.run()):
         await until(consumer.live.is_set)
-    assert heard.positions == list(range(1, 9))
+    assert received_messages.positions == list(range(1, 9))
     assert log.asked == [0, 2, 2, 5, 5]
 
 
-async def test_a_page_asked_for_early_counts_for_nothing_after_a_reset(heard: Heard) -> None:
+async def test_a_page_asked_for_early_counts_for_nothing_after_a_reset(
+    received_messages: Heard,
+) -> None:
     log, begun = Asked(), [False]
     await given(log, *"abcdefgh")
 
@@ -318,28 +347,30 @@ async def test_a_page_asked_for_early_counts_for_nothing_after_a_reset(heard: He
         if page[0].position == 4 and not begun[0]:
             begun[0] = True
             raise Refold("anew")
-        await heard.handle(page)
+        await received_messages.handle(page)
 
-    consumer = Consumer("c", log, handle, on_reset=heard.reset, options=QUICK)
+    consumer = Consumer("c", log, handle, on_reset=received_messages.reset, options=QUICK)
     async with running(consumer.run()):
         await until(lambda: consumer.live.is_set() and begun[0])
-    assert (heard.resets, heard.positions) == (["anew"], list(range(1, 9)))
+    assert (received_messages.resets, received_messages.positions) == (["anew"], list(range(1, 9)))
     assert log.asked[:4] == [0, 2, 5, 0]
 
 
-async def test_a_restored_log_is_noticed_though_a_page_was_asked_for_early(heard: Heard) -> None:
+async def test_a_restored_log_is_noticed_though_a_page_was_asked_for_early(
+    received_messages: Heard,
+) -> None:
     log = Asked()
     await given(log, *"abcdefgh")
 
     async def handle(page: Sequence[Envelope]) -> None:
-        if page[0].position == 4 and not heard.resets:
+        if page[0].position == 4 and not received_messages.resets:
             log.restore(5)
             await given(log, *"vwxyz")
-        await heard.handle(page)
+        await received_messages.handle(page)
 
-    consumer = Consumer("c", log, handle, on_reset=heard.reset, options=QUICK)
+    consumer = Consumer("c", log, handle, on_reset=received_messages.reset, options=QUICK)
     async with running(consumer.run()):
-        await until(lambda: consumer.live.is_set() and heard.resets)
+        await until(lambda: consumer.live.is_set() and received_messages.resets)
         assert await consumer.wait_for(await log.head(), 60)
-    assert heard.resets == ["other_history"]
-    assert heard.positions == list(range(1, await log.head() + 1))
+    assert received_messages.resets == ["other_history"]
+    assert received_messages.positions == list(range(1, await log.head() + 1))

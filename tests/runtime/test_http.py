@@ -44,10 +44,10 @@ def ask(service: Running, path: str, token: str = "") -> int:
 )
 def test_half_open_requests_delay_no_answer_and_are_closed(begin: bytes) -> None:
     with running() as service, ExitStack() as stack:
-        held = [stack.enter_context(half_open(service, begin)) for _ in range(260)]
+        lent = [stack.enter_context(half_open(service, begin)) for _ in range(260)]
         assert ask(service, "/livez") == ask(service, "/hello") == 200
         begun_s = time.monotonic()
-        while held[0].recv(4096):
+        while lent[0].recv(4096):
             pass
         assert time.monotonic() - begun_s < 10 * READ_LIMIT_S, (
             "closed by the server, long before its client gives up"

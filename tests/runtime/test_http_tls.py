@@ -1,5 +1,5 @@
-"""TLS of a service's HTTP port, on a real process: who is answered, by which versions, and what a
-rotation changes.
+"""TLS of a service's HTTP port, on a real process: which clients are answered, by which
+versions, and the effect of a rotation.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ def prometheus(files: Certificates) -> Certificates:
     return client(files.ca.parent, "prometheus")
 
 
-def replaced(files: Certificates, by: Certificates) -> None:
+def replaced(files: Certificates, author: Certificates) -> None:
     """As a secret's volume does it: by renaming."""
     for old, new in zip(
-        (files.ca, files.certificate, files.key), (by.ca, by.certificate, by.key), strict=True
+        (files.ca, files.certificate, files.key),
+        (author.ca, author.certificate, author.key),
+        strict=True,
     ):
         copy = old.with_suffix(".new")
         shutil.copy(new, copy)
@@ -115,26 +117,26 @@ def test_a_token_is_asked_for_besides(files: Certificates) -> None:
 def test_new_files_count_from_the_next_connection_on_and_the_old_authority_no_more(
     files: Certificates, tmp_path: Path
 ) -> None:
-    other = ensure(tmp_path / "other", NAMES, ["prometheus"])
-    before = ensure(tmp_path / "before", NAMES)
-    shutil.copy(files.ca, before.ca)
+    second = ensure(tmp_path / "other", NAMES, ["prometheus"])
+    earlier = ensure(tmp_path / "before", NAMES)
+    shutil.copy(files.ca, earlier.ca)
     with serving(files, clients=True) as service:
         old = prometheus(files)
-        assert ask(service, "/metrics", trusting(before, old)) == 200
-        replaced(files, other)
+        assert ask(service, "/metrics", trusting(earlier, old)) == 200
+        replaced(files, second)
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-            ask(service, "/livez", trusting(before))
-        assert ask(service, "/metrics", trusting(other, prometheus(other))) == 200
+            ask(service, "/livez", trusting(earlier))
+        assert ask(service, "/metrics", trusting(second, prometheus(second))) == 200
         with pytest.raises((OSError, urllib.error.URLError)):
-            ask(service, "/livez", trusting(other, old))
+            ask(service, "/livez", trusting(second, old))
 
 
 def test_half_a_rotation_leaves_the_old_certificate_and_says_so(
     files: Certificates, tmp_path: Path
 ) -> None:
-    other = ensure(tmp_path / "other", NAMES)
+    second = ensure(tmp_path / "other", NAMES)
     with serving(files) as service:
-        shutil.copy(other.certificate, files.certificate)
+        shutil.copy(second.certificate, files.certificate)
         assert ask(service, "/livez", trusting(files)) == 200
         _, _, err = service.stop()
     line = next(json.loads(line) for line in err.splitlines() if "http.certificate" in line)
@@ -177,7 +179,7 @@ def test_only_the_ciphers_that_are_named_are_offered(files: Certificates) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "received"),
     [
         ({"http_tls_certificate": "/nowhere/tls.crt"}, "/nowhere/tls.crt"),
         ({"http_tls_key": ""}, "TOPOLOG_HTTP_TLS_KEY"),
@@ -187,12 +189,12 @@ def test_only_the_ciphers_that_are_named_are_offered(files: Certificates) -> Non
     ],
 )
 def test_settings_that_cannot_be_served_are_reported_before_serving(
-    files: Certificates, wrong: dict[str, str], told: str
+    files: Certificates, wrong: dict[str, str], received: str
 ) -> None:
     process = spawn(**{**settings(files), **wrong})
     _, err = process.communicate(timeout=60)
     assert process.returncode == Exit.SETTINGS
-    assert told in err
+    assert received in err
     assert "Traceback" not in err
 
 

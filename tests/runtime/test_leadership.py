@@ -35,7 +35,7 @@ class LeasedLog(FaultyLog):
 
 
 class Work:
-    """Work that remembers who does it now."""
+    """Work that remembers its current process."""
 
     def __init__(self) -> None:
         self.now: list[str] = []
@@ -122,15 +122,15 @@ async def test_a_process_is_ready_while_it_leads_or_another_is_known_to() -> Non
     assert health["a"].status().waiting == {"role role": "no process is known to lead"}
     async with running(*(leader.run(work.of(name)) for name, leader in leaders.items())):
         await until(
-            lambda: len(work.now) == 1 and all(each.status().ready for each in health.values())
+            lambda: len(work.now) == 1 and all(item.status().ready for item in health.values())
         )
         log.away = True
         await until(
-            lambda: work.now == [] and not any(each.status().ready for each in health.values())
+            lambda: work.now == [] and not any(item.status().ready for item in health.values())
         )
         log.away = False
         await until(
-            lambda: len(work.now) == 1 and all(each.status().ready for each in health.values())
+            lambda: len(work.now) == 1 and all(item.status().ready for item in health.values())
         )
 
 
@@ -145,9 +145,9 @@ async def test_a_clock_that_was_set_back_leaves_a_dead_holder_its_ttl_and_no_mor
 
 
 async def test_work_that_ends_while_its_lease_is_renewed_leaves_no_error_behind() -> None:
-    """It hears of another leader in the moment in which the renewal tells the same."""
-    log, told, ended = LeasedLog(), list[object](), asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    """It learns of another leader at the moment of the renewal."""
+    log, received, ended = LeasedLog(), list[object](), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: received.append(context))
     leader = Leadership(log, "role", "a", ttl_s=0.3)
 
     async def work(lease: Lease) -> None:
@@ -166,7 +166,7 @@ async def test_work_that_ends_while_its_lease_is_renewed_leaves_no_error_behind(
         await until(lambda: ended.is_set() and leader.lease is None)
         await asyncio.sleep(0.05)
         gc.collect()
-    assert told == []
+    assert received == []
 
 
 async def test_a_log_that_is_away_is_logged_once_per_outage() -> None:

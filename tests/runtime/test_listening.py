@@ -1,4 +1,4 @@
-"""Connections to our HTTP ports send at once: the second part of an answer waits for nobody's
+"""Connections to our HTTP ports send at once: the second part of an answer waits for no
 acknowledgement.
 """
 

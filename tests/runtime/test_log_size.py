@@ -33,7 +33,7 @@ class Growing(FaultyLog):
 
 
 class Hurried:
-    """A clock whose pauses are over at once."""
+    """A clock with pauses of zero."""
 
     def now_us(self) -> int:
         return 0

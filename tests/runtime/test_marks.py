@@ -39,7 +39,7 @@ def fold(code: str, worth: int = 1) -> Fold[State]:
         evolve,
         code,
         promises=Promises(
-            lambda state: (repr(each).encode() for each in sorted(state.items())), len
+            lambda state: (repr(item).encode() for item in sorted(state.items())), len
         ),
     )
 
@@ -109,10 +109,10 @@ async def test_a_release_that_charges_differently_waits_until_it_is_let_go() -> 
         (problem,) = waits.waiting.values()
         assert "the release blue" in problem
         assert "TOPOLOG_FOLD_DIFFERS=go" in problem
-    told = Replica(log, fold("green", worth=2), "go")
-    async with running(told.projector.run()):
-        await told.reaches(12)
-        await until(lambda: told.health.status().ready)
+    received = Replica(log, fold("green", worth=2), "go")
+    async with running(received.projector.run()):
+        await received.reaches(12)
+        await until(lambda: received.health.status().ready)
 
 
 async def test_the_release_at_work_goes_on_whatever_starts_next_to_it() -> None:
@@ -168,7 +168,7 @@ def test_a_large_state_makes_marks_more_rarely() -> None:
         "p", "f", Promises(pieces, lambda state: state), MemoryEventLog("l"), Health()
     )
     every = {
-        pods: next(at for at in range(1, 10_000) if made.due(pods, at, live=True))
+        pods: next(index_at for index_at in range(1, 10_000) if made.due(pods, index_at, live=True))
         for pods in (0, 4_000, 150_000)
     }
     assert every == {0: 4, 4_000: 8, 150_000: 256}
@@ -184,4 +184,6 @@ def test_no_place_of_a_mark_is_passed_over(live: bool, awaited: set[int]) -> Non
     made._awaited = awaited
     for first, last in combinations_with_replacement(range(1, 20), 2):
         asked = made.may_be_due(first, last, live)
-        assert asked == [at for at in range(first, last + 1) if made.due(0, at, live)]
+        assert asked == [
+            index_at for index_at in range(first, last + 1) if made.due(0, index_at, live)
+        ]

@@ -1,5 +1,5 @@
-"""Members of a shared role: each its own place, each told of the others, who is gone counted out,
-and its place taken anew.
+"""Members of a shared role: each its own place, each sees the others, a lost one is fenced,
+and its place is taken again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.runtime.helpers import running, until
 
 
 class Member:
-    """One process: its membership, the lease that it lends out, what it heard."""
+    """One process: its membership, the lease that it lends out, the changes that it received."""
 
     def __init__(self, log: MemoryEventLog, name: str, ttl_s: float = 1.0) -> None:
         self.held, self.changes = LentLease(), list[tuple[tuple[str, ...], str]]()
@@ -41,8 +41,8 @@ async def test_every_member_has_a_place_of_its_own_and_hears_of_the_others() -> 
         assert {member.changes[-1][1] for member in members} == {"role/0", "role/1", "role/2"}
         gone = members[1].changes[-1][1]
         tasks[1].cancel()
-        left = tuple(role for role in ("role/0", "role/1", "role/2") if role != gone)
-        await until(lambda: members[0].members == members[2].members == left)
+        remaining = tuple(role for role in ("role/0", "role/1", "role/2") if role != gone)
+        await until(lambda: members[0].members == members[2].members == remaining)
         assert members[1].changes[-1] == ((), ""), "it knows that it is none any more"
 
 
@@ -85,7 +85,7 @@ async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> 
 
 class Release(Member):
     """A process of a release that knows so much of facts; `behind` once the log holds some that it
-    cannot read, `disagrees` where its fold is another one than that of who was there before."""
+    cannot read, `disagrees` where its fold is another one than that of the earlier release."""
 
     def __init__(
         self, log: MemoryEventLog, name: str, extent: int, disagrees: bool = False
@@ -159,10 +159,10 @@ async def test_a_member_that_disagrees_takes_the_place_of_a_release_that_is_gone
 async def test_members_that_are_behind_and_of_one_release_keep_their_shares() -> None:
     log = MemoryEventLog()
     members = [Release(log, name, 10) for name in "ab"]
-    before = await log.acquire(
+    earlier = await log.acquire(
         "role/2", "of a release before, which says nothing of what it knows", 3000
     )
-    assert before is not None
+    assert earlier is not None
     for member in members:
         member.behind = True
     async with running(*(member.run() for member in members)):

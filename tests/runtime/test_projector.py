@@ -57,15 +57,15 @@ async def test_the_state_is_the_fold_of_the_log(postgres_log: PostgresEventLog) 
         assert (projector.state, projector.position) == (await folded(postgres_log, 13), 13)
 
 
-@pytest.mark.parametrize("at", range(0, 12, 2))
-async def test_a_fold_from_any_snapshot_equals_the_fold_of_everything(at: int) -> None:
+@pytest.mark.parametrize("index_at", range(0, 12, 2))
+async def test_a_fold_from_any_snapshot_equals_the_fold_of_everything(index_at: int) -> None:
     log = FaultyLog()
-    await given(log, *"abcabcabcabc"[:at])
-    first = await run_to(log, at)
+    await given(log, *"abcabcabcabc"[:index_at])
+    first = await run_to(log, index_at)
     await first.save()
     await given(log, *"bcdbcd")
-    second = await run_to(log, at + 6)
-    assert second.state == await folded(log, at + 6)
+    second = await run_to(log, index_at + 6)
+    assert second.state == await folded(log, index_at + 6)
 
 
 async def test_a_snapshot_spares_the_replay() -> None:
@@ -92,9 +92,9 @@ async def test_snapshots_are_saved_as_the_log_grows() -> None:
     log = FaultyLog()
     await given(log, *"abcabcabc")
     await run_to(log, 9, snapshot_every=4)
-    found = await log.load_snapshot("p", "f1")
-    assert found is not None
-    assert 4 <= found[0].position <= 9
+    result = await log.load_snapshot("p", "f1")
+    assert result is not None
+    assert 4 <= result[0].position <= 9
 
 
 async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
@@ -112,20 +112,20 @@ async def test_a_reset_folds_the_other_history_from_the_beginning() -> None:
 
 
 async def test_listeners_get_every_event_once_with_the_state_at_that_position() -> None:
-    log, told = FaultyLog(), list[int]()
+    log, received = FaultyLog(), list[int]()
     await given(log, *("abcde" * 50))
 
-    def after(state: State, page: Folded) -> None:
-        told.extend(envelope.position for envelope, _ in page)
+    def later(state: State, page: Folded) -> None:
+        received.extend(envelope.position for envelope, _ in page)
         assert len(page) <= AT_ONCE
-        assert (state, projector.position) == (states[len(told)], len(told))
+        assert (state, projector.position) == (states[len(received)], len(received))
 
     states: dict[int, State] = {}
     state: State = {}
     for envelope in await log.read(0, 250):
         evolve(state, envelope, None)  # type: ignore[arg-type]
         states[envelope.position] = dict(state)
-    projector = Projector("p", log, fold(), after=after, options=ConsumerOptions(page_events=230))
+    projector = Projector("p", log, fold(), after=later, options=ConsumerOptions(page_events=230))
     async with running(projector.run()):
         assert await projector.wait_for(250, 60)
-    assert told == list(range(1, 251))
+    assert received == list(range(1, 251))

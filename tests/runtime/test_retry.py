@@ -1,4 +1,4 @@
-"""Pauses grow, end at a limit, and are never the same for all who failed together."""
+"""Pauses grow up to a limit and differ between processes that failed together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Two releases of one service on one log: upgrade and rollback while both are alive, in both
 orders, on a real Postgres.
 
-The releases differ in what they fold (the newer one also counts) and so in their snapshots. Whoever
+The releases fold differently (the newer one also counts) and so in their snapshots. Whoever
 comes second folds with its own code, takes no snapshot of the other's, takes the role when the
 first one goes, and shuts the first one's late writes out.
 """
@@ -64,8 +64,8 @@ def release(name: str) -> Fold[Folded]:
 
 
 class Replica:
-    """One process of a release: a fold, and a part in the role. `lease` is what it holds, or held
-    last.
+    """One process of a release: a fold, and a part in the role. `lease` is its present or
+    past lease.
     """
 
     def __init__(self, name: str, log: EventLog) -> None:
@@ -123,40 +123,42 @@ async def test_releases_follow_each_other_on_one_log_and_back(
     monkeypatch.setattr(marks, "EVERY_FACTS", 2)
     await upgrade(database_url)
     async with AsyncExitStack() as stack, AsyncExitStack() as early:
-        before = await early.enter_async_context(alive(first, database_url))
-        await until(leads(before))
+        earlier = await early.enter_async_context(alive(first, database_url))
+        await until(leads(earlier))
         for number in range(1, 6):
-            assert isinstance(await before.tell(number), Appended)
-        await before.reaches(5)
-        await before.projector.save()
+            assert isinstance(await earlier.tell(number), Appended)
+        await earlier.reaches(5)
+        await earlier.projector.save()
 
-        after = await stack.enter_async_context(alive(second, database_url))
-        assert await after.reaches(5) == await before.reaches(5), "another release, the same ledger"
-        assert after.projector.state.counted == (5 if second == "new" else 0), (
+        later = await stack.enter_async_context(alive(second, database_url))
+        assert await later.reaches(5) == await earlier.reaches(5), (
+            "another release, the same ledger"
+        )
+        assert later.projector.state.counted == (5 if second == "new" else 0), (
             "folded by its own code, not from the other's snapshot"
         )
-        assert after.leadership.lease is None, "the first one still leads"
-        compared = await after.log.marks("observer")
+        assert later.leadership.lease is None, "the first one still leads"
+        compared = await later.log.marks("observer")
         assert {
             mark.fingerprint: mark.digest for mark in compared if mark.place.position == 4
         }.keys() == {"old/", "new/"}
-        await until(lambda: after.health.status().ready)
+        await until(lambda: later.health.status().ready)
 
         await early.aclose()
-        await until(leads(after))
+        await until(leads(later))
         late = await PostgresEventLog.open(database_url)
-        before.log = late
-        assert isinstance(await before.tell(6), Fenced), (
+        earlier.log = late
+        assert isinstance(await earlier.tell(6), Fenced), (
             "what was on its way when the role changed hands"
         )
         await late.close()
-        assert isinstance(await after.tell(6), Appended)
-        assert not isinstance(await after.tell(5), Appended), "told by the other release already"
-        await after.reaches(6)
-        await after.projector.save()
+        assert isinstance(await later.tell(6), Appended)
+        assert not isinstance(await later.tell(5), Appended), "told by the other release already"
+        await later.reaches(6)
+        await later.projector.save()
 
         back = await stack.enter_async_context(alive(first, database_url))
-        assert await back.reaches(6) == await after.reaches(6), (
+        assert await back.reaches(6) == await later.reaches(6), (
             "rolled back: its own snapshot of position 5, and what came since"
         )
         assert back.projector.state.counted == (6 if first == "new" else 0)
@@ -170,19 +172,19 @@ async def test_a_release_that_charges_pods_otherwise_does_not_take_the_place_of_
     monkeypatch.setattr(marks, "EVERY_FACTS", 2)
     await upgrade(database_url)
     async with AsyncExitStack() as stack:
-        before = await stack.enter_async_context(alive("old", database_url))
-        await until(leads(before))
+        earlier = await stack.enter_async_context(alive("old", database_url))
+        await until(leads(earlier))
         for number in range(1, 6):
-            assert isinstance(await before.tell(number), Appended)
-        await before.reaches(5)
+            assert isinstance(await earlier.tell(number), Appended)
+        await earlier.reaches(5)
         monkeypatch.setattr(
             "tests.runtime.test_rolling_upgrade.promises", lambda _ledger: iter([b"otherwise"])
         )
-        after = await stack.enter_async_context(alive("new", database_url))
-        await after.reaches(5)
-        assert "TOPOLOG_FOLD_DIFFERS=go" in str(after.health.status().waiting)
-        assert before.health.status().ready
-        assert before.leadership.lease is not None
+        later = await stack.enter_async_context(alive("new", database_url))
+        await later.reaches(5)
+        assert "TOPOLOG_FOLD_DIFFERS=go" in str(later.health.status().waiting)
+        assert earlier.health.status().ready
+        assert earlier.leadership.lease is not None
 
 
 async def test_a_newer_schema_that_says_so_is_one_that_this_release_starts_and_stays_on(

@@ -95,7 +95,7 @@ async def test_nothing_is_decided_until_every_unreadable_safety_event_is_skipped
     log = FaultyLog()
     for number, (stream, _) in enumerate(events):
         await append(log, number, stream, ClusterListed("pods", 0))
-    unreadable = {at: kind for at, (_, kind) in enumerate(events, 1) if kind}
+    unreadable = {index_at: kind for index_at, (_, kind) in enumerate(events, 1) if kind}
     log.damage = damaged(unreadable)
     async with followed(log) as services:
         await services.caught_up()

@@ -29,15 +29,15 @@ def evolve(state: State, envelope: Envelope, _event: Event) -> None:
     state.setdefault(envelope.stream, []).append(envelope.position)
 
 
-def fold(told: list[str] | None = None) -> Fold[State]:
-    heard: list[str] = [] if told is None else told
+def fold(received: list[str] | None = None) -> Fold[State]:
+    received_messages: list[str] = [] if received is None else received
     return Fold(
         dict,
         evolve,
         "f",
         msgspec.json.encode,
         lambda data: msgspec.json.decode(data, type=State),
-        set_aside=lambda _state, stream: heard.append(stream),
+        set_aside=lambda _state, stream: received_messages.append(stream),
     )
 
 
@@ -46,46 +46,46 @@ async def word(log: FaultyLog, position: int) -> None:
 
 
 async def test_the_stream_of_an_unreadable_event_is_set_aside_and_the_rest_goes_on() -> None:
-    log, health, told = FaultyLog(), Health(), list[str]()
+    log, health, received = FaultyLog(), Health(), list[str]()
     await given(log, *"abab")
     log.damage = undecodable(3)
-    projector = Projector("p", log, fold(told), health=health, options=QUICK)
+    projector = Projector("p", log, fold(received), health=health, options=QUICK)
     async with running(projector.run()) as (task,):
         await projector.wait_live()
         await given(log, *"xxbacx")
         assert await projector.wait_for(10, 60)
         assert not task.done()
     assert projector.state == {"a": [1], "b": [2, 4, 7], "x": [5, 6, 10], "c": [9]}
-    assert told == ["a"]
+    assert received == ["a"]
     (problem,) = health.status().red.values()
     assert "event 3 (FromTheFuture schema 1 on a)" in problem
     assert "topolog log skip 3" in problem
 
 
 async def test_unreadable_events_on_streams_of_an_unknown_kind_are_skipped() -> None:
-    log, health, told = FaultyLog(), Health(), list[str]()
+    log, health, received = FaultyLog(), Health(), list[str]()
     await given(log, "a", "dream/b", "pod/c", "dream/b", "a")
     log.damage = lambda page: [
         msgspec.structs.replace(event, type="FromTheFuture") if "/" in event.stream else event
         for event in page
     ]
-    projector = Projector("p", log, fold(told), health=health, options=QUICK)
+    projector = Projector("p", log, fold(received), health=health, options=QUICK)
     async with running(projector.run()):
         assert await projector.wait_for(5, 60)
     assert projector.state == {"a": [1, 5]}
-    assert told == ["pod/c"]
+    assert received == ["pod/c"]
     assert len(health.status().red) == 1
 
 
 async def test_what_a_page_holds_before_an_unreadable_event_of_the_same_stream_is_folded() -> None:
-    log, told = FaultyLog(), list[str]()
+    log, received = FaultyLog(), list[str]()
     await given(log, "a", "spoilt", "a", "b", "spoilt", "a")
     log.damage = undecodable(3)
-    projector = Projector("p", log, fold(told), options=QUICK)
+    projector = Projector("p", log, fold(received), options=QUICK)
     async with running(projector.run()):
         assert await projector.wait_for(6, 60)
     assert projector.state == {"a": [1], "b": [4]}
-    assert told == ["spoilt", "a"]
+    assert received == ["spoilt", "a"]
 
 
 async def test_a_event_that_the_fold_cannot_take_sets_its_stream_aside_too() -> None:
@@ -104,7 +104,7 @@ async def test_a_event_that_the_fold_cannot_take_sets_its_stream_aside_too() -> 
 async def test_each_event_is_folded_once_and_delivered_once_with_any_other_streams(
     spoilt: str,
 ) -> None:
-    log, asked, heard = FaultyLog(), list[int](), list[int]()
+    log, asked, received_messages = FaultyLog(), list[int](), list[int]()
     await given(log, *spoilt.split())
 
     def once(state: State, envelope: Envelope, event: Event) -> None:
@@ -115,13 +115,15 @@ async def test_each_event_is_folded_once_and_delivered_once_with_any_other_strea
         "p",
         log,
         Fold(dict, once),
-        after=lambda _state, folded: heard.extend(e.position for e, _ in folded),
+        after=lambda _state, folded: received_messages.extend(e.position for e, _ in folded),
         options=QUICK,
     )
     async with running(projector.run()):
         assert await projector.wait_for(len(spoilt.split()), 60)
-    good = [at for at, stream in enumerate(spoilt.split(), start=1) if stream != "spoilt"]
-    assert heard == good
+    good = [
+        index_at for index_at, stream in enumerate(spoilt.split(), start=1) if stream != "spoilt"
+    ]
+    assert received_messages == good
     assert asked == sorted({*good, spoilt.split().index("spoilt") + 1})
     last = (await log.read(0))[-1]
     assert projector.place == Place(last.position, last.chain)
@@ -149,17 +151,17 @@ async def test_a_skipped_event_frees_its_stream_for_running_and_starting_service
 async def test_no_snapshot_is_kept_while_a_stream_is_quarantined_and_no_older_one_is_used() -> None:
     log = FaultyLog()
     await given(log, *"abab")
-    before = Projector("p", log, fold(), options=QUICK)
-    async with running(before.run()):
-        assert await before.wait_for(4, 60)
-        await before.save()
+    earlier = Projector("p", log, fold(), options=QUICK)
+    async with running(earlier.run()):
+        assert await earlier.wait_for(4, 60)
+        await earlier.save()
     assert await log.load_snapshot("p", "f") is not None
     log.damage = undecodable(3)
     await word(log, 3)
-    after = Projector("p", log, fold(), options=QUICK)
-    async with running(after.run()):
-        assert await after.wait_for(5, 60)
-    assert after.state == {"a": [1], "b": [2, 4], streams.LOG: [5]}, "the snapshot knew fact 3"
+    later = Projector("p", log, fold(), options=QUICK)
+    async with running(later.run()):
+        assert await later.wait_for(5, 60)
+    assert later.state == {"a": [1], "b": [2, 4], streams.LOG: [5]}, "the snapshot knew fact 3"
     log.damage = undecodable(2)
     aside = Projector("r", log, fold(), options=QUICK)
     async with running(aside.run()):

@@ -148,9 +148,9 @@ def test_a_url_in_a_file_is_read_again_whenever_it_is_asked_for(tmp_path: Path) 
     (tmp_path / "url").write_text("postgresql://u:second@h/db\n")
     assert text_of(named) == "postgresql://u:second@h/db"
     (tmp_path / "url").write_text("postgresql://u:hunter2#@h/db\n")
-    with pytest.raises(SecretUnreadable, match="%23") as told:
+    with pytest.raises(SecretUnreadable, match="%23") as received:
         text_of(named)
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(received.value)
     (problem,) = problems_of(
         {"TOPOLOG_NODE": "n", "TOPOLOG_DATABASE_URL_FILE": str(tmp_path / "url")}
     )

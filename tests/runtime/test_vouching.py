@@ -1,5 +1,5 @@
-"""Who had read more than the log holds now says so in it, once: a replica that lagged was promoted,
-and no operator knows.
+"""A reader that had read more than the log holds records that in it, once: a replica that
+lagged was promoted, and no operator knows.
 """
 
 from __future__ import annotations
@@ -29,26 +29,38 @@ async def test_a_service_that_vouches_begins_a_timeline_if_the_log_lost_what_it_
     log: FaultyLog,
 ) -> None:
     await given(log, *"abcde")
-    heard = Heard()
-    consumer = Consumer("c", log, heard.handle, on_reset=heard.reset, options=QUICK, vouches=True)
+    received_messages = Heard()
+    consumer = Consumer(
+        "c",
+        log,
+        received_messages.handle,
+        on_reset=received_messages.reset,
+        options=QUICK,
+        vouches=True,
+    )
     async with running(consumer.run()):
-        await until(lambda: len(heard.positions) == 5)
+        await until(lambda: len(received_messages.positions) == 5)
         log.restore(2)
-        await until(lambda: heard.resets == ["head_behind"] and heard.positions == [1, 2, 3])
+        await until(
+            lambda: (
+                received_messages.resets == ["head_behind"]
+                and received_messages.positions == [1, 2, 3]
+            )
+        )
     assert decode((await log.read(2))[0]) == LogOpened((await log.identity()).log_id, 2, lost=5)
 
 
 async def test_only_one_of_two_vouching_services_begins_the_timeline(log: FaultyLog) -> None:
     await given(log, *"abcde")
-    heard, other = Heard(), Heard()
+    received_messages, second = Heard(), Heard()
     made = [
-        Consumer("c", log, each.handle, on_reset=each.reset, options=QUICK, vouches=True)
-        for each in (heard, other)
+        Consumer("c", log, item.handle, on_reset=item.reset, options=QUICK, vouches=True)
+        for item in (received_messages, second)
     ]
-    async with running(*(each.run() for each in made)):
-        await until(lambda: len(heard.positions) == len(other.positions) == 5)
+    async with running(*(item.run() for item in made)):
+        await until(lambda: len(received_messages.positions) == len(second.positions) == 5)
         log.restore(2)
-        await until(lambda: heard.positions == other.positions == [1, 2, 3])
+        await until(lambda: received_messages.positions == second.positions == [1, 2, 3])
         await asyncio.sleep(10 * QUICK.poll_s)
     assert (await log.identity()).timeline == 2
     assert await log.head() == 3

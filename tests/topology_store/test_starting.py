@@ -77,7 +77,7 @@ async def test_it_waits_for_servers_that_have_yet_to_find_a_leader(
     store: Store, servers: list[NatsProcess]
 ) -> None:
     servers[0].start()
-    await until(lambda: "did not take stream" in store.waiting().get(STREAMS, ""))
+    await until(lambda: "did not acknowledge stream" in store.waiting().get(STREAMS, ""))
     for server in servers[1:]:
         server.start()
     await until(lambda: not store.waiting())
