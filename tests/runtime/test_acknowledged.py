@@ -41,7 +41,7 @@ def test_another_commit_in_the_place_of_ones_own_is_another_history() -> None:
 def test_ones_own_commit_in_its_place_is_as_promised_also_page_by_page() -> None:
     made = acknowledged()
     made.check(page("a"))  # type: ignore[arg-type]
-    made.check(page("own", "own", "d", after=1))  # type: ignore[arg-type]
+    made.check(page("own", "own", "d", later=1))  # type: ignore[arg-type]
     made.check(page("x", "y", "z"))  # type: ignore[arg-type]
 
 
@@ -59,4 +59,4 @@ def test_a_commit_right_after_the_fold_is_remembered() -> None:
     made = Acknowledged()
     made.keep(commit("own"), Appended(3, 3, {}), folded_to=2)
     with pytest.raises(Refold):
-        made.check(page("another", after=2))  # type: ignore[arg-type]
+        made.check(page("another", later=2))  # type: ignore[arg-type]
