@@ -9,6 +9,7 @@ from itertools import combinations
 
 import msgspec
 
+from services.scheduler.explain.init_containers import pinned_by_init
 from services.scheduler.explain.provider_refusal import drawn_by_zeros, unoffered
 from services.scheduler.explain.remedies import NECESSARY, more_free
 from services.scheduler.filter.topology.bounds import fits, possible
@@ -54,6 +55,7 @@ def alignment_refusal(
         short
         or unoffered(node_info, plan, steps)
         or drawn_by_zeros(node_info, plan, steps)
+        or pinned_by_init(node_info, plan, steps)
         or _uncertain(node_info, plan)
     )
 

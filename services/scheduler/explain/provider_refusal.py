@@ -65,9 +65,7 @@ def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | Non
         return None
     container, name = named[0]
     remedy = f"leave {name} out of the container's limits: the kubelet goes where it is, also where 0 is asked for"
-    return Refusal(
-        node_info.name, _no_zone(plan), "beside the rest", name, container, remedy=remedy
-    )
+    return Refusal(node_info.name, no_zone(plan), "beside the rest", name, container, remedy=remedy)
 
 
 def _first_refusing(
@@ -134,7 +132,7 @@ def _refusal(node_info: NodeInfo, plan: Plan, name: str, beside: str, at: int) -
     )
     return Refusal(
         node_info.name,
-        _no_zone(plan),
+        no_zone(plan),
         f"of those that {provider} offers{beside}",
         name,
         container,
@@ -143,5 +141,5 @@ def _refusal(node_info: NodeInfo, plan: Plan, name: str, beside: str, at: int) -
     )
 
 
-def _no_zone(plan: Plan) -> Reason:
+def no_zone(plan: Plan) -> Reason:
     return Reason.NO_SINGLE_ZONE if plan.rule.policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET
