@@ -1,5 +1,5 @@
-"""What is measured is there, and what is told of it adds up: a room that was renamed would else go
-unmeasured in silence.
+"""The measured rooms exist and the printed branches add up, because a renamed room would go
+unmeasured silently.
 """
 
 from __future__ import annotations

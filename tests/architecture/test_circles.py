@@ -1,8 +1,8 @@
-"""No modules import each other in a circle, imports inside functions included; nor do rooms, which
-ARCHITECTURE.md orders.
+"""No modules import each other in a circle, imports inside functions included, and no rooms do;
+ARCHITECTURE.md orders the rooms.
 
-A room is a folder, or a module beside folders. An import inside a function hides a circle from
-Python, and from nobody who has to understand one of the two alone.
+A room is a folder, or a module next to folders. An import inside a function hides a circle from
+Python, but not from a reader of one of the two modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLD = re.findall(
 
 @pytest.fixture(scope="module")
 def imports() -> Graph:
-    """Module -> what it imports, wherever in it; what only types need is left out."""
+    """Return module -> its imports anywhere in it, except those for types only."""
     graph = grimp.build_graph(
         "services", "shared", "plugins", exclude_type_checking_imports=True, cache_dir=None
     )
@@ -34,7 +34,7 @@ def imports() -> Graph:
 
 
 def circle(graph: Graph) -> list[str]:
-    """One circle, empty where there is none."""
+    """Return one circle; empty if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -47,7 +47,9 @@ def test_no_modules_import_each_other_in_a_circle(imports: Graph) -> None:
 
 
 def test_a_circle_by_an_import_inside_a_function_is_seen(imports: Graph) -> None:
-    """`service` loads the extender in a function; what it loads could not load `service` too."""
+    """`service` loads the extender in a function, so a module that the extender loads could not
+    load `service`.
+    """
     loaded = "services.scheduler.extender.server"
     assert loaded in imports["services.scheduler.service"]
     assert circle({**imports, loaded: {*imports[loaded], "services.scheduler.service"}}) != []
@@ -64,7 +66,7 @@ def rooms_in(package: str, imports: Graph) -> Graph:
 
 
 def room(package: str, module: str) -> str:
-    """`b` for `a.b.c` in `a`; "" for what is not in the package."""
+    """Return `b` for `a.b.c` in `a`; "" for a module outside the package."""
     return (
         module.removeprefix(f"{package}.").partition(".")[0]
         if module.startswith(f"{package}.")

@@ -1,10 +1,10 @@
-"""Pure rooms call nothing that asks a clock, chance, the environment or the outside, not even by
-way of what they may import.
+"""Pure rooms call no clock, chance, environment or I/O, not even through modules that they may
+import.
 
-Import contracts see modules, not what is called: `datetime.now`, `open` and `print` need no
-forbidden import. Which modules are pure, which are shells, and which of them may use what, the
-contract says (`pyproject.toml`); a shell is not read here. A name counts by what it was imported
-as, wherever it comes from; what an object that is handed in does is its port's affair.
+Import contracts see modules, not calls: `datetime.now`, `open` and `print` need no forbidden
+import. The contract in `pyproject.toml` says which modules are pure, which are shells, and which
+may use what; shells are not read here. A name counts by its import, wherever that comes from; an
+object that is handed in is its port's matter.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ANY, SHELLS = "*", {"__main__", "settings"}
 
 
 def allowed() -> dict[str, set[str]]:
-    """Module -> what it may use in spite of the contract, ANY for a shell."""
+    """Return module -> what it may use despite the contract; ANY for a shell."""
     found: dict[str, set[str]] = {}
     for exception in PURE["ignore_imports"]:
         module, _, used = exception.partition(" -> ")
@@ -70,7 +70,7 @@ def name_of(path: Path) -> str:
 
 
 def impure_calls(source: str, uses: set[str]) -> Iterator[str]:
-    """Line and name of whatever is impure here, but for what it `uses` with leave."""
+    """Yield line and name of each impure call, except those that `uses` permits."""
     tree = ast.parse(source)
     imported, bound = _imported(tree), _bound(tree)
     for node in ast.walk(tree):

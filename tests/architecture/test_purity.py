@@ -1,5 +1,5 @@
-"""Rooms are pure whether or not somebody lists their modules: an impure import planted in one
-breaks the contract.
+"""Rooms are pure even if their modules are not listed: an impure import planted in one breaks the
+contract.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ RUN = {"scheduler": follow, "binder": list_work, "topology-store": know}
 
 
 def modules_that_run(work: Callable[[], None]) -> set[str]:
-    """Modules of the project whose code runs meanwhile."""
+    """Return the project's modules whose code runs meanwhile."""
     seen: set[str] = set()
 
     def note(frame: FrameType, _event: str, _argument: object) -> None:

@@ -119,8 +119,8 @@ def test_the_lock_file_has_hashes_and_names_no_host() -> None:
 
 @pytest.mark.parametrize("service", ["scheduler", "binder", "topology_store"])
 def test_a_service_loads_only_what_it_runs_on(service: str) -> None:
-    """A standby that takes over after a crash has to start first; what it never uses was half of
-    that.
+    """A standby that takes over after a crash has to start first; unused imports were half of that
+    time.
     """
     early = NEVER_LOADED | LOADED_WHERE_NEEDED | LOADED_AFTER_THE_FIRST_LOOK.get(service, set())
     loaded = "{name for name, module in sys.modules.items() if module}"

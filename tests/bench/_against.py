@@ -1,9 +1,9 @@
-"""Two commits side by side: the same bench here and in a worktree of another commit, in paired
-runs, one after the other.
+"""Compare two commits: the same bench here and in a worktree of the other commit, in paired runs,
+one after the other.
 
-A JSON line a figure and size with the medians of both; it is `worse` where the pairs' median ratio
-says so by more than the tolerance, and the command then ends with 1. Where the other commit's code
-does not run with the bench of today, its own is taken.
+Prints a JSON line per figure and size with the medians of both. A figure is `worse` if the median
+ratio of the pairs exceeds the tolerance; the command then exits with 1. If the other commit's code
+does not run with today's bench, its own bench is used.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """A process that answers podresources with two files: `python -m tests.bench._answering SOCKET LIST
-ALLOCATABLE`. So a bench measures who asks, and not who answers."""
+ALLOCATABLE`. A bench then measures the client only.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A follower in a process of its own, which reads as services do: `python -m tests.bench._follower
+"""A follower in a process of its own that reads as services do: `python -m tests.bench._follower
 URL POSITION LAST`.
 
-Says `ready` once it has caught up from the position on, and ends with the fact of the commit LAST:
-then it prints how long after its writer's time each fact was handled. Its clock must be the
-writer's. Must not know who appends, nor how much.
+Prints `ready` once it has caught up from the position, and ends with the event of the commit LAST:
+then it prints how long after its writer's time each event was handled. Its clock must be the
+writer's. Must not know the writers or their number.
 """
 
 from __future__ import annotations

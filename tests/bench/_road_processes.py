@@ -66,8 +66,8 @@ def _name(process: psutil.Process, root: psutil.Process) -> str:
 
 
 def _add(cost: Cost, process: psutil.Process) -> None:
-    """Ended children of a process count where they were waited for: a Postgres backend that is gone
-    is not forgotten.
+    """Ended children of a process count when they are waited for, so a Postgres backend that ended
+    is included.
     """
     times, memory = process.cpu_times(), process.memory_full_info()
     cost.processes += 1
@@ -125,9 +125,7 @@ def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
 
 
 def shares(rows: Rows) -> dict[str, float]:
-    """CPU milliseconds a pod: Topolog's own processes, the servers it stands on, the simulated
-    cluster.
-    """
+    """CPU milliseconds per pod of Topolog's processes, its servers and the simulated cluster."""
     own = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
     servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]
     return {

@@ -1,6 +1,6 @@
-"""The process that the bench of recovery measures: it loads what a scheduler's command loads,
-follows the log, looks at the queue once, tells what that took, and leaves a snapshot. Without
-arguments it loads and does nothing.
+"""The process that the recovery bench measures: it loads the modules of a scheduler's command,
+follows the log, looks at the queue once, prints how long that took, and leaves a snapshot. Without
+arguments it only loads.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""How the scheduler's verdicts compare with the kubelet model's, by policy and scope, over random
+"""Compare the scheduler's verdicts with the kubelet model's, by policy and scope, over random
 scenes with all their states.
 
 Reports are the production exporter's. Prints a JSON line for each rule: `passed`, `refused`,
-`refused_needlessly` (every consistent state admits the pod and no pod on its way could lose by it),
-`unsound` (passed, though some state rejects: must be 0), `undecided` (more states than are
-enumerated), `over_budget` (refused because the search met its budget; counted as needless where it
-is), `bounded` (scenes of which something is known within bounds only; `bounded_by` names it,
-`bounded_share` is their share, at most a tenth; `refused_within_bounds` are refusals there that the
-one state which is true does not share), `cases` (what is special about scenes: `--case NAME` alone,
-`--plain` none; by default a share has each). `--proven`: all pods on the node are proven;
-`refused_needlessly` and `unsound` must then be 0. `--by-search` finds bounds that promise too much,
-in ten times as many scenes.
+`refused_needlessly` (every consistent state admits the pod and no pending admission could lose by
+it), `unsound` (passed, though some state rejects: must be 0), `undecided` (more states than are
+enumerated), `over_budget` (refused because the search met its budget; also counted as needless if
+it is), `bounded` (scenes with an undecided part; `bounded_by` names it, `bounded_share` is their
+share, at most a tenth; `refused_within_bounds` are refusals there that the one true state does not
+share), `cases` (special properties of scenes: `--case NAME` alone, `--plain` none; by default a
+share has each).
+
+`--proven`: all pods on the node are confirmed; `refused_needlessly` and `unsound` must then be 0.
+`--by-search` finds bounds that promise too much, in ten times as many scenes.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
 
 
 class Ways:
-    """How decisions came about: counts the searches that one needs, and those that end without an
+    """Count how decisions were made: with a search, without, or with one that ended without an
     answer.
     """
 

@@ -1,16 +1,16 @@
-"""What an exporter costs and how soon it tells: `python -m tests.bench exporter`.
+"""Measure an exporter's cost and delay: `python -m tests.bench exporter`. Simulated kubelets with
+real sockets and files in this process, a real NATS, the exporter as a process of its own.
 
-Simulated kubelets with real sockets and files in this process, a real NATS, the exporter as a
-process of its own. A JSON line for each number of nodes: `event_p50_ms`, `event_p99_ms` from the
-binding of a pod (its kubelet admits it at once) to its report on the bus; `rss_mb` and
-`cpu_percent` of one core at rest (`idle_pods` pods, reports every `interval_s`), `busy_percent`
-while pods come. The last line is the largest node: 100 pods, 256 CPUs, 8 zones, 16 kinds of
-devices: `scan_ms` (CPU time of the whole round, median, without the simulated kubelet's) and the
-bytes of its report in full and of the fact after one pod more.
+Prints a JSON line for each number of nodes: `event_p50_ms`, `event_p99_ms` from the binding of a
+pod (its kubelet admits it at once) to its report on the bus; `rss_mb` and `cpu_percent` of one core
+at rest (`idle_pods` pods, reports every `interval_s`), `busy_percent` while pods come. The last
+line is the largest node (100 pods, 256 CPUs, 8 zones, 16 kinds of devices): `scan_ms` (CPU time of
+the whole round, median, without the simulated kubelet's) and the bytes of its full report and of
+the event after one more pod.
 
-`--life-hours 24` is a life instead, a hundred times as fast: an exporter that reports every 0.1 s
-where it would every 10, while pods come and go, and whose kubelet's socket is gone for ten minutes
-ten times; memory, descriptors and threads after each tenth of it, and the reports that were heard.
+`--life-hours 24` plays a life instead, a hundred times as fast: the exporter reports every 0.1 s
+instead of 10 s, pods come and go, and the kubelet's socket is gone for ten minutes ten times.
+Printed are memory, descriptors and threads after each tenth of it, and the received reports.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def until(holds: object, timeout_s: float = 120.0) -> None:
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, count: int) -> AsyncIterator[tuple[Kubelets, Heard, str]]:
-    """`count` simulated kubelets, who hears their reports, and the bus' URL."""
+    """Yield `count` simulated kubelets, a receiver of their reports, and the bus' URL."""
     async with EmbeddedServers(folder / "servers", want_postgres=False) as servers:
         bus = JetStreamBus(servers.nats_url, name="bench")
         await bus.ensure_streams()
@@ -257,7 +257,9 @@ def _percent(before: Any, process: psutil.Process, started: float) -> float:
 
 @contextlib.asynccontextmanager
 async def answering(folder: Path, spec: NodeSpec) -> AsyncIterator[NodeReader]:
-    """A reader of that node whose kubelet's answers, as they are now, come from another process."""
+    """Yield a reader of that node; another process answers for its kubelet, with the answers of
+    now.
+    """
     files = []
     for name in ("List", "GetAllocatableResources"):
         files.append(folder / f"{name}.pb")

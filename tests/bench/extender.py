@@ -1,13 +1,13 @@
 """Bench of the HTTP extender: filter with node cache on a full cluster, and pods through filter,
 prioritize and bind.
 
-One JSON line. `filter_p99_ms`: /filter over HTTP on loopback, all node names asked, shapes that
-were seen before, a node changed before each; `prioritize_p99_ms` the same for /prioritize on 100 of
-those that passed, `both_p99_ms` for the two together, by the clock; `..._cpu_ms` is CPU time, of
-server and client together: on a shared machine the one to look at. `pods_per_s`: filter on all
-nodes, prioritize on 100 of those that passed, bind on the best, `--clients` at a time as so many
-kube-schedulers would; log in memory, and a binder that answers at once. `filter_cold_ms`: the worst
-first request of a shape.
+Prints one JSON line. `filter_p99_ms`: /filter over HTTP on loopback with all node names, pod
+classes seen before, a node changed before each; `prioritize_p99_ms` the same for /prioritize on 100
+of the nodes that passed, `both_p99_ms` for the two together, by the clock; `..._cpu_ms` is CPU time
+of server and client together, the figure to compare on a shared machine. `pods_per_s`: filter on
+all nodes, prioritize on 100 of those that passed, bind on the best, with `--clients` at a time; log
+in memory, and a binder that answers at once. `filter_cold_ms`: the slowest first request of a pod
+class.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def shown(name: str, many: list[Taken]) -> dict[str, float]:
 async def filters(
     bench: Bench, client: httpx2.AsyncClient, projector: Projector[SchedulerCore]
 ) -> tuple[list[Taken], list[Taken], list[Taken]]:
-    """Seconds of each shape's first /filter, and of /filter and /prioritize after that; a node
-    reports anew before each.
+    """Return seconds of the first /filter of each pod class, and of /filter and /prioritize after
+    that; a node reports again before each.
     """
     cold, warm, scored = list[Taken](), list[Taken](), list[Taken]()
     for number in range(SHAPES + REQUESTS):

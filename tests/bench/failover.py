@@ -1,12 +1,12 @@
-"""How long nobody is at work: `python -m tests.bench failover --role binder --kills 50`.
+"""Measure how long a role is vacant: `python -m tests.bench failover --role binder --kills 50`.
 
 A whole `topolog up` with two processes of every service and the default settings. Each round kills
 the process that holds the role (`--signal TERM` asks it to stop), submits a few pods at the same
-moment and waits until the role's work is done again: the pods are bound; for `store` a report that
-came after them is in the log, for `relay` they are relayed. The supervisor starts the dead process
-again; the next round waits until it is ready. Times are seconds from the signal; `first_s` to the
-first binding, `all_s` to the last one, and to the role's own work. A last line sums up; `load` is
-the machine's run queue: on a busy machine these figures say little.
+moment and waits until the role's work is done again: the pods are bound; for `store` a later report
+is in the log, for `relay` the events are relayed. The supervisor starts the dead process again; the
+next round waits until it is ready. Times are seconds from the signal: `first_s` to the first
+binding, `all_s` to the last one and to the role's own work. A last line sums up; `load` is the
+machine's run queue: on a busy machine these figures say little.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Bench of a log's life: a year of days on an embedded Postgres, each with pods that come and go,
 archived every night.
 
-A JSON line every thirty days: facts, what stands in rows, bytes in rows and in the archive. At the
-end the whole year is folded and its chain followed; exit code 1 when anything is not what it was.
-The days are told by the writers' clock: partitions are small, so that a year rolls as many of them
-as a large cluster's would.
+Prints a JSON line every thirty days: events, events in rows, bytes in rows and in the archive. At
+the end the whole year is folded and its chain followed; exit code 1 if anything differs. The days
+follow the writers' clock: partitions are small, so that a year rolls as many of them as a large
+cluster's would.
 """
 
 from __future__ import annotations

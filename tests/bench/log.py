@@ -127,7 +127,7 @@ async def _appending(
 async def _append(
     log: PostgresEventLog, tag: str, callers: int, batch: int, seconds: float, pause_s: float = 0.0
 ) -> dict[str, float]:
-    """Append for so long; what it took."""
+    """Append for that many seconds; return the durations."""
     took_s: list[float] = []
     begun_s = time.perf_counter()
 

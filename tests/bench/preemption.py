@@ -1,9 +1,9 @@
-"""Whom preemption evicts, against brute force over the kubelet model: full nodes whose pods are all
-proven, with checkpoints.
+"""Compare preemption's victims with brute force over the kubelet model: full nodes whose pods are
+all confirmed, with checkpoints.
 
-Prints a JSON line for each rule: `exact` (as few and as low as the cheapest set after whose end the
-kubelet admits), `nobody` (rightly), `for_nothing` (the kubelet admits already; must be 0),
-`refused_after` (must be 0), `costlier` and `missed` (a way out that was not found).
+Prints a JSON line for each rule: `exact` (as few and as low as the cheapest sufficient set),
+`nobody` (rightly none), `for_nothing` (the kubelet admits already; must be 0), `refused_after`
+(must be 0), `costlier` and `missed` (a sufficient set was overlooked).
 """
 
 from __future__ import annotations

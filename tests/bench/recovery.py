@@ -1,15 +1,16 @@
-"""How long a scheduler takes from its start to its first decision: `python -m tests.bench recovery
---events 1000000`.
+"""Measure how long a scheduler takes from its start to its first decision: `python -m tests.bench
+recovery --events 1000000`.
 
-A log of so many facts is made on an embedded Postgres: nodes that report, pods that are observed,
-reserved, charged, bound, run and end, and the same nodes, which report who is left. (Exporters
-report about twice a pod. Such a log takes about twice as long a fact, and leaves the same state.) A
-process of its own then follows it from the beginning (`cold_s`), and another one from the snapshot
-that the first one left (`snapshot_s`): from the start of the process to the first look at the queue
-(`_scheduler_start`), imports of compiled code included. `fold_per_s` are facts read, decoded and
-folded a second, on the clock and (`fold_per_cpu_s`) of CPU time, `rss_mb` the most that the process
-held at the cold start. `cold_cpu_s`, `snapshot_cpu_s` and `import_cpu_s` are the processes' own CPU
-time, which a busy machine stretches less.
+A log of so many events is made on an embedded Postgres: nodes that report, pods that are observed,
+reserved, charged, bound, run and end, and the same nodes, which report the remaining pods.
+(Exporters report about twice per pod. Such a log takes about twice as long per event, and leaves
+the same state.) A process then follows it from the beginning (`cold_s`), and another one from the
+snapshot that the first one left (`snapshot_s`): from the start of the process to the first look at
+the queue (`_scheduler_start`), imports of compiled code included.
+
+`fold_per_s` are events read, decoded and folded per second, on the clock and (`fold_per_cpu_s`) of
+CPU time, `rss_mb` the peak of the process at the cold start. `cold_cpu_s`, `snapshot_cpu_s` and
+`import_cpu_s` are the processes' own CPU time, which a busy machine stretches less.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def _started(url: str, compiled: Path) -> dict[str, float]:
 
 
 def _run(compiled: Path, *arguments: str) -> str:
-    """Python's own compiled files are made and used, as an image has them, whatever this process
-    was told.
+    """Python's compiled files are made and used, as in an image, whatever this process was started
+    with.
     """
     environment = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
@@ -122,9 +123,7 @@ def _lives(events: int) -> Iterator[tuple[str, Event]]:
 
 
 def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
-    """A report of each node that lists those that live still: what it lists no more is
-    forgotten.
-    """
+    """Yield a report of each node that lists the live pods; unlisted pods are forgotten."""
     left = range(max(0, events // 7 - LIVE), events // 7)
     reports = [
         (stream, event.report)

@@ -1,22 +1,21 @@
 """Bench of the whole road: `topolog up` on real parts, every pod over HTTP, NATS and Postgres with
 its durable settings.
 
-A JSON line for the settings that decide durability (read from the server), one a cluster size, one
-for the exporters. The workload is the openb trace at a low load and a fixed speed, so that `--rate`
-pods a second arrive, however fast they are bound. Rates are those of the middle 80 % of the pods;
-latencies are real milliseconds from the request that creates a pod. CPU is counted from ready to
-the last pod's end, start-up excluded. `machine_cores` near `of_cores` says that CPU limits, and by
-how much it exceeds `road_cores`, that others use the machine and inflate every number;
-`busiest_cores` near 1 names the process that limits. `decide_ms_per_pod` is what the scheduler
-itself measures of its deciding batches, by the clock and without I/O, and `decide_cpu_ms_per_pod`
-its CPU time of that.
+Prints a JSON line for the settings that decide durability (read from the server), one per cluster
+size, one for the exporters. The workload is the openb trace at a low load and a fixed speed, so
+that `--rate` pods per second arrive, however fast they are bound. Rates are those of the middle 80
+% of the pods; latencies are real milliseconds from the request that creates a pod. CPU is counted
+from ready to the last pod's end, start-up excluded.
 
-The kubelets are the simulator's, and their CPU with it; the exporters that read them are Topolog's.
-`reports_per_pod` far below 2 or `failed_scans` say that kubelets did not answer: a road without
-reports is cheap, and not one that was to be measured. What the road takes at rest, in the `REST_S`
-after the last pod's end, is `rest_cpu_ms_per_s`; it is in `cpu_ms_per_pod`, and not in
-`added_ms_per_pod`. With `--where` the services' stacks are sampled, and a line for each cause says
-where their CPU goes.
+`machine_cores` near `of_cores` means that CPU limits; its excess over `road_cores` means that other
+programs use the machine and inflate every number; `busiest_cores` near 1 names the process that
+limits. `decide_ms_per_pod` is the scheduler's own measure of its deciding batches, by the clock and
+without I/O, and `decide_cpu_ms_per_pod` their CPU time. The kubelets are the simulator's, and their
+CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far below 2 or
+`failed_scans` mean that kubelets did not answer: a road without reports is cheap, and not the one
+to measure. CPU at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in
+`cpu_ms_per_pod`, and not in `added_ms_per_pod`. With `--where` the services' stacks are sampled,
+and a line for each cause shows their CPU.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ def main(argv: list[str]) -> None:
 def _whole_road(
     nodes: int, given: argparse.Namespace, environment: dict[str, str]
 ) -> tuple[Sample, Sample, Rows]:
-    """One road from ready to the last pod's end, told; its first and last moment, and what its
-    processes took.
+    """Run one road from ready to the last pod's end and print it; return its first and last moment
+    and its processes' CPU time.
     """
     rate, interval_s, traces = given.rate, given.report_interval, given.traces.resolve()
     speed = rate / trace_rate(
@@ -152,7 +151,7 @@ class Told(msgspec.Struct, frozen=True):
     reports: float
 
     def since(self, before: Told) -> Told:
-        """What came after `before` was told."""
+        """Return the lines printed after `before`."""
         return Told(
             *(
                 now - then

@@ -1,12 +1,12 @@
-"""Several schedulers on one log: `python -m tests.bench sharing --schedulers 1 2 4`.
+"""Several schedulers on one log: `python -m tests.bench sharing --schedulers 1 2 4`. Real processes
+of the service on an embedded Postgres with fsync on.
 
-Real processes of the service on an embedded Postgres with fsync on. When all of them are members,
-pods of several shapes come at once; a JSON line for each number of schedulers says how many were
-reserved a second (by the times in the log, first to last), how many appends met another's
-(`conflicts`, `duplicates`, by the processes' own counters), how many pods stand reserved more than
-once (`reserved_twice`, from the log: must be 0), and what CPU time each pod took in all schedulers
-together. Processes share the machine's cores with Postgres: without a core for each there is little
-to gain.
+When all of them are members, pods of several classes come at once; a JSON line for each number of
+schedulers says how many were reserved per second (by the times in the log, first to last), how many
+appends met another's (`conflicts`, `duplicates`, by the processes' own counters), how many pods are
+reserved more than once (`reserved_twice`, from the log: must be 0), and the CPU time per pod in all
+schedulers together. Processes share the machine's cores with Postgres: without a core for each
+there is little to gain.
 """
 
 from __future__ import annotations

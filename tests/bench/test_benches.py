@@ -1,4 +1,6 @@
-"""Every bench parses its arguments, and those that need no server or cluster run to their end."""
+"""Every bench parses its arguments, and the benches that need no server or cluster run to their
+end.
+"""
 
 from __future__ import annotations
 

@@ -31,8 +31,9 @@ def orders(steps: Sequence[Step]) -> Iterator[tuple[Step, ...]]:
 
 
 def is_possible(order: Sequence[Step]) -> bool:
-    """Nobody is before what is known to have been before him, and nobody ends before he came, or
-    before another came who started in an earlier second."""
+    """No pod comes before the pods that are known to precede it, and none ends before it came, or
+    before another pod came that started in an earlier second.
+    """
     pairs = [(one, other) for at, one in enumerate(order) for other in order[at + 1 :]]
     return not any(
         later.last_s <= one.first_s or (one.ends and comes_first(later, one))
@@ -47,7 +48,9 @@ def comes_first(admission: Step, end: Step) -> bool:
 def after(
     state: KubeletState, order: Sequence[Step], pods: dict[str, Pod]
 ) -> tuple[KubeletState | None, set[str]]:
-    """The state then, None where somebody who is known to have come is refused; and who else is."""
+    """Return the state then and the rejected pods; None if a pod is rejected that is known to have
+    come.
+    """
     refused = set()
     for step in order:
         if step.ends:
@@ -96,8 +99,9 @@ def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
 
 
 def test_a_pod_that_represents_its_kind_is_a_newcomer_although_it_runs_on_the_node() -> None:
-    """Pods of one shape share their verdicts, and the one that is asked for may be on the node: a
-    kubelet would take it again for nothing. Another of its kind needs room of its own."""
+    """Pods of one class share their verdicts, and the judged one may be on the node: a kubelet
+    would take it again at no cost. Another of its class needs amounts of its own.
+    """
     amounts = {CPU: 1000, MEMORY: 2**20}
     pod = Pod("0", "bench", "one", "Guaranteed", (Container("main", "app", amounts, amounts),))
     state = Past(0, "single-numa-node", "container").known._base

@@ -1,4 +1,4 @@
-"""The samples behind the page that says where a pod's CPU goes."""
+"""The samples behind the page about a pod's CPU time."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""`python -m tests.chaos --faults N [--seed S]`: faults on a live workload, one after the other,
-and what holds afterwards.
+"""`python -m tests.chaos --faults N [--seed S]`: inject faults into a live workload, one after the
+other, and check the result.
 
-`topolog up` runs with a workload that does not end, on a Postgres and a NATS that stand behind
-proxies. After each fault a probe pod must be bound within a minute (`--limit`): that is the
-recovery time (from when the fault was over). SIGTERM ends the run after the fault that is under
-way. At the end safety and liveness are read from the log and from the cluster. Prints a line a
-fault and a table (`--json`: JSON lines); exit code 1 when something does not hold, with the seed to
-repeat the faults. Full disks are tmpfs, and need root: elsewhere they are said to be passed over.
+`topolog up` runs with a workload that does not end, on a Postgres and a NATS behind proxies. After
+each fault a probe pod must be bound within a minute (`--limit`): that is the recovery time (from
+when the fault was over). SIGTERM ends the run after the current fault. At the end safety and
+liveness are read from the log and from the cluster. Prints a line per fault and a table (`--json`:
+JSON lines); exit code 1 if something does not hold, with the seed to repeat the faults. Full disks
+are tmpfs, and need root: elsewhere they are skipped with a notice.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ TRIES = 50
 
 
 def own_mounts() -> bool:
-    """Run this program again with mounts of its own (does not return), unless it has them. False
-    where that is not permitted.
+    """Run this program again with mounts of its own (does not return), unless it has them. Return
+    False if that is not permitted.
     """
     if _MARK in os.environ:
         return True
@@ -39,7 +39,7 @@ class MountError(Exception):
 
 
 class Disk:
-    """The file system of `folder`. It takes memory only for what is written."""
+    """The file system of `folder`. It takes memory only for the written bytes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,8 +47,8 @@ class Disk:
         _mount("-t", "tmpfs", "-o", f"size={_BYTES},mode=0711", "tmpfs", str(folder))
 
     def fill(self) -> int:
-        """Leave no room; the bytes that are used. What is written meanwhile makes the size too
-        small: it is looked at again.
+        """Fill the disk and return the used bytes. Bytes written meanwhile make the size too small,
+        so it is checked again.
         """
         for _ in range(TRIES):
             used_bytes = shutil.disk_usage(self.folder).used

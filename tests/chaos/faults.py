@@ -1,8 +1,8 @@
-"""What may befall a running Topolog: processes killed or paused, servers killed, paused, emptied or
-without room, connections cut, refused and late, a primary demoted, an older log restored or
+"""Faults of a running Topolog: processes killed or paused, servers killed, paused, emptied or
+without space, connections cut, refused and late, a primary demoted, an older log restored or
 promoted.
 
-A fault comes and is over when `befall` returns. Must not know how anybody recovers.
+A fault is over when `befall` returns. Must not know how services recover.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def kill_nats(stage: Stage) -> str:
 
 
 async def wipe_nats(stage: Stage) -> str:
-    """All streams are gone, and the server starts anew. Raises LookupError while there are none, as
+    """Remove all streams and start the server again. Raises LookupError while there are none, as
     soon after the last wipe.
     """
     if not stage.streams.is_dir():
@@ -94,8 +94,8 @@ async def wipe_nats(stage: Stage) -> str:
 
 
 def still(program: str) -> Fault:
-    """SIGSTOP of the server and all its processes, then SIGCONT: connections stand, and nobody
-    answers on them.
+    """Send SIGSTOP to the server and all its processes, then SIGCONT: connections stay open without
+    an answer.
     """
 
     async def befall(stage: Stage) -> str:

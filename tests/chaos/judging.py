@@ -1,5 +1,5 @@
-"""What must hold when the faults are over, from the cluster's side and from the log's: nobody
-refused, doubled or forgotten.
+"""Check what must hold when the faults are over, in the cluster and in the log: no pod rejected,
+doubled or forgotten.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ SILENT = "the API server does not answer at the end"
 
 
 def of_the_cluster(last: Look, bound: dict[str, str]) -> list[str]:
-    """Violations that the API server shows. `bound` is uid -> node by the log's newest binding: a
-    log that was set back has none of pods that it learned of anew, and it is their charges that
-    `of_the_charges` asks for."""
+    """Return violations that the API server shows. `bound` is uid -> node by the log's newest
+    binding: a log that was set back lacks those of pods that it learned of again; `of_the_charges`
+    checks the charges of these.
+    """
     return [SILENT] if last.pods is None else _elsewhere(last.pods, bound)
 
 
 async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str]]:
-    """(violations, refusals that break nothing): of whoever a kubelet refused, unless the log
-    explains it by an end that nobody could know of. Whose decision went with a log that was set
-    back cannot be judged; one that is decided otherwise now can."""
+    """Return (violations, excused rejections) of the pods that a kubelet rejected, unless the log
+    explains the rejection by an end that was not yet observable. A decision that went with a
+    set-back log cannot be judged; one that is decided differently now can.
+    """
     broken, beside = [], []
     for pod in refused(last.pods or []):
         told = f"a kubelet refused {pod['metadata']['name']}: {pod['status']['reason']}"
@@ -61,9 +63,10 @@ async def _explained(log: EventLog, uid: str) -> Explained | None:
 
 
 def of_the_charges(first: Look, last: Look, log: Folded) -> list[str]:
-    """Pods and charges, both ways. The log was read to its end after `last`, so long after `first`
-    that it has heard of whatever was so then: who stood on a node is charged there or has ended,
-    and who was charged and gone is charged no more."""
+    """Compare pods and charges in both directions. The log was read to its end after `last`, so
+    long after `first` that it has seen all changes until then: a pod on a node is charged there or
+    has ended, and a charged pod that is gone is charged no more.
+    """
     if first.pods is None or last.pods is None:
         return [SILENT]
     charged = [(uid, node.name) for node in log.ledger.nodes.values() for uid in node.charges]
@@ -130,7 +133,7 @@ def _lives(pod: dict[str, Any]) -> bool:
 
 
 def refused(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that a kubelet refused."""
+    """Return the pods that a kubelet rejected."""
     return [pod for pod in pods if pod.get("status", {}).get("reason", "").startswith(KUBELETS_NO)]
 
 

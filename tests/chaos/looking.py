@@ -1,5 +1,5 @@
-"""What the cluster and the log hold: a list of pods beside the log's head, and the log folded to
-its end. Judges nothing.
+"""Read the cluster and the log: a list of pods with the log's head, and the log folded to its end.
+Judges nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from tests.road.harness import Road
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The API server's pods, None where it did not answer; the log's head was `head` just
-    before.
-    """
+    """The API server's pods, None if it did not answer; the log's head was `head` just before."""
 
     head: int
     pods: list[dict[str, Any]] | None
 
 
 class Folded(msgspec.Struct):
-    """The whole log: its ledger, and where which pods ended."""
+    """The whole log: its ledger, and the node on which each pod ended."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     ended: dict[str, int] = {}

@@ -27,7 +27,7 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Turn everybody away for good."""
+        """Reject all connections for good."""
         if self._server is not None:
             self._server.close()
         self.cut()

@@ -1,8 +1,7 @@
-"""An older log takes the place of the log: what was written since is gone. The operator restores a
-backup, as docs/backup.md says, or a replica, that lagged or did not, is promoted under services
-that run on, and nobody says a word.
+"""Replace the log by an older one, so that the newest events are lost.
 
-Must not know how services make up for it.
+The operator restores a backup, as docs/backup.md says, or a replica, late or not, is promoted under
+running services without a notice. Must not know how services recover.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ async def restore(stage: Stage) -> str:
 
 
 async def promote(stage: Stage) -> str:
-    """The database is away, and another one comes back that holds what it held then, or some
-    seconds before.
+    """Take the database away and bring another one back with the events of then, or of some seconds
+    before.
     """
     age_s, file = stage.rng.choice((0.0, round(stage.rng.uniform(*AGE_S), 1))), _backup(stage)
     if age_s:

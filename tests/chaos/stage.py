@@ -1,5 +1,5 @@
-"""What faults can reach: the running Topolog, its servers and their disks, the proxies ahead of
-them, and how to begin anew.
+"""What faults can reach: the running Topolog, its servers and their disks, the proxies in front of
+them, and a restart.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tests.road.harness import Road
 
 
 class Stage(msgspec.Struct):
-    """`streams` is the folder of JetStream, `database_url` leads around the proxy. `disks` is by
-    server, empty where this system permits no mounts. `start` begins Topolog again after a stop;
-    `broken` is what was found broken meanwhile."""
+    """`streams` is the folder of JetStream, `database_url` bypasses the proxy. `disks` is by
+    server, empty if this system permits no mounts. `start` starts Topolog again after a stop;
+    `broken` lists violations seen meanwhile.
+    """
 
     road: Road
     start: Callable[[], Road]

@@ -1,5 +1,5 @@
-"""The parts of the chaos run that can be tried alone: the proxy, and whether the judge sees what is
-broken.
+"""Parts of the chaos run that can be tested alone: the proxy, and whether the judge sees
+violations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.road.harness import Road
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
-    """To a server that sends back what it hears."""
+    """A proxy to a server that echoes."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while heard := await reader.read(100):
@@ -43,7 +43,7 @@ async def proxy() -> AsyncIterator[Proxy]:
 
 
 async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """What comes back; nothing where the connection is gone."""
+    """Return the echo; nothing if the connection is gone."""
     writer.write(b"hello")
     try:
         return await asyncio.wait_for(reader.read(100), 10)
@@ -128,7 +128,9 @@ async def test_a_rejection_whose_decision_was_lost_with_the_log_is_reported_sepa
 
 
 async def test_an_end_excuses_no_pod_that_would_not_be_sent_there_again() -> None:
-    """A decision that was wrong from the beginning: the pod fits no zone, whoever ends there."""
+    """A decision that was wrong from the beginning: the pod fits no zone, whichever pod ends
+    there.
+    """
     story = await sent_and_refused("idle", "other")
     await story.arrives(made := given.pod("q", cpus=7))
     based_on = await story.log.head()
@@ -151,7 +153,7 @@ async def test_a_rejection_that_the_log_lacks_is_not_excused() -> None:
 
 
 class Counting:
-    """A road whose simulated cluster counts so."""
+    """A road whose simulated cluster has these counts."""
 
     def __init__(self, **workload: int) -> None:
         self._workload = workload
@@ -260,7 +262,7 @@ async def bare_stage(*_: object) -> AsyncIterator[SimpleNamespace]:
 def drawn(
     connected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
-    """What a run with seed 5 prints, less its times, where so many are connected."""
+    """Return the output of a run with seed 5 and that many connections, without its times."""
 
     async def one_of_them(stage: Any) -> str:
         return "one" if stage.rng.choice(range(connected)) < connected else ""

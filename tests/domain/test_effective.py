@@ -1,4 +1,4 @@
-"""The effective request is the kube-scheduler's: sidecars run beside everything, init containers
+"""The effective request is the kube-scheduler's: sidecars run next to everything, init containers
 one at a time.
 """
 

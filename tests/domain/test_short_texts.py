@@ -1,5 +1,5 @@
-"""Device ids and CPU columns as short text: what is written is read back, and hostile texts are
-refused within bounds.
+"""Device ids and CPU columns as short text: written text is read back, and hostile text is refused
+within bounds.
 """
 
 from __future__ import annotations

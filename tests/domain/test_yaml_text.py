@@ -1,4 +1,4 @@
-"""YAML of others: what is nested deeply is refused by name, what is long is read in time."""
+"""Foreign YAML: deep nesting is refused by name, long text is read in time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a door is: how inputs are made for it, what it does with one, and which exceptions it
-declares.
-"""
+"""A door: how its inputs are made, how one is processed, and which exceptions it declares."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The doors: where bytes of others come in, each with good inputs to begin from and what is done
-with one.
+"""The doors for foreign bytes, each with good inputs to begin from and the processing of one.
 
-A door is entered as the service enters it: what it hands on (a report to the store's judgement and
-the scheduler's fold, an admitted pod to the kubelet model) is part of it.
+A door is entered as the service enters it, further steps included: a report goes to the store's
+judgement and the scheduler's fold, an admitted pod to the kubelet model.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def _read_report(data: bytes) -> None:
 
 
 def _decide_on_report(data: bytes) -> None:
-    """An accepted report, folded, waking who waits, and decided on."""
+    """Fold an accepted report, wake waiting pods, and decide on them."""
     read = validation.read(subjects.report("n1"), data)
     if not isinstance(read, Report):
         return

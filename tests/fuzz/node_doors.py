@@ -1,6 +1,5 @@
-"""Inputs of the exporter on its node: the /sys tree and ResourceSlices.
-
-Each becomes a report, which the store then reads, and whose zones must add up.
+"""Inputs of the exporter on its node: the /sys tree and ResourceSlices. Each becomes a report,
+which the store then reads, and whose zones must add up.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MIB = 1 << 20
 
 
 class Files:
-    """A /sys tree of path -> text; a link is the name of what it leads to."""
+    """A /sys tree of path -> text; a link is the name of its target."""
 
     def __init__(self, files: dict[str, Any]) -> None:
         self._files = {path: text for path, text in files.items() if isinstance(text, str)}
@@ -170,7 +169,7 @@ _SLICES = _slices()
 
 def _read_slices(data: bytes) -> None:
     """No list of slices makes a report that the store refuses: that would take the node out,
-    whoever wrote the slice.
+    whatever its author.
     """
     try:
         document = msgspec.json.decode(data)

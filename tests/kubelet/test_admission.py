@@ -1,5 +1,5 @@
-"""Admission by one kubelet: verdicts, where containers land, what removal and rejection leave, and
-the steps between.
+"""Admission by one kubelet: verdicts, zones of containers, the state after removal and rejection,
+and the steps between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bench dispatcher knows its benches, and the admission bench prints what it promises."""
+"""The bench dispatcher finds its benches, and the admission bench prints its figures."""
 
 from __future__ import annotations
 

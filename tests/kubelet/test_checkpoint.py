@@ -135,7 +135,7 @@ def test_a_changed_byte_is_noticed() -> None:
 
 
 def test_a_corrupt_cpu_state_is_refused_in_the_kubelets_words() -> None:
-    """The kubelet falls back to the old format, and its message speaks of that one where there are
+    """The kubelet falls back to the old format, and its message is about that one if there are
     entries.
     """
     empty = read_cpu(b'{"policyName":"static","defaultCpuSet":"0-3","checksum":7}')
@@ -175,7 +175,7 @@ def _as_kubelet_1_37_writes(old: bytes) -> bytes:
 
 @by_moment
 def test_a_newer_kubelets_state_is_read(moment: Path) -> None:
-    """With the old form beside it, and one day without."""
+    """With the old format next to it, and one day without."""
     states: tuple[tuple[str, Callable[[bytes], object]], ...] = (
         ("cpu", read_cpu),
         ("memory", read_memory),

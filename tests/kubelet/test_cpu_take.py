@@ -1,4 +1,4 @@
-"""Taking CPUs: always the number asked for, out of what is free, and as the options promise."""
+"""Taking CPUs: always the requested number, from the free ones, and by the rules of the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linux lists of CPUs, both ways, and what is said of a wrong one."""
+"""Linux lists of CPUs, both ways, and the message for a wrong one."""
 
 from __future__ import annotations
 

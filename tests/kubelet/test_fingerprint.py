@@ -1,5 +1,5 @@
-"""The pod fingerprint equals the published ones, and both membership rules say who belongs to the
-set.
+"""The pod fingerprint equals the published ones, and both membership rules select the right
+pods.
 """
 
 from __future__ import annotations

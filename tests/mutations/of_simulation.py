@@ -1,7 +1,6 @@
-"""More of the table: bugs that the simulation must find. Values only.
-
-The checkers named are those that are meant for the bug. Every row's seed is one of the same 200:
-worlds with everything in them (`tests.simulation.profile.NEWEST`).
+"""More of the table: bugs that the simulation must find. Values only. Each row names the checker
+that is meant for its bug. Every row's seed is one of the same 200: worlds with everything in them
+(`tests.simulation.profile.NEWEST`).
 """
 
 from __future__ import annotations

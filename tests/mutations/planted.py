@@ -56,7 +56,7 @@ class _Planted(SourceFileLoader):
         self._mutation = mutation
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compiled anew: what is cached is the module without the bug."""
+        """Compile the module: the cached one lacks the bug."""
         source = Path(self.path).read_text()
         assert source.count(self._mutation.old) == 1, (
             f"{self.path} has moved on; give the table its new words"

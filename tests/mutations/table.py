@@ -1,10 +1,9 @@
-"""The table: which file, what stands there, what is planted instead, and who is expected to go red.
-Values only.
+"""The table of planted bugs: file, text, replacement, and the test that must fail. Values only.
 
-`old` must stand in the file exactly once; a test holds that, so that the table does not rot.
-`catcher` is what pytest is given. For the simulation (`of_simulation`) it is the name of the
-checker that is meant for the bug, `seed` one on which that checker spoke when the row was last
-tried, and `steps` how many steps with faults it took.
+`old` must occur in the file exactly once; a test checks that, so that the table does not rot.
+`catcher` is given to pytest. For the simulation (`of_simulation`) it is the name of the checker
+that is meant for the bug, `seed` one on which that checker found it when the row was last tried,
+and `steps` how many steps with faults it took.
 """
 
 from __future__ import annotations

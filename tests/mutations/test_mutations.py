@@ -1,4 +1,6 @@
-"""The table fits the code and the tests, and the command tells a survivor from a caught bug."""
+"""The table fits the code and the tests, and the command distinguishes surviving and caught
+bugs.
+"""
 
 from __future__ import annotations
 

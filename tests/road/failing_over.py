@@ -1,8 +1,6 @@
-"""A failover on a running road: the holder of a role is sent a signal, and others do again what it
-did.
-
-Knows who holds a role, and by which facts its work is told to be done. Must not know how long it
-may take.
+"""A failover on a running road: the holder of a role is sent a signal, and another process takes
+over its work. Knows the holders of roles and the events that show their work. Must not know how
+long it may take.
 """
 
 from __future__ import annotations
@@ -60,8 +58,9 @@ async def connect(path: Path) -> Any:
 
 
 async def holders(database: Any, role: str = "%") -> list[Holder]:
-    """All who hold a role of this name (a pattern of SQL); the process id is from the holder's name
-    (`shared.runtime.app.holder_name`)."""
+    """Return all holders of a role of this name (a pattern of SQL); the process id is from the
+    holder's name (`shared.runtime.app.holder_name`).
+    """
     asked = (
         "SELECT role, holder, epoch FROM lease WHERE role LIKE $1 AND holder <> '' ORDER BY role"
     )
@@ -144,8 +143,8 @@ async def until(true: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def settled(road: Road, service: str = "", timeout_s: float = 60.0) -> None:
-    """Every process (of one service, where it is named) is there and ready: whoever dies next has a
-    warm standby.
+    """Wait until every process (of one service, if named) is ready, so that each has a warm
+    standby.
     """
     names = [name for name in road.services() if name.startswith(service or SERVICES)]
 

@@ -1,5 +1,5 @@
-"""A whole `topolog up` as real processes, to be watched, killed and asked: what the tests of the
-road stand on.
+"""A whole `topolog up` as real processes, to be watched, killed and queried by the tests of the
+road.
 """
 
 from __future__ import annotations
@@ -177,9 +177,7 @@ def _is_server(process: psutil.Process, name: str) -> bool:
 
 
 def _serves(process: psutil.Process, port: int) -> bool:
-    """Whether the process was told to serve on this port, by its environment or its command
-    line.
-    """
+    """Whether the process serves on this port, by its environment or its command line."""
     told = [
         process.environ().get("TOPOLOG_HTTP_PORT", ""),
         *(part.rpartition("=")[2] for part in process.cmdline()),
@@ -233,7 +231,7 @@ def ready(road: Road) -> Road:
 
 
 def ended(road: Road) -> None:
-    """Stopped, or killed where that takes too long."""
+    """Stop the process, and kill it if that takes too long."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         road.stop()
     if road.process.poll() is None:

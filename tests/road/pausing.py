@@ -1,9 +1,9 @@
-"""Processes of a running road paused in the midst of an append, which is not in the log when they
+"""Pause processes of a running road in the middle of an append that is not in the log when they
 stop.
 
-While the log takes no facts, whoever sent an append sends it again until it is answered: who is
-paused then does so once it wakes up, whatever has become of its lease. Roles change hands
-meanwhile, as leases are no facts. Must not know what the log answers.
+While the log takes no events, every writer repeats its append until it is answered: a paused
+process then does so once it wakes up, whatever has become of its lease. Roles change hands
+meanwhile, because leases are no events. Must not know the log's answers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _OPEN = "DROP TRIGGER takes_no_facts ON fact; DROP FUNCTION takes_no_facts()"
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """A process, what it held when it was paused, how many appends had been refused to it by then,
-    the log's head and the relay's position."""
+    """A process with its leases when it was paused, its refused appends by then, the log's head and
+    the relay's position.
+    """
 
     name: str
     pid: int
@@ -92,7 +93,7 @@ def refusals(road: Road, name: str) -> float:
 
 
 async def relayed(database: Any) -> int:
-    """Up to where facts are on the bus."""
+    """Return the position up to which events are on the bus."""
     return int(await database.fetchval("SELECT position FROM checkpoint WHERE consumer = 'relay'"))
 
 

@@ -1,4 +1,6 @@
-"""Bad input on the real processes: it is named where people look, and the road goes on."""
+"""Bad input on the real processes: it is named in the outputs that operators read, and the road
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -110,9 +112,7 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_delays_no_pod(road: Roa
 def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_again(
     road: Road,
 ) -> None:
-    """Both exporters are stopped: whoever asks for alignment waits, and says why; then the road
-    opens again.
-    """
+    """Both exporters are stopped: aligned pods wait with the reason; then the road opens again."""
     exporters = [road.pid("exporter-0"), road.pid("exporter-1")]
     for pid in exporters:
         os.kill(pid, signal.SIGSTOP)

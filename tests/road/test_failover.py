@@ -1,5 +1,6 @@
-"""Two processes of every service on one log, with the default settings: who goes is replaced by one
-that stood by, and who was paused is refused what it still appends."""
+"""Two processes of every service on one log, with the default settings: a standby replaces a dead
+process, and the appends of a paused one are refused.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ async def pids(database: Any, role: str) -> list[int]:
 
 
 async def refused_once_awake(road: Road, database: Any, paused: list[Paused]) -> None:
-    """What they had sent, and send again, is of epochs that are over."""
+    """The appends that they sent, and send again, are of epochs that are over."""
     await counted_out(database, paused)
     for process in paused:
         os.kill(process.pid, signal.SIGCONT)
@@ -147,7 +148,7 @@ def one_more_refused(road: Road, process: Paused) -> bool:
 
 
 async def others_go_on(road: Road, database: Any, paused: list[Paused], pods: list[str]) -> None:
-    """Whoever took over does the work, and nothing was written by epochs that were over."""
+    """The new holders do the work, and nothing was written by epochs that were over."""
     await wait("pods are bound", lambda: told(database, "PodBound", pods, len(pods)))
     await refused_by_the_log(road.folder, database, paused)
     await settled(road)
@@ -179,7 +180,7 @@ async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) ->
 
 
 async def is_relayed_beyond(database: Any, position: int) -> bool:
-    """By whoever relays now."""
+    """Relayed by the current holder of the role."""
     return await relayed(database) > position
 
 

@@ -54,8 +54,8 @@ def alive(road: Road) -> set[str]:
 
 
 def filled(road: Road, labels: dict[str, str] | None = None) -> None:
-    """Two nodes of two zones: in each zone one pod that holds all its devices and one that holds
-    none, 7 CPUs each of 15.
+    """Make two nodes of two zones: in each zone one pod that holds all its devices and one that
+    holds none, 7 CPUs each of 15.
     """
     (first, _) = road.kube("/api/v1/nodes")["items"]
     assert first["status"]["allocatable"]["cpu"] == "30", first["status"]["allocatable"]

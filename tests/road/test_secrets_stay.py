@@ -1,7 +1,6 @@
-"""A whole run, searched for its secrets: each is where it is needed, and in no log, fact, metric,
-file or command line.
-
-Environments and command lines are read from /proc while the run lasts."""
+"""Search a whole run for its secrets: each is with its users, and in no log, event, metric, file or
+command line. Environments and command lines are read from /proc while the run lasts.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ CUT = (
 
 
 async def rotate(servers: EmbeddedServers, password: str) -> int:
-    """Another password for Postgres and NATS, and everybody thrown out. Returns how many
+    """Change the passwords of Postgres and NATS and cut all connections. Return how many
     connections to Postgres were cut.
     """
     assert servers.postgres is not None
@@ -102,7 +101,7 @@ async def rotate(servers: EmbeddedServers, password: str) -> int:
 
 
 def forms(secret: str) -> set[bytes]:
-    """As itself and as it stands in a URL."""
+    """Return the secret as itself and as in a URL."""
     return {secret.encode(), quote(secret, safe="").encode()}
 
 
@@ -135,7 +134,9 @@ def who_has(found: dict[str, tuple[bytes, bytes]], secret: str) -> set[str]:
 
 
 def files_with(path: Path, secret: str) -> set[str]:
-    """Files of a data folder but the database's own, where the log is, that hold it."""
+    """Return files of a data folder that contain it, except the database's own, which hold the
+    log.
+    """
     files = [
         file
         for file in path.rglob("*")
@@ -145,7 +146,7 @@ def files_with(path: Path, secret: str) -> set[str]:
 
 
 def told_by_services(road: Road) -> bytes:
-    """Metrics, state and readiness of every service, and what answers somebody without the
+    """Return metrics, state and readiness of every service, and the answers to a client without the
     token.
     """
     told = b""

@@ -1,5 +1,5 @@
-"""docs/tour.md as a reader follows it: every command is executed, and what it prints is compared
-with the page.
+"""Follow docs/tour.md as a reader does: every command is executed, and its output is compared with
+the page.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def steps() -> list[Step]:
 
 
 def missing(expected: list[str], printed: str) -> str:
-    """The first expected line that is not there, or "". `…` stands for anything, spaces for any
-    number of them. In any order: a kubelet's word that a pod runs and the report that proves it
-    race."""
+    """Return the first missing expected line, or "". `…` matches anything, spaces match any number
+    of them. In any order: a kubelet's status that a pod runs and the report that confirms it race.
+    """
     lines = printed.splitlines()
     for wanted in expected:
         pattern = ".*".join(r"\s+".join(map(re.escape, part.split())) for part in wanted.split("…"))

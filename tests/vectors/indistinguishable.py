@@ -1,8 +1,8 @@
-"""Kubelets that the scheduler cannot tell from a recorded one: nobody lists unhealthy devices that
-no container holds, and nobody tells how far a pod that was not yet seen running has started.
+"""Kubelets that the scheduler cannot distinguish from a recorded one: no report lists unhealthy
+devices that no container holds, nor how far a pod has started that was not yet seen running.
 
-A verdict on which they all agree is proven by what the scheduler knows; where they differ it is
-known within bounds only.
+A verdict on which they all agree follows from the scheduler's information; if they differ, the pod
+is undecided (bounded).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def agree(kubelets: Iterator[KubeletState], pod: Pod, prefer: Preferred | None) 
 
 
 def hides_devices(state: KubeletState, pod: Pod) -> list[str]:
-    """Resources that the pod asks for, of which the kubelet counts devices that nobody lists."""
+    """Return the requested resources of which the kubelet counts devices that no report lists."""
     asked = {name for each in pod.containers for name in each.requests}
     return [name for name in state.devices.registered if name in asked and _unlisted(state, name)]
 
@@ -83,7 +83,7 @@ def _with_pool(state: KubeletState, resource: str, devices: dict[str, Device]) -
 
 
 def starting(state: KubeletState, waiting: Collection[str]) -> list[Pod]:
-    """Pods not yet seen running, whose init containers may hold memory still."""
+    """Return pods not yet seen running, whose init containers may still hold memory."""
     pods = [active.pod for uid, active in state.pods.items() if uid in waiting]
     return [pod for pod in pods if any(each.kind == "init" for each in pod.containers)]
 

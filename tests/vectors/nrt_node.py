@@ -14,7 +14,7 @@ from plugins.upstream_compat.pod import Pod, parse_pod
 
 
 def entry_nrt(entry: dict[str, Any]) -> Nrt | None:
-    """The entry's object, where it has one."""
+    """Return the entry's object, if it has one."""
     return parse_nrt(entry["nrt"]) if entry["nrt"] else None
 
 

@@ -44,8 +44,8 @@ def all_kinds() -> list[Kind]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The document in a `.json` or `.json.gz` file. Raises `UnreadableError` naming what is
-    wrong.
+    """Return the document in a `.json` or `.json.gz` file. Raises `UnreadableError` with the
+    problem.
     """
     if path.is_dir():
         raise UnreadableError("no vector file in this folder (.json or .json.gz)")

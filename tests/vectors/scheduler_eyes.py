@@ -1,10 +1,10 @@
-"""Recorded admission sequences through the scheduler's eyes: before each admission the production
-report of the recorded kubelet is folded, all its pods proven, and the verdict is compared with what
-the real kubelet then did.
+"""Recorded admission sequences as the scheduler sees them: before each admission the production
+report of the recorded kubelet is folded, all its pods confirmed, and the verdict is compared with
+the real kubelet's.
 
 A pass must be an admission, always. A refusal must be one, too, unless kubelets that the scheduler
-cannot tell from the recorded one disagree (`indistinguishable`), or the scheduler says itself that
-it knows the state within bounds only; those are counted by name.
+cannot distinguish from the recorded one disagree (`indistinguishable`), or the scheduler itself
+reports an undecided part; those are counted by name.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ NOT_STARTED = "pods that have not started yet"
 
 
 class Tally(msgspec.Struct):
-    """Verdicts compared; `bounded` counts by name those where something was only known within
-    bounds. The lists name `<case> op <number>`; `refused_within_bounds` are needless refusals among
-    the bounded."""
+    """Counts of compared verdicts; `bounded` counts by name those with an undecided part. The lists
+    name `<case> op <number>`; `refused_within_bounds` are needless refusals among the bounded.
+    """
 
     admissions: int = 0
     passed: int = 0
@@ -101,8 +101,9 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
 def _unknown(
     state: KubeletState, pod: Pod, waiting: set[str], prefer: Preferred | None
 ) -> Iterator[str]:
-    """What podresources and the checkpoints leave open, where the verdict depends on it: whether
-    init containers have run, and where unhealthy devices lie."""
+    """Return the open questions on which the verdict depends: whether init containers have run, and
+    the zones of unhealthy devices.
+    """
     pods = starting(state, waiting)
     if pods and not agree(with_pods_started(state, pods), pod, prefer):
         yield NOT_STARTED

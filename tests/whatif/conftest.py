@@ -23,9 +23,7 @@ def topolog(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
-    """Run `topolog replay whatif` on the exported history: exit code, what it printed, what it
-    complained of.
-    """
+    """Run `topolog replay whatif` on the exported history; return exit code, output and errors."""
     file = tmp_path / "h.topolog.gz"
     asyncio.run(_exported(log, file))
 

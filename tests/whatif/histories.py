@@ -32,7 +32,7 @@ BEGIN_US = 1_700_000_000_000_000
 
 
 def as_here(**changes: object) -> CoreConfig:
-    """What a scheduler with the default settings, and these changes of its cycle, would be told."""
+    """A scheduler with the default settings and these changes of its cycle."""
     settings = SchedulerSettings(database_url="", scheduler_name=SCHEDULER)
     cycle = msgspec.structs.replace(settings.cycle, **changes)
     return chosen(msgspec.structs.replace(settings, cycle=cycle)).core
@@ -90,7 +90,7 @@ def _report(node: str) -> Report:
 
 
 class RecordingRow(LedgerRow):
-    """A ledger row that keeps what it appends, and when."""
+    """A ledger row that keeps its appends with their times."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)

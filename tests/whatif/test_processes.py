@@ -1,4 +1,4 @@
-"""Processes that play a side or a row are told no address and no token: they inherit the
+"""Processes that play a side or a row get no address and no token, although they inherit the
 environment of the command.
 """
 
@@ -19,8 +19,9 @@ NOTE = "NOTE_OF_TEST_PROCESSES"
 
 
 def tell_environment(_asked: Any, _told: Connection) -> None:
-    """In the place of playing: write down what is in the environment, and end without a result.
-    Whole or not at all: the other side's process is ended as soon as one has."""
+    """Stand-in for playing: write down the environment, and end without a result. Atomically,
+    because the other side's process is ended as soon as one has.
+    """
     note = Path(os.environ[NOTE])
     draft = note.with_suffix(f".{os.getpid()}")
     draft.write_text("\n".join(f"{name}={value}" for name, value in os.environ.items()))

@@ -1,5 +1,5 @@
-"""`topolog replay whatif` on a recorded history: the same rules decide the same, other rules are
-told apart with both reasons.
+"""`topolog replay whatif` on a recorded history: the same rules decide the same, other rules differ
+with both reasons.
 """
 
 from __future__ import annotations

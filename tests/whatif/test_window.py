@@ -1,4 +1,4 @@
-"""A window of a history: what it does to the counts is said, and the result is told whatever
+"""A window of a history: its effect on the counts is stated, and the result is printed whatever
 becomes of the picture.
 """
 

@@ -92,7 +92,7 @@ def _withheld(group: Group, proof: Runs) -> str:
 
 
 def _ranking(group: Group, proof: Runs) -> list[str]:
-    """The default strategy beside the better of the two usual ones."""
+    """Compare the default strategy with the better of the two usual ones."""
     least, most = (
         group.rows.get("ledger, proof, LeastAllocated"),
         group.rows.get("ledger, proof, MostAllocated"),
@@ -115,7 +115,7 @@ def _same_news(group: Group, value: Callable[[Result], float]) -> float | None:
 
 
 def _verdict(met: bool, attainable: float | None = None, limit: float = 0.0) -> str:
-    """A missed aim is unattainable where an oracle with the same news misses it, too."""
+    """A missed aim is unattainable if an oracle with the same information misses it, too."""
     if met:
         return "met"
     beyond = attainable is not None and attainable > limit

@@ -176,8 +176,9 @@ def _grid(options: argparse.Namespace, folder: Path) -> Grid:
 
 
 def _name(folder: Path) -> str:
-    """`openb` for the sample in the repository, else the folder's name with a digest of what is in
-    it: results of another trace are never taken for this one's."""
+    """Return `openb` for the sample in the repository, else the folder's name with a digest of its
+    content, so that results of traces are never mixed up.
+    """
     if folder in map(Path, OWN_SAMPLES):
         return OPENB
     digest = xxhash.xxh3_64()

@@ -1,6 +1,7 @@
-"""Vectors of whole admission sequences: pods admitted, started (all their containers, or the first
-so many), removed, devices listed anew by their plugin, kubelets restarted (with what the plugins
-then list, where that is told), on one machine."""
+"""Vectors of whole admission sequences on one machine: pods admitted, started (all their
+containers, or the first so many), removed, devices listed again by their plugin, kubelets restarted
+(with the plugins' later lists, if recorded).
+"""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def check(case: Json) -> list[str]:
 def play(
     state: KubeletState, op: Json, prefer: Preferred | None
 ) -> tuple[KubeletState | None, list[str]]:
-    """The kubelet after one recorded step (None where it does not start again), and what differs
-    from the record.
+    """Return the kubelet after one recorded step (None if it does not start again) and the
+    differences from the record.
     """
     if op["op"] == "admit":
         return _admit(state, op, prefer)

@@ -1,8 +1,6 @@
 """Device Manager vectors: hints in both scopes, the split by affinity, and the outcome of one
-allocation.
-
-Where the recorded devices are null the real kubelet picked at random; then the size of each group
-is still checked.
+allocation. If the recorded devices are null, the real kubelet picked at random; then the size of
+each group is still checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Vectors of the NodeResourceTopologyMatch Score: one pod and one strategy on one to four nodes.
-
-Where the original panics or leaves 0..100, any score within 0..100 is accepted; which one it is,
-`tests/scheduler` checks.
+"""Vectors of the NodeResourceTopologyMatch Score: one pod and one strategy on one to four nodes. If
+the original panics or leaves 0..100, any score within 0..100 is accepted; `tests/scheduler` checks
+the exact one.
 """
 
 from __future__ import annotations

@@ -35,11 +35,10 @@ def podset(case: dict[str, Any]) -> list[str]:
 
 
 def method(case: dict[str, Any]) -> list[str]:
-    """Pods with specs on a node: who counts as exclusive, both fingerprints, and the verdict of
-    each check.
-
-    Which pods are relevant in an informer mode, and how a resync method reads the object, is the
-    plugin's own matter: taken as recorded here, and checked for compat mode by `check_method`.
+    """Pods with specs on a node: the exclusive ones, both fingerprints, and the verdict of each
+    check. The relevant pods of an informer mode and a resync method's reading of the object are the
+    plugin's own matter: they are taken as recorded here, and checked for compat mode by
+    `check_method`.
     """
     expect = case["expect"]
     pods = [_pod(doc) for doc in case["pods"]]
