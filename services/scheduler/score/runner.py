@@ -69,10 +69,10 @@ class StrategyRunner:
 
     def _use(self, strategy: Strategy) -> None:
         self._strategy = strategy
-        known = None if self._labelled else strategy
-        self.by_landing = isinstance(known, LandingStrategy)
-        self._bounded = known if isinstance(known, BoundedStrategy) else None
-        self._plain = known.score_plain if isinstance(known, PlainStrategy) else None
+        unlabelled = None if self._labelled else strategy
+        self.by_landing = isinstance(unlabelled, LandingStrategy)
+        self._bounded = unlabelled if isinstance(unlabelled, BoundedStrategy) else None
+        self._plain = unlabelled.score_plain if isinstance(unlabelled, PlainStrategy) else None
         self.is_bounded = self._bounded is not None
         self._landed: dict[Items, Landed] = {}
 

@@ -227,12 +227,14 @@ class PlanEvaluation:
             return highest
         limits = self._arrays.limits[selection]
         for items, _ in self._plan.part_kinds:
-            known = tuple(
+            requested = tuple(
                 (name, amount) for name, amount in items if amount > 0 and name in self._arrays.rows
             )
-            if known:
-                free = np.stack([self._at_best(name, amount, selection) for name, amount in known])
-                highest = np.minimum(highest, self._strategy.highest(known, free, limits))
+            if requested:
+                free = np.stack(
+                    [self._at_best(name, amount, selection) for name, amount in requested]
+                )
+                highest = np.minimum(highest, self._strategy.highest(requested, free, limits))
         return highest
 
     def _at_best(self, name: str, amount: int, selection: Selection) -> Ints:

@@ -122,14 +122,14 @@ class PodClass:
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
         self.key, self.pod, self.row = key, pod, row
-        own = policy.pod_policy(pod)
-        self.own_policy = own.policy
+        pod_policy = policy.pod_policy(pod)
+        self.own_policy = pod_policy.policy
         self.kind = kind_of(pod)
         self.asked = {name: amount for name, amount in self.kind.request.items() if amount > 0}
         self.asked.pop(PODS, None)
         self.request = {**self.asked, PODS: 1}
         self.requested = {**self.kind.request, PODS: 1}
-        self.problem = _absurd(pod) or own.problem
+        self.problem = _absurd(pod) or pod_policy.problem
         self.zonal = bool(zonal_demand(pod, _all_resources(pod)))
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}

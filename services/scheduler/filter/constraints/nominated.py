@@ -83,9 +83,9 @@ def zones_kept(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
 def _ahead_of(pod: Pod, view: ClusterView) -> Iterator[NominationObserved]:
     """Nominees of one priority and one node wait neither for each other nor for themselves."""
     nominations = view.cluster_objects.nominations
-    own = nominations.get(pod.uid)
+    nomination = nominations.get(pod.uid)
     for nominee in nominations.values():
-        same_node = own is not None and own.node == nominee.node
+        same_node = nomination is not None and nomination.node == nominee.node
         if nominee.priority > pod.priority or (nominee.priority == pod.priority and not same_node):
             yield nominee
 

@@ -45,9 +45,9 @@ class Selection(msgspec.Struct, frozen=True):
 
     def within(self, other: Selection) -> Selection:
         """Return the selection of the pods that both select."""
-        own, others = set(self.namespaces), set(other.namespaces)
-        common = own & others if own and others else own | others
-        is_disjoint = bool(own and others) and not common
+        mine, theirs = set(self.namespaces), set(other.namespaces)
+        common = mine & theirs if mine and theirs else mine | theirs
+        is_disjoint = bool(mine and theirs) and not common
         labels = tuple(sorted({*self.labels, *other.labels}))
         nothing = is_disjoint or self.nothing or other.nothing
         return Selection(tuple(sorted(common)), labels, nothing)

@@ -99,14 +99,14 @@ def _unusable(
 ) -> tuple[RefusalReason, str] | None:
     """The first claim with which the pod can use no node, and why."""
     users = view.placed_pods.texts(VOLUMES).counts
-    own = int(view.placed_pods.has(pod.uid))
+    own_uses = int(view.placed_pods.has(pod.uid))
     for claim in claims:
         observed = view.cluster_objects.claims.get(claim)
         if observed is None or view.cluster_objects.volume_of(claim) is None:
             return UNBOUND, claim
         if observed.leaving or observed.owner not in ("", pod.uid):
             return NOT_OURS, claim
-        if observed.alone and users.get(claim, 0) > own:
+        if observed.alone and users.get(claim, 0) > own_uses:
             return IN_USE, claim
     return None
 

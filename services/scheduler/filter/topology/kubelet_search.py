@@ -100,10 +100,10 @@ class KubeletSearch:
         return kept.taken if kept is not None else 0
 
     def _search(self, request: HintRequest, steps: int) -> KeptResult:
-        before, budget = self.before(steps), Budget(steps)
-        if self.states is None or before is None:
+        earlier, budget = self.before(steps), Budget(steps)
+        if self.states is None or earlier is None:
             return KeptResult(UNKNOWN, steps, steps if self.states is not None else 0)
-        result = judge_newcomer(self.states.model, before, request, budget)
+        result = judge_newcomer(self.states.model, earlier, request, budget)
         return KeptResult(result, steps, self._needed + steps - budget.left)
 
     def before(self, steps: int) -> Sequence[ReachableStates] | None:

@@ -116,7 +116,9 @@ def parts_of(
     single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT)
     if policy == RESTRICTED:
         single = fits_one_zone([part.asked for part in every], capacities(report))
-    return PodParts(every, seek if seeks else ()) if single else None
+    if not single:
+        return None
+    return PodParts(every, seek if seeks else ())
 
 
 def _draws(demand: Sequence[ContainerDemand]) -> bool:

@@ -212,14 +212,14 @@ class PlainRoom:
         names, amounts = self._names, self._amounts
         units = [free.get(name, 0) * UNITS for name in names]
         rest = [max(0, free.get(name, 0) - wanted.get(name, 0)) * UNITS for name in names]
-        before = [units[row] // amount for row, amount in amounts]
-        after = [rest[row] // amount for row, amount in amounts]
-        before.append(MOST_ROOM * UNITS)
-        after.append(MOST_ROOM * UNITS)
+        free_units = [units[row] // amount for row, amount in amounts]
+        rest_units = [rest[row] // amount for row, amount in amounts]
+        free_units.append(MOST_ROOM * UNITS)
+        rest_units.append(MOST_ROOM * UNITS)
         sizes, loss = tuple([whole.get(name, 0) for name in names]), 0
         picks = self._picks_by_size.get(sizes)
         for weight, pick in self._picks(sizes) if picks is None else picks:
-            most, least = min(pick(before)), min(pick(after))
+            most, least = min(pick(free_units)), min(pick(rest_units))
             if least < most:
                 loss += weight * (_ROOM_OF[most] - _ROOM_OF[least])
         return loss

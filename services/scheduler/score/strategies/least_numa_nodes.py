@@ -180,7 +180,7 @@ def take(
 ) -> tuple[ZoneView, ...]:
     """Return the zones after the request took its share in `zone_ids`, lowest first."""
     needed = zoned(request, zones)
-    after = []
+    remaining = []
     for zone in sorted(zones, key=lambda view: view.id):
         if zone.id in zone_ids:
             taken = {
@@ -192,8 +192,8 @@ def take(
             }
             used = zone.used or any(taken.values())
             zone = msgspec.structs.replace(zone, available=available, used=used)
-        after.append(zone)
-    return tuple(after)
+        remaining.append(zone)
+    return tuple(remaining)
 
 
 def _landing(
