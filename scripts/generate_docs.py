@@ -21,7 +21,7 @@ def metrics() -> str:
     """Return the page of metrics, spans and log events."""
     assert names
     lines = ["# Metrics, spans and log events", "", GENERATED, "", "## Metrics", ""]
-    lines += ["| name | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    lines += ["|name|kind|labels|meaning|", "|---|---|---|---|"]
     lines += [
         _metric(metric) for metric in sorted(METRICS.values(), key=lambda metric: metric.exposed)
     ]
@@ -32,8 +32,8 @@ def metrics() -> str:
         "## Spans",
         "",
     ]
-    lines += ["| span | meaning |", "| --- | --- |"]
-    lines += [f"| `{name}` | {_cell(text)} |" for name, text in sorted(SPANS.items())]
+    lines += ["|span|meaning|", "|---|---|"]
+    lines += [f"|`{name}`|{_cell(text)}|" for name, text in sorted(SPANS.items())]
     lines += [
         "",
         "## Log events",
@@ -41,11 +41,11 @@ def metrics() -> str:
         "The `event` of log lines at level info. [messages](messages.md) has those of warning and",
         "above with their remedies.",
         "",
-        "| event | meaning |",
-        "| --- | --- |",
+        "|event|meaning|",
+        "|---|---|",
     ]
     lines += [
-        f"| `{name}` | {_cell(event.meaning)} |"
+        f"|`{name}`|{_cell(event.meaning)}|"
         for name, event in sorted(EVENTS.items())
         if not event.remedy
     ]
@@ -54,7 +54,7 @@ def metrics() -> str:
 
 def _metric(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    return f"| `{metric.exposed}` | {metric.kind} | {labels} | {_cell(metric.help)} |"
+    return f"|`{metric.exposed}`|{metric.kind}|{labels}|{_cell(metric.help)}|"
 
 
 def events() -> str:

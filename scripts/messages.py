@@ -84,17 +84,17 @@ def page() -> str:
 
 
 def _kubernetes() -> list[str]:
-    rows = [f"| {place} | {meaning} | {remedy} |" for place, meaning, remedy in KUBERNETES]
-    return ["## In Kubernetes", "", "| message | meaning | remedy |", "|---|---|---|", *rows, ""]
+    rows = [f"|{place}|{meaning}|{remedy}|" for place, meaning, remedy in KUBERNETES]
+    return ["## In Kubernetes", "", "|message|meaning|remedy|", "|---|---|---|", *rows, ""]
 
 
 def _reasons() -> list[str]:
     lines = [_REASONS]
     within = [f"- {name}: {meaning}" for name, meaning in sorted(NAMES.items())]
     reasons = {reason.phrase: reason.remedy for reason in _carried_reasons()}
-    rows = [f"| {phrase} | {remedy or _BY_AMOUNT} |" for phrase, remedy in sorted(reasons.items())]
+    rows = [f"|{phrase}|{remedy or _BY_AMOUNT}|" for phrase, remedy in sorted(reasons.items())]
     table = [
-        "| message | remedy |",
+        "|message|remedy|",
         "|---|---|",
         *(row.replace("%s", "X").replace("%r", "RESOURCE") for row in rows),
         "",
@@ -112,12 +112,12 @@ def _warnings() -> list[str]:
     lines = [
         "## Log lines at warning and above",
         "",
-        "| event | meaning | remedy |",
+        "|event|meaning|remedy|",
         "|---|---|---|",
     ]
     for name in sorted(getattr(names, constant) for constant in warned()):
         message = declare.EVENTS[name]
-        lines.append(f"| `{name}` | {message.meaning} | {message.remedy} |")
+        lines.append(f"|`{name}`|{message.meaning}|{message.remedy}|")
     return [*lines, ""]
 
 
@@ -157,13 +157,18 @@ def _errors() -> list[str]:
                 continue
             problem = _text(call.args[0])
             remedy = _text(call.args[1]) if len(call.args) > 1 else ""
-            if problem.strip("… "):
-                line = f"- {problem}" + (f" — try: {remedy}" if remedy.strip("… ") else "")
-                by_room.setdefault("/".join(path.parts[:2]), set()).add(line)
+            remedy = remedy if _says(remedy) else ""
+            if _says(problem) or remedy:
+                by_room.setdefault("/".join(path.parts[:2]), set()).add(f"|{problem}|{remedy}|")
     lines = [_ERRORS]
     for room in sorted(by_room):
-        lines += [f"### {room}", "", *sorted(by_room[room]), ""]
+        lines += [f"### {room}", "", "|problem|remedy|", "|---|---|", *sorted(by_room[room]), ""]
     return lines
+
+
+def _says(text: str) -> bool:
+    """Return whether the text has words of its own, or consists of values only."""
+    return any(character.isalpha() for character in text)
 
 
 def _sources() -> Iterator[tuple[Path, ast.Module]]:
@@ -211,8 +216,7 @@ state is undecided. It ends with these names ([feasibility](feasibility.md)):
 _ERRORS = """\
 ## Errors of the command, and refusals to start
 
-`…` stands for a value. The command prints `topolog:` in front of the problem and `try:` in front
-of the remedy. Services write the same text into their log.
+`…` stands for a value. The command prints `topolog: PROBLEM` and `try: REMEDY`; services log them.
 """
 _SETTINGS = """\
 ## Invalid settings, and exit codes
