@@ -1,5 +1,5 @@
-"""The scheduler service: composition only. Decider (one of many), observer and relay (leased) over
-one fold of the log.
+"""The scheduler service: composition only. A decider (one of many), an observer and a relay (both
+leased) share one fold of the log.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from shared.telemetry import logs, names
 if TYPE_CHECKING:
     from services.scheduler.extender.extender import Extender
 
+# How long everything else waits for the first look at the queue. A start from a snapshot decides
+# first, because loading the clients of the bus and of Kubernetes takes some 0.1 s.
 DECIDES_FIRST_S = 2.0
-"""How long what decides nothing waits for the first look at the queue. Who starts from a snapshot decides first: loading the
-clients of the bus and of Kubernetes takes some 0.1 s. A fold that takes long, or halts, keeps nobody waiting."""
 
 
 async def build(service: Service, settings: SchedulerSettings) -> None:
@@ -114,7 +114,7 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
 
 
 async def _replayed(decider: Decider, projector: Projector[SchedulerCore]) -> None:
-    """Those who wait are decided first; a standby, which decides nobody, does not wait for that."""
+    """Waiting pods are decided first; a standby decides none and does not wait for that."""
     await projector.wait_live()
     await set_within(decider.looked, DECIDES_FIRST_S)
     lean.replayed()
@@ -136,7 +136,7 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
 
 
 def _awaited(service: Service, role: str) -> None:
-    """Until the role says so itself: a service that was ready must not cease to be."""
+    # Until the role reports itself: a service that was ready must not cease to be.
     service.health.check(f"role {role}", lambda: NO_LEADER)
 
 
@@ -178,7 +178,7 @@ def _extend(
     decider: Decider,
     projector: Projector[SchedulerCore],
 ) -> Extender:
-    """Few have one: what it needs is loaded here."""
+    # Loaded here, because few schedulers serve an extender.
     from services.scheduler.extender.extender import Extender
     from services.scheduler.extender.server import ExtenderServer
 
@@ -196,7 +196,7 @@ def _observe(
     projector: Projector[SchedulerCore],
     observers: list[Observer],
 ) -> None:
-    """`observers` gets the observer once it is there."""
+    # `observers` gets the observer once it is loaded.
     others = settings.extender.schedulers if settings.extender.port else ()
 
     async def observe() -> None:
@@ -250,9 +250,7 @@ def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
 
 
 def main() -> int:
-    """Run until stopped; returns the exit code. What the settings mean is checked before anything
-    is opened.
-    """
+    """Run until stopped; returns the exit code. Settings are checked before anything is opened."""
     try:
         chosen(load(SchedulerSettings, os.environ))
     except SettingsInvalid as error:

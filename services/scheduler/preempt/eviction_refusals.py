@@ -1,9 +1,9 @@
-"""Who may not be evicted for now: victims that the API server refused, and pods like them.
+"""Pods that may not be evicted for now: victims that the API server refused, and pods like them.
 
-No fact tells that a budget was changed, nor that a pod became ready and a budget allows one more:
-both are asked for again after a while. Where a disruption budget said no, pods with the same labels
-would hear the same; asked one after another, each of a large workload costs a nomination. Volatile:
-a restart asks anew. Must not know the log or a clock.
+No event shows that a disruption budget changed, or that a pod became ready and a budget allows one
+more; both are asked for again after a while. If a budget refused, pods with the same labels would
+get the same answer, and each of a large workload would cost a nomination. Volatile: a restart asks
+again. Must not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import msgspec
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerPod
 
+# In the API server's message if a budget refuses, and no policy (recordings D of kube-apiserver 1.36).
 BUDGET = "disruption budget"
-"""Of the API server's words, where a budget and no policy refuses (recordings D of kube-apiserver 1.36)."""
+# Time until another pod like the victim is asked for, and the victim itself, which may be the only
+# pod that a budget guards.
 ALIKE_AGAIN_S, ITSELF_AGAIN_S = 10.0, 60.0
-"""After so long another pod like the victim is asked for, the victim itself later: it may be the only one a budget guards."""
+# Labels that distinguish pods of one workload; budgets do not select by them.
 OF_ONE_POD = frozenset((
     "apps.kubernetes.io/pod-index",
     "batch.kubernetes.io/job-completion-index",
@@ -28,13 +30,12 @@ OF_ONE_POD = frozenset((
     "pod-template-hash",
     "statefulset.kubernetes.io/pod-name",
 ))  # fmt: skip
-"""Labels that tell pods of one workload apart; budgets do not select by them."""
 
 Alike = tuple[str, frozenset[tuple[str, str]]]
 
 
 class _Refused(msgspec.Struct):
-    """`since_s`: monotonic seconds, None until time was told."""
+    """`since_s` is in monotonic seconds, None until the next `passes`."""
 
     alike: Alike
     since_s: float | None = None
@@ -48,34 +49,34 @@ class EvictionRefusals:
         self._many: dict[Alike, _Refused] = {}
 
     def refused(self, pod: Pod, message: str) -> None:
-        """The pod may not go."""
+        """Note that the pod may not be evicted."""
         alike = _alike(pod)
         self._one[pod.uid] = _Refused(alike)
         if BUDGET in message:
             self._many[alike] = _Refused(alike)
 
     def started(self, pod: Pod) -> bool:
-        """One more runs: a budget may allow one more of its kind to go. True where one may be asked
-        for again.
+        """Note that one more pod runs: a budget may allow an eviction of a pod like it. Returns
+        whether one may be asked for again.
         """
         if not self._one and not self._many:
             return False
-        alike, before = _alike(pod), len(self._one) + len(self._many)
+        alike, number = _alike(pod), len(self._one) + len(self._many)
         self._many.pop(alike, None)
-        self._one = {uid: each for uid, each in self._one.items() if each.alike != alike}
-        return len(self._one) + len(self._many) < before
+        self._one = {uid: entry for uid, entry in self._one.items() if entry.alike != alike}
+        return len(self._one) + len(self._many) < number
 
     def forget(self, uid: str) -> None:
-        """The pod is no victim any more."""
+        """Forget a pod that is no victim any more."""
         self._one.pop(uid, None)
 
     def passes(self, now_s: float) -> bool:
-        """Time goes on; True where somebody may be asked for again."""
-        over = [_over(self._one, now_s, ITSELF_AGAIN_S), _over(self._many, now_s, ALIKE_AGAIN_S)]
-        return any(over)
+        """Note the time; returns whether a pod may be asked for again."""
+        victims_expired = _expire(self._one, now_s, ITSELF_AGAIN_S)
+        return _expire(self._many, now_s, ALIKE_AGAIN_S) or victims_expired
 
     def spared(self, pods: Mapping[str, LedgerPod], others: Container[str]) -> Container[str]:
-        """Whom to spare, `others` too."""
+        """Return the uids of pods to spare, `others` included."""
         return _Spared(self._one, self._many, pods, others)
 
 
@@ -102,14 +103,13 @@ def _alike(pod: Pod) -> Alike:
     )
 
 
-def _over(held: dict[Any, _Refused], now_s: float, after_s: float) -> bool:
-    for each in held.values():
-        each.since_s = now_s if each.since_s is None else each.since_s
-    over = [
-        key
-        for key, each in held.items()
-        if each.since_s is not None and now_s - each.since_s >= after_s
-    ]
-    for key in over:
-        del held[key]
-    return bool(over)
+def _expire(refused: dict[Any, _Refused], now_s: float, after_s: float) -> bool:
+    expired = []
+    for key, entry in refused.items():
+        if entry.since_s is None:
+            entry.since_s = now_s
+        if now_s - entry.since_s >= after_s:
+            expired.append(key)
+    for key in expired:
+        del refused[key]
+    return bool(expired)

@@ -1,7 +1,8 @@
-"""The kubelet's own state, where report and ledger tell it: the kubelet model then answers exactly
-who fits once others are gone.
+"""The kubelet's exact state, if report and ledger show it: the kubelet model then answers which pods
+fit after evictions.
 
-As long as the pod asks for nothing that a provider of one's own hands out. Must not know victims,
+It answers only if the pod requests nothing that a custom provider gives. A kubelet chooses at random
+among devices, which may lie in different zones; every choice is tried. Must not know victims,
 priorities or other nodes.
 """
 
@@ -38,7 +39,7 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     if any(not charge.confirmed or charge.alias is not None for charge in charges):
         return None
     if not all(is_included(charge, listed.get(charge.key, ()), node.report) for charge in charges):
-        return None  # it runs, and the report is older: what it keeps is told by nobody
+        return None  # It runs, and the report is older: what it holds is unknown.
     placements: list[Placement] = [placement for key in sorted(listed) for placement in listed[key]]
     state = observed(msgspec.structs.replace(node.report, placements=tuple(placements)), pods)
     return None if isinstance(state, Open) else state
@@ -57,27 +58,27 @@ def kubelet_decides(node_info: NodeInfo, plan: Plan) -> bool:
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
-    """Would this kubelet surely admit the pod once these have ended?"""
+    """Return whether this kubelet surely admits the pod once these have ended."""
     for uid in sorted(gone):
         state = remove(state, uid)
     return admitted_whatever_it_picks(drop_stale(state), pod)
 
 
+# Admissions that are tried for one pod.
 MOST_PICKS = 64
-"""Admissions that are looked at for one pod."""
 
+# The zones of a device, in each resource that has one of its id.
 Places = tuple[int | None, ...]
-"""The zones of a device, in each resource that has one of its id."""
 
 
 def admitted_whatever_it_picks(state: KubeletState, pod: Pod) -> bool:
-    """False where there are more ways than are looked at, too."""
-    found = islice(admissions(state, pod), MOST_PICKS + 1)
-    return all(each.admitted and number < MOST_PICKS for number, each in enumerate(found))
+    """Return whether every choice of devices admits the pod; False if there are too many to try."""
+    tried = islice(admissions(state, pod), MOST_PICKS + 1)
+    return all(result.admitted and number < MOST_PICKS for number, result in enumerate(tried))
 
 
 def admissions(state: KubeletState, pod: Pod) -> Iterator[Admission]:
-    """One admission for each combination of choices, nearly always a single one. Of more than
+    """Yield one admission for each combination of choices, nearly always one. Of more than
     MOST_PICKS some may be left out.
     """
     pending: list[tuple[int, ...]] = [()]
@@ -88,9 +89,10 @@ def admissions(state: KubeletState, pod: Pod) -> Iterator[Admission]:
 
 
 class _Picks:
-    """Chooses as the script says, and the first way beyond its end; remembers how many ways there
-    were each time.
-    """
+    """Chooses by a script, and the first way beyond its end; remembers the number of ways.
+
+    Devices that lie in the same zones are alike (under policy none all of a resource): of those the
+    lowest ids are taken."""
 
     def __init__(self, state: KubeletState, script: tuple[int, ...]) -> None:
         self._pools = (
@@ -101,24 +103,21 @@ class _Picks:
         self._script, self._chosen, self._ways = script, list[int](), list[int]()
 
     def pick(self, ids: Collection[str], count: int) -> list[str]:
-        """So many of these."""
+        """Return so many of these."""
         alike: dict[Places, list[str]] = {}
-        for each in sorted(ids):
-            alike.setdefault(
-                tuple([pool[each].mask for pool in self._pools if each in pool]), []
-            ).append(each)
+        for device in sorted(ids):
+            places = tuple([pool[device].mask for pool in self._pools if device in pool])
+            alike.setdefault(places, []).append(device)
         ways = list(islice(splits(count, [len(group) for group in alike.values()]), MOST_PICKS + 1))
-        at = len(self._chosen)
-        self._chosen.append(self._script[at] if at < len(self._script) else 0)
+        step = len(self._chosen)
+        self._chosen.append(self._script[step] if step < len(self._script) else 0)
         self._ways.append(len(ways))
-        taken = ways[self._chosen[at]]
-        return [
-            each
-            for group, number in zip(alike.values(), taken, strict=True)
-            for each in group[:number]
-        ]
+        picked = list[str]()
+        for group, number in zip(alike.values(), ways[self._chosen[step]], strict=True):
+            picked += group[:number]
+        return picked
 
     def others(self) -> Iterator[tuple[int, ...]]:
-        """Scripts that part from this one where it had ended."""
-        for at in range(len(self._script), len(self._chosen)):
-            yield from ((*self._chosen[:at], other) for other in range(1, self._ways[at]))
+        """Yield the scripts that differ from this one beyond its end."""
+        for step in range(len(self._script), len(self._chosen)):
+            yield from ((*self._chosen[:step], way) for way in range(1, self._ways[step]))

@@ -1,9 +1,9 @@
-"""Nominations: which pods claim a node that others are evicted for, which of those claims still
-make sense, who may be asked.
+"""Nominations: which pods claim a node from which others are evicted, which of those claims still make
+sense, and for which pod victims are searched next.
 
-Folded from the log beside the ledger; the searching is done by whoever places pods. Bounded: a few
-searches a batch, one new nomination a batch, so that each stands in the log before the next
-decision is made. Must not know the log or a clock.
+Folded from the log next to the ledger; the placing searches. Bounded: a few searches and one new
+nomination a turn, so that each nomination is in the log before the next decision. Must not know the
+log or a clock.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from shared.events.catalog import Event
 from shared.ledger.state import Ledger, LedgerPod
 
 PREEMPTS = "PreemptLowerPriority"
+# Searches for victims in one turn.
 SEARCHES = 2
-"""Searches for victims in one batch."""
+# Pods remembered that would preempt as soon as a pod can be evicted.
 WANTING = 1_000
-"""Pods remembered that would preempt as soon as somebody can be evicted."""
 
 
 class Searching(Protocol):
@@ -95,7 +95,7 @@ class Nominations:
         self._restore(ledger)
 
     def _restore(self, ledger: Ledger) -> None:
-        """What the ledger says; refusals are volatile, and who waits has every node searched anew."""
+        # Refusals are volatile, and every node is searched again for waiting pods.
         for uid, entry in ledger.pods.items():
             if entry.nominated:
                 self.open[uid] = OpenNomination(entry.nominated, entry.victims)
@@ -108,10 +108,10 @@ class Nominations:
     # -------------------------------------------------------------------------------------------------
 
     def hear(self, event: Event, ledger: Ledger) -> None:
-        """Fold one fact that the ledger has folded already."""
-        told = _HEARD.get(type(event))
-        if told is not None:
-            told(self, event, ledger)
+        """Fold one event that the ledger has folded already."""
+        fold = _HEARD.get(type(event))
+        if fold is not None:
+            fold(self, event, ledger)
         uid = event.about.pod
         if uid:
             self._count(uid, ledger.pods.get(uid))
@@ -138,9 +138,11 @@ class Nominations:
         self._broken.discard(uid)
 
     def _refusal(self, event: binding.EvictRefused, ledger: Ledger) -> None:
-        """The victim is spared for now, and where a budget guards it pods like it."""
-        found, entry = self.open.get(event.preemptor), ledger.pods.get(event.uid)
-        if found is not None and event.uid in found.victims and event.preemptor not in self._broken:
+        # The victim is spared for now, and pods like it if a budget guards it.
+        nomination, entry = self.open.get(event.preemptor), ledger.pods.get(event.uid)
+        if nomination is None or event.uid not in nomination.victims:
+            return
+        if event.preemptor not in self._broken:
             self._broken.add(event.preemptor)
             if entry is not None:
                 self._refusals.refused(entry.pod, event.message)
@@ -148,18 +150,16 @@ class Nominations:
     def _new_chances(self, event: cluster.PodRunning, ledger: Ledger) -> None:
         entry = ledger.pods.get(event.uid)
         if entry is not None and self._refusals.started(entry.pod):
-            self._search_anew()
+            self._search_again()
 
-    def _search_anew(self) -> None:
-        """Who may be asked for again may help whoever waits, on whatever node he stands."""
+    def _search_again(self) -> None:
+        # A victim became evictable again: every waiting preemptor searches all nodes.
         self._wanting = {
             uid: (priority, False) for uid, (priority, _searched) in self._wanting.items()
         }
 
     def _count(self, uid: str, entry: LedgerPod | None) -> None:
-        """Who is placed with which priority: whether any eviction could help is then told without a
-        look at the nodes.
-        """
+        # Priorities of placed pods show without a look at nodes whether an eviction could help.
         if entry is not None and entry.stage != "pending":
             if uid not in self._placed:
                 self._add(uid, entry.pod.priority)
@@ -184,20 +184,20 @@ class Nominations:
     # --------------------------------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> None:
-        """A batch begins (`now_s`, monotonic)."""
+        """Begin a turn (`now_s` is monotonic)."""
         self._searches = SEARCHES
         if self._refusals.passes(now_s):
-            self._search_anew()
+            self._search_again()
 
     def wake(self, changed: Collection[str]) -> list[str]:
-        """Nominees whose node changed, or for whom an eviction was refused: each is decided again,
-        whatever its shape.
+        """Return the nominees whose node changed, or for whom an eviction was refused: each is
+        decided again, whatever its pod class.
         """
-        woken = [uid for uid, found in self.open.items() if found.node in changed]
+        woken = [uid for uid, nomination in self.open.items() if nomination.node in changed]
         return [*woken, *sorted(self._broken)]
 
     def waits(self, entry: LedgerPod) -> bool:
-        """Others are evicted for it: what it claims itself would read as a new reason to wait."""
+        """Return whether other pods are evicted for it."""
         return entry.pod.uid in self.open and not entry.problem
 
     def refused(
@@ -208,7 +208,7 @@ class Nominations:
         pod_version: int,
         versions: dict[str, int],
     ) -> Proposal | None:
-        """The pod fits nowhere: nominate it, or end a nomination that helps no more."""
+        """Nominate a pod that fits nowhere, or end its nomination if that no longer helps."""
         nomination = self.open.get(entry.pod.uid)
         if nomination is not None:
             return self._revised(entry.pod, nomination, placing, ledger, pod_version)
@@ -241,10 +241,10 @@ class Nominations:
             return None
         self._searches -= 1
         spared = self._refusals.spared(
-            ledger.pods, {uid for found in self.open.values() for uid in found.victims}
+            ledger.pods, {uid for claim in self.open.values() for uid in claim.victims}
         )
-        found = placing.nominate(pod, ledger.pods, spared, nodes)
-        return None if found is None else self._proposal(pod, found, ledger, version, versions)
+        result = placing.nominate(pod, ledger.pods, spared, nodes)
+        return None if result is None else self._proposal(pod, result, ledger, version, versions)
 
     def may_preempt(self, pod: Pod) -> bool:
         """Return whether a pod of lower priority is placed anywhere."""
@@ -253,9 +253,7 @@ class Nominations:
         )
 
     def _want(self, pod: Pod, searched: bool) -> None:
-        """Remember the pod, and whether every node was searched for it as the nodes stand; the
-        oldest gives way.
-        """
+        """Remember the pod, and whether every node was searched for it; the oldest is dropped."""
         self._wanting.pop(pod.uid, None)
         if pod.preemption_policy != PREEMPTS or (self._priorities and not self.may_preempt(pod)):
             return
@@ -264,11 +262,10 @@ class Nominations:
             del self._wanting[next(iter(self._wanting))]
 
     def _proposal(
-        self, pod: Pod, found: Nomination, ledger: Ledger, version: int, versions: dict[str, int]
+        self, pod: Pod, result: Nomination, ledger: Ledger, version: int, versions: dict[str, int]
     ) -> Proposal:
-        return nomination(
-            pod.uid, found, ledger.position, version, versions.get(f"node/{found.node}", 0)
-        )
+        node_version = versions.get(f"node/{result.node}", 0)
+        return nomination(pod.uid, result, ledger.position, version, node_version)
 
     def waiting(
         self,
@@ -278,9 +275,9 @@ class Nominations:
         versions: dict[str, int],
         own: Callable[[str], bool] = lambda _uid: True,
     ) -> Proposal | None:
-        """May an eviction make room for a pod of one's `own` that waits for that, on a node that
-        changed or, where not all were searched, on any? Those asked go to the end of the line;
-        those not asked will have every node searched."""
+        """Search victims for a waiting pod of our `own`, on the changed nodes, or on all if not all
+        were searched. Pods that are searched for go to the end of the line; the others will have
+        every node searched."""
         lowest = min(self._priorities, default=0)
         wanting = [(uid, *wanted) for uid, wanted in self._wanting.items() if own(uid)]
         may = [
@@ -295,14 +292,15 @@ class Nominations:
             if entry is None or entry.stage != "pending" or entry.terminating or uid in self.open:
                 continue
             version = versions.get(f"pod/{uid}", 0)
-            found = self._search(
+            proposal = self._search(
                 entry.pod, placing, ledger, version, versions, changed if searched else None
             )
-            if found is not None:
-                return found
+            if proposal is not None:
+                return proposal
         return None
 
 
+# Events that concern more than the place of a pod.
 _HEARD: dict[type[Event], Callable[[Nominations, Any, Ledger], None]] = {
     scheduling.PodNominated: Nominations._nominated,
     scheduling.NominationWithdrawn: Nominations._ended,
@@ -313,4 +311,3 @@ _HEARD: dict[type[Event], Callable[[Nominations, Any, Ledger], None]] = {
     cluster.NodeEnded: Nominations._recount,
     binding.EvictRefused: Nominations._refusal,
 }
-"""Facts that say more than where a pod stands."""
