@@ -133,7 +133,7 @@ def test_no_pod_is_evicted_if_the_provider_may_have_some(
     high = asking("high", 1, 1, HIGH)
     found = refused(world, high)
     assert found.resource == LICENCE
-    assert "it may fit already" in found.remedy
+    assert "the pod may fit already" in found.remedy
     assert nominated(world, high) is None
 
 

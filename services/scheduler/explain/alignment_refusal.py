@@ -1,5 +1,5 @@
-"""Why one node's zones cannot take a pod: the part, resource and zone that came nearest, and what
-would help.
+"""Why a node's zones cannot take a pod: the part, resource and zone that come nearest, and what would
+help.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from shared.ledger.state import ZoneAmounts
 def alignment_refusal(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> Refusal | None:
-    """None when the node takes the pod."""
-    found = filter_result(node_info, pod_class, plan, config, steps)
-    if found == ADMITTED:
+    """Return the refusal; None if the node takes the pod."""
+    result = filter_result(node_info, pod_class, plan, config, steps)
+    if result == ADMITTED:
         return None
-    if found == ENDANGERS:
+    if result == ENDANGERS:
         remedy = "wait until the pods on their way to the node are admitted"
         return Refusal(
             node_info.name,
@@ -45,7 +45,7 @@ def alignment_refusal(
             "may take the place of pods on their way",
             remedy=remedy,
         )
-    if found == UNKNOWN:
+    if result == UNKNOWN:
         remedy = (
             "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
         )

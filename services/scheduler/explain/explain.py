@@ -1,5 +1,5 @@
-"""Refusals in full and in one line: which resource, which zone had how much, who holds it, what
-would make the pod fit.
+"""Refusals in full and in one line: the resource that falls short, what each zone has, the pods that
+hold it, and what would make the pod fit.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _OWN_REASON = _ORDER[Reason.NODE_RESOURCE] - 0.5
 
 
 def hopeless(pod_class: PodClass, pod: Pod) -> Unplaceable:
-    """A pod that no node is asked for: invalid, or with constraints that Topolog does not
-    implement.
+    """Return the refusal of a pod for which no node is filtered: it is invalid, or has constraints
+    that Topolog does not implement.
     """
     refusal = _invalid(pod_class, pod, "")
     assert refusal is not None
@@ -59,31 +59,35 @@ def _invalid(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
         )
     if pod.constraints.unsupported:
         fields = ", ".join(pod.constraints.unsupported)
-        remedy = "remove it, or have kube-scheduler place such pods, with Topolog as its extender (docs/extender.md)"
+        remedy = (
+            "remove it, or have kube-scheduler place such pods, with Topolog as its extender "
+            "(docs/extender.md)"
+        )
         return Refusal(node, Reason.UNSUPPORTED, fields, remedy=remedy)
     return None
 
 
-def unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unplaceable:
-    """Every node's reason, counted; the nearest misses in detail. Kept for the shape until a node
-    changes.
+def unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Unplaceable:
+    """Count every node's reason and detail the nearest misses. The result is kept for the pod class
+    until a node changes.
     """
-    known = pod_class.unplaceable
-    if known is not None and known[0] == cluster.evaluator.cache.changes and not bars:
-        return known[1]
-    found = _unplaceable(cluster, pod_class, bars)
-    if not bars:
-        pod_class.unplaceable = cluster.evaluator.cache.changes, found
-    return found
+    cached, changes = pod_class.unplaceable, cluster.evaluator.cache.changes
+    if cached is not None and cached[0] == changes and not checks:
+        return cached[1]
+    result = _unplaceable(cluster, pod_class, checks)
+    if not checks:
+        pod_class.unplaceable = changes, result
+    return result
 
 
-def _unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unplaceable:
-    refusals = _refusals(cluster, pod_class, bars)
+def _unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Unplaceable:
+    refusals = _refusals(cluster, pod_class, checks)
     groups = grouped(refusals)
     counts = {text: len(groups[text]) for text in sorted(groups)}
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
     detail = tuple(
-        _as_json(_detailed(cluster, cluster.node(each.node), pod_class, each)) for each in nearest
+        _as_json(_detailed(cluster, cluster.node(refusal.node), pod_class, refusal))
+        for refusal in nearest
     )
     message = line(len(cluster), groups, _bounds(cluster, pod_class, nearest))
     may_help = sum(refusal.reason in EVICTION_MAY_HELP for refusal in refusals)
@@ -93,79 +97,68 @@ def _unplaceable(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> Unpl
 def _bounds(
     cluster: Cluster, pod_class: PodClass, nearest: Sequence[Refusal]
 ) -> dict[str, set[str]]:
-    """What is known within bounds only of the nearest misses, by the text that counts them. No
-    other node is asked, as there may be thousands; a refusal that hangs on the kubelet's state is
-    nearer than any other."""
-    found: dict[str, set[str]] = {}
-    for each in nearest:
-        found.setdefault(headline(each), set()).update(
-            bounds_of(cluster, cluster.node(each.node), pod_class, each)
-        )
-    return found
+    """What is undecided of the nearest misses, by their phrase. Other nodes may be thousands; a
+    refusal that depends on the kubelet's state is nearer than any other."""
+    undecided: dict[str, set[str]] = {}
+    for refusal in nearest:
+        names = bounds_of(cluster, cluster.node(refusal.node), pod_class, refusal)
+        undecided.setdefault(headline(refusal), set()).update(names)
+    return undecided
 
 
 def bounds_of(
     cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> tuple[str, ...]:
-    """What is known within bounds only of a node that refuses, where another state of its kubelet
-    might not.
-    """
-    return (
-        behind(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))
-        if node_info is not None
-        else ()
-    )
+    """Return what is undecided of a refusal that another state of the kubelet might not share."""
+    if node_info is None:
+        return ()
+    return behind(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))
 
 
-def _refusals(cluster: Cluster, pod_class: PodClass, bars: PodChecks) -> list[Refusal]:
-    """Every node's, by name, with no more searching than deciding itself may do."""
-    config, undecided, found = cluster.config, list[NodeInfo](), dict[str, Refusal]()
+def _refusals(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> list[Refusal]:
+    """Every node's refusal, with no more search steps than deciding itself may take."""
+    config, undecided, refusals = cluster.config, list[NodeInfo](), dict[str, Refusal]()
     for node_info in cluster.nodes():
         steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
-        each = bars.refusal(node_info) or remembered(cluster, node_info, pod_class, steps)
-        if each is not None:
-            found[node_info.name] = each
-            undecided += [node_info] if each.reason == Reason.BRANCH_LIMIT else []
+        refusal = checks.refusal(node_info) or remembered(cluster, node_info, pod_class, steps)
+        if refusal is not None:
+            refusals[node_info.name] = refusal
+            undecided += [node_info] if refusal.reason == Reason.BRANCH_LIMIT else []
     harder = _by_last_resort(cluster, pod_class, undecided)
-    return [each for each in (found | harder).values() if each is not None]
+    return [refusal for refusal in (refusals | harder).values() if refusal is not None]
 
 
 def _by_last_resort(
     cluster: Cluster, pod_class: PodClass, undecided: Sequence[NodeInfo]
 ) -> dict[str, Refusal | None]:
-    """By the larger budget, as long as the pod's own lasts."""
-    found, left = dict[str, Refusal | None](), cluster.config.steps_pod
+    """Refusals by the larger budget, as long as the pod's own lasts."""
+    refusals, steps_left = dict[str, Refusal | None](), cluster.config.steps_pod
     for node_info in cluster.evaluator.easiest_first(pod_class, undecided):
-        if left <= 0:
+        if steps_left <= 0:
             break
-        found[node_info.name] = refusal_of(
+        refusals[node_info.name] = refusal_of(
             node_info, pod_class, cluster.config, cluster.config.steps_last_resort
         )
-        left -= cluster.evaluator.steps_taken(pod_class, node_info)
-    return found
+        steps_left -= cluster.evaluator.steps_taken(pod_class, node_info)
+    return refusals
 
 
 def remembered(
     cluster: Cluster, node_info: NodeInfo, pod_class: PodClass, steps: int
 ) -> Refusal | None:
-    """The node's refusal within so many steps, worked out once for as long as the node stands as it
-    does.
-    """
-    known = pod_class.refusals.get(node_info.name)
-    if (
-        known is not None
-        and known[0] == (node_info.version, steps)
-        and known[1] is node_info.observed
-    ):
-        return known[2]
-    found = refusal_of(node_info, pod_class, cluster.config, steps)
-    if found is not None:
-        pod_class.refusals[node_info.name] = (node_info.version, steps), node_info.observed, found
-    return found
+    """Return the node's refusal within so many steps, computed once for each version of the node."""
+    version, observed = (node_info.version, steps), node_info.observed
+    cached = pod_class.refusals.get(node_info.name)
+    if cached is not None and cached[0] == version and cached[1] is observed:
+        return cached[2]
+    refusal = refusal_of(node_info, pod_class, cluster.config, steps)
+    if refusal is not None:
+        pod_class.refusals[node_info.name] = version, observed, refusal
+    return refusal
 
 
 def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refusal | None:
-    """One node, in full."""
+    """Return one node's refusal in full; None if it takes the pod."""
     invalid = _invalid(pod_class, pod, node)
     if invalid is not None:
         return invalid
@@ -176,47 +169,45 @@ def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refus
         )
     claimed = cluster.claimed_by(pod.uid)
     node_info = claimed if claimed is not None and claimed.name == node else node_info
-    found = cluster.checks(pod).refusal(node_info) or refusal_of(
+    refusal = cluster.checks(pod).refusal(node_info) or refusal_of(
         node_info, pod_class, cluster.config, cluster.config.steps_last_resort
     )
-    return _detailed(cluster, node_info, pod_class, found) if found is not None else None
+    return _detailed(cluster, node_info, pod_class, refusal) if refusal is not None else None
 
 
 def refusal_of(
     node_info: NodeInfo, pod_class: PodClass, config: CycleConfig, steps: int
 ) -> Refusal | None:
-    """The first reason for which this node cannot take the shape, in the order of `Reason`; `steps`
-    are for the search. What is too large for every zone is told before what is in use now: no end
-    of a pod helps it."""
-    found = constraint_refusal(pod_class.pod.constraints, node_info.observed, node_info.name)
-    if found is not None:
-        return found
-    plan, short = (
-        plan_for(pod_class, node_info.profile, config),
-        resource_refusal(pod_class.request, node_info),
-    )
+    """Return the first reason, in the order of `Reason`, for which this node cannot take the pod
+    class; `steps` are for the search. A request larger than every zone goes before current use,
+    because no end of a pod helps it."""
+    refusal = constraint_refusal(pod_class.pod.constraints, node_info.observed, node_info.name)
+    if refusal is not None:
+        return refusal
+    plan = plan_for(pod_class, node_info.profile, config)
+    short = resource_refusal(pod_class.request, node_info)
     barred = blocked(pod_class, node_info.profile, plan, config)
     if short is not None:
         passes = barred is None and node_info.allocatable.get(short.resource, 0) >= short.asked
         never = larger_than_zones(node_info, plan) if passes else None
-        return _ruled(never, plan) if never is not None else short
+        return _with_rule(never, plan) if never is not None else short
     if barred is not None:
-        return _ruled(barred[0].refusal(node_info.name, barred[1]), plan)
+        return _with_rule(barred[0].refusal(node_info.name, barred[1]), plan)
     if plan.mode == "free":
         return None
-    found = alignment_refusal(node_info, pod_class, plan, config, steps)
-    return _ruled(found, plan) if found is not None else None
+    refusal = alignment_refusal(node_info, pod_class, plan, config, steps)
+    return _with_rule(refusal, plan) if refusal is not None else None
 
 
-def _ruled(found: Refusal, plan: Plan) -> Refusal:
+def _with_rule(refusal: Refusal, plan: Plan) -> Refusal:
     rule = plan.rule
     return msgspec.structs.replace(
-        found, policy=rule.policy, scope=rule.scope, policy_source=rule.source
+        refusal, policy=rule.policy, scope=rule.scope, policy_source=rule.source
     )
 
 
 def _distance(refusal: Refusal) -> tuple[float, float, str]:
-    """Later tests and smaller shortfalls are nearer."""
+    # Later tests and smaller shortfalls are nearer.
     short = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
     return -_ORDER.get(refusal.reason, _OWN_REASON), short, refusal.node
 
@@ -253,32 +244,24 @@ def _detailed(
 
 
 def _preemption(node_info: NodeInfo, plan: Plan, zonal: bool) -> str:
-    """Why no priority would help there, as far as the node alone decides that."""
+    """Why preemption is skipped, as far as the node alone decides that."""
     why = obstacle(node_info)
     if why:
-        return f"; nobody is evicted there, whatever the priority: {why}"
-    waits = zonal and may_fit(node_info, plan) and leaves_open(node_info, plan)
-    return (
-        "; it may fit already: nobody is evicted before the node's next report tells"
-        if waits
-        else ""
-    )
+        return f"; preemption skipped: {why}"
+    if zonal and may_fit(node_info, plan) and leaves_open(node_info, plan):
+        return "; preemption skipped until the node's next report, because the pod may fit already"
+    return ""
 
 
 def _zone_state(node_info: NodeInfo, report: Report, zone: int, resource: str) -> ZoneState:
-    allocatable = next(
-        (
-            z.resources[resource].allocatable
-            for z in report.zones
-            if z.id == zone and resource in z.resources
-        ),
-        0,
-    )
-    free, most = (
-        node_info.free_min[zone].get(resource, 0),
-        node_info.free_max.get(zone, {}).get(resource, 0),
-    )
-    return ZoneState(zone, free, most, allocatable, _holders(node_info, zone, resource))
+    allocatable = 0
+    for reported in report.zones:
+        if reported.id == zone and resource in reported.resources:
+            allocatable = reported.resources[resource].allocatable
+    free_min = node_info.free_min[zone].get(resource, 0)
+    free_max = node_info.free_max.get(zone, {}).get(resource, 0)
+    holders = _holders(node_info, zone, resource)
+    return ZoneState(zone, free_min, free_max, allocatable, holders)
 
 
 def _holders(node_info: NodeInfo, zone: int, resource: str) -> tuple[str, ...]:
@@ -293,5 +276,5 @@ def _holders(node_info: NodeInfo, zone: int, resource: str) -> tuple[str, ...]:
 
 
 def _as_json(refusal: Refusal) -> dict[str, object]:
-    found: dict[str, object] = msgspec.to_builtins(refusal)
-    return found
+    fields: dict[str, object] = msgspec.to_builtins(refusal)
+    return fields

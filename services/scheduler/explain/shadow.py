@@ -1,10 +1,10 @@
-"""Shadow mode: what Topolog would have said to each pod that others placed, and what their kubelets
-said.
+"""Shadow mode: what Topolog would have decided for pods that other schedulers placed, compared with
+what their kubelets did.
 
-Each pod that is seen on a node for the first time, and not yet running, is judged for that node as
-the ledger stood, and by where it would have gone itself; the kubelet's word, rejected or running,
-closes the case. Nothing is proposed. Zones and node amounts are compared, not constraints: those
-are the other scheduler's. Must not know the log or a clock.
+Each pod that is first observed on a node and does not run yet is filtered for that node as the
+ledger was, and selected for a node of Topolog's choice. The kubelet's answer, rejected or running,
+closes the case. Nothing is proposed. Zones and node amounts are compared; constraints are the other
+scheduler's. Must not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CASES_LIMIT = 10_000
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What Topolog says to one pod on one node: `refused` is why not, "" for yes; `instead` is
-    where it would have gone.
+    """Topolog's decision for one pod on one node: `refused` is why not, "" for yes; `instead` is the
+    node of its own choice.
     """
 
     pod: str
@@ -46,7 +46,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A judgement and what came of the pod; `reason` is the kubelet's."""
+    """A decision and the pod's outcome; `reason` is the kubelet's."""
 
     outcome: Outcome
     uid: str
@@ -55,7 +55,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Shadow:
-    """`cases` are closed since they were taken last; `counts` are all of them."""
+    """`cases` were closed since the last `take`; `counts` are all of them."""
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
@@ -64,9 +64,7 @@ class Shadow:
         self._open: dict[str, Judged] = {}
 
     def before(self, event: Event, ledger: Ledger, placing: ColumnarPlacing) -> None:
-        """Judge a placement that the ledger has not folded yet; columns stand where the ledger
-        does.
-        """
+        """Judge a placement that the ledger has not folded yet; columns and ledger agree."""
         if (
             not isinstance(event, PodObserved)
             or not event.node
@@ -85,14 +83,14 @@ class Shadow:
     def _judge(self, pod: Pod, node: str, placing: ColumnarPlacing) -> Judged:
         bare = msgspec.structs.replace(pod, constraints=Constraints())
         refusal = placing.verdict(bare, node)
-        found = placing.place(pod)
-        instead = found.node if isinstance(found, Placed) else ""
+        selected = placing.place(pod)
+        instead = selected.node if isinstance(selected, Placed) else ""
         return Judged(
             pod.key, node, _refused(placing, bare, refusal) if refusal is not None else "", instead
         )
 
     def after(self, event: Event) -> None:
-        """The kubelet's word on a pod."""
+        """Note the kubelet's answer for a pod."""
         if isinstance(event, PodRunning):
             self._close(event.uid, False, "")
         elif isinstance(event, PodObserved) and event.phase == "Running":
@@ -118,17 +116,17 @@ class Shadow:
         del self.cases[:-CASES_LIMIT]
 
     def take(self) -> list[Case]:
-        """The cases closed since the last time."""
-        found, self.cases = self.cases, []
-        return found
+        """Return and forget the closed cases."""
+        cases, self.cases = self.cases, []
+        return cases
 
     @property
     def open(self) -> int:
-        """Pods whose kubelet has not spoken yet."""
+        """The number of pods without an answer of their kubelet."""
         return len(self._open)
 
 
 def _refused(placing: ColumnarPlacing, pod: Pod, refusal: Refusal) -> str:
-    """Why not, and what of that the kubelet may know better."""
+    # Why not, and what of that is undecided.
     events, pod_class = placing.node(refusal.node), placing.evaluator.pod_class(pod)
     return headline(refusal) + within(explain.bounds_of(placing, events, pod_class, refusal))

@@ -1,10 +1,9 @@
-"""Why the state of a node's kubelet is known within bounds only: a closed set of names, the same in
-every refusal and prediction.
+"""Why the state of a node's kubelet is undecided: a closed set of names, the same in every refusal and
+prediction.
 
-The providers and the ledger tell a name with the states that they leave open; here those are picked
-that a pod's verdict may hang on. Which devices a kubelet or its plugin picks for the pod itself is
-told, too, where one pick admits it and another does not. Must not know how a refusal was found, nor
-other nodes.
+Providers and the ledger give a name to each set of states that they leave open. Here the names are
+picked on which a pod's filter result may depend, and added is the choice of devices that a kubelet
+or its plugin makes for the pod itself. Must not know how a refusal came about, nor other nodes.
 """
 
 from __future__ import annotations
