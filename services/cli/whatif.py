@@ -84,16 +84,14 @@ def whatif_command(
     this shell (TOPOLOG_*), once under the changed rules.
     """
     if reports not in REPORTS:
-        raise CommandError(
-            f"--reports must be one of {', '.join(REPORTS)} (found {reports!r})",
-            "topolog replay whatif --help",
-            EXIT_USAGE,
-        )
+        allowed = ", ".join(REPORTS)
+        problem = f"--reports must be one of {allowed} (found {reports!r})"
+        raise CommandError(problem, "topolog replay whatif --help", EXIT_USAGE)
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
     choices = _choice(os.environ), _choice(os.environ | settings)
     source = _source(history, database_url, data_dir)
-    if not settings and not _changed(world):
+    if not settings and not (world.nodes or world.policy or world.scope):
         _reproduce(source, (from_, to), choices[0], plot, as_json)
     else:
         name = " ".join([*(changes or []), *([f"nodes={nodes}"] if nodes else [])])
@@ -180,10 +178,6 @@ def _choice(environment: Mapping[str, str]) -> Choice:
         raise CommandError(
             "no scheduler would start: " + "; ".join(error.problems), "another --set", EXIT_USAGE
         ) from error
-
-
-def _changed(world: Changes) -> bool:
-    return bool(world.nodes or world.policy or world.scope)
 
 
 def _reproduce(
