@@ -26,7 +26,7 @@ def world(nodes: int) -> World:
     return found
 
 
-def test_columns_that_are_written_in_portions_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_written_in_portions_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = world(70).cluster
     plain.places([])
     monkeypatch.setattr(columns, "AT_ONCE", 3)
@@ -39,7 +39,7 @@ def test_columns_that_are_written_in_portions_say_the_same(monkeypatch: pytest.M
     assert plain._arrays.free_min.any()
 
 
-def test_nodes_of_one_make_share_what_they_have_in_common() -> None:
+def test_nodes_of_one_machine_type_share_its_values() -> None:
     cluster = world(7).cluster
     one, like, other = (cluster.node(name) for name in ("n1", "n4", "n2"))
     assert one is not None

@@ -229,7 +229,7 @@ def _beside_two_ends(*finished_s: int) -> World:
     return world
 
 
-def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere() -> None:
+def test_a_pod_that_came_and_ended_since_the_report_may_have_moved_another() -> None:
     """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came, A of 4 was sent while it was there, and X
     ended: A is in either zone, and there is none that surely has 6 left, but one that has 4."""
     world = World()
@@ -243,7 +243,7 @@ def test_one_that_came_and_went_since_the_report_may_have_sent_another_elsewhere
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
 
 
-def test_one_that_a_torn_report_lists_with_nothing_came_since() -> None:
+def test_a_pod_that_a_partial_report_lists_with_nothing_came_since() -> None:
     """The same, and a report that was read while the kubelet admitted X: it lists X, and nothing
     that X took a moment later.
     """

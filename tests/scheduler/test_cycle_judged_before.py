@@ -15,7 +15,7 @@ WHOLE = amounts(16, 64, 4)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_a_pod_that_was_asked_about_before_it_was_decided_harms_no_pending_admission(
+def test_a_pod_that_was_evaluated_before_its_decision_harms_no_pending_admission(
     strategy: str,
 ) -> None:
     """The first pod needs both what is left in the zone with the GPU; the second would take its CPU

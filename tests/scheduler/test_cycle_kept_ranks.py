@@ -192,7 +192,7 @@ def test_a_long_life_of_many_changes_chooses_the_same(nodes: int) -> None:
                 )
 
 
-def test_changes_that_are_forgotten_are_looked_for() -> None:
+def test_changes_that_the_log_forgot_are_ranked() -> None:
     kept = Kept("KeepRoom", 40)
     for pod_class in ([(1, 1, 0)], [(2, 2, 0)]):
         kept.place(pod_class, bound=False)
@@ -212,7 +212,7 @@ def test_a_pod_with_a_part_for_several_zones_scores_nothing_under_restricted(str
         kept.place([(20, 80, 0), (2, 4, 0)], bound=False)
 
 
-def test_a_node_that_was_judged_for_a_pod_that_waits_is_among_the_best() -> None:
+def test_a_node_that_was_evaluated_for_a_waiting_pod_is_among_the_best() -> None:
     kept, asked = Kept("KeepRoom", 8), [(2, 4, 0)]
     kept.world.cluster.rank_by((Wanted(amounts(8, 16, 1), 4096),))
     for number in range(40):

@@ -107,7 +107,7 @@ def test_init_and_app_container_share_a_device_under_best_effort() -> None:
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_sets_of_zones_next_to_groups_score_no_more_than_a_sweep_says(scope: str) -> None:
+def test_sets_of_zones_next_to_groups_score_no_more_than_their_bulk_bound(scope: str) -> None:
     """A strategy over sets of zones looks at what is free in a group, which no zone of the group
     gives alone.
     """

@@ -128,7 +128,7 @@ def test_a_pod_sent_because_of_an_end_is_protected_while_the_report_lists_the_en
     assert refusal.subject == "may take the place of pods on their way"
 
 
-def test_own_reservations_are_on_their_way_too() -> None:
+def test_assumed_pods_are_pending_too() -> None:
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
     first = guaranteed("a", container("c", amounts(6)))
@@ -234,9 +234,7 @@ def test_memory_is_left_to_one_on_its_way_whichever_zone_best_effort_chooses() -
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_pods_on_their_way_are_all_admitted_in_whatever_order_they_arrive(
-    policy: str, scope: str
-) -> None:
+def test_pending_pods_are_all_admitted_in_any_order(policy: str, scope: str) -> None:
     @settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:

@@ -187,7 +187,7 @@ def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
     )
 
 
-def test_each_container_on_its_way_must_find_a_zone() -> None:
+def test_each_pending_container_must_have_a_zone() -> None:
     """One of 1 CPU finds one whoever comes; the one of 6 beside it does not."""
     waiting = _on_the_way([1, 6], zones=[6, 1])
     assert [amounts(cpu=6)] == [each.asked for each in waiting.seek]

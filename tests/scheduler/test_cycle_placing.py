@@ -52,7 +52,7 @@ def test_more_room_can_be_worse_so_that_every_branch_counts() -> None:
     assert refusal.reason is Reason.NOT_ON_EVERY_BRANCH
 
 
-def test_an_unsettled_pod_in_one_of_two_zones_leaves_the_other_whole() -> None:
+def test_an_unconfirmed_pod_in_one_of_two_zones_leaves_the_other_whole() -> None:
     world = World()
     world.node("n", zone(0, amounts(8)), zone(1, amounts(8)))
     world.bound(guaranteed("a", container("c", amounts(6))), "n")

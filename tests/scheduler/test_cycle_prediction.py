@@ -78,7 +78,7 @@ def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(
     assert plain > 20
 
 
-def test_a_pod_on_its_way_is_taken_to_stand_where_it_was_predicted() -> None:
+def test_a_pending_pod_counts_in_its_predicted_zone() -> None:
     world = World()
     world.node("n", zone(0, amounts(8)), zone(1, amounts(8)))
 

@@ -116,7 +116,7 @@ NEAR = st.lists(st.integers(10, 12), min_size=9, max_size=9)
     asked=st.tuples(HELD, HELD),
     limits=st.lists(st.integers(1, 4), min_size=4, max_size=4),
 )
-def test_no_score_is_above_what_a_sweep_says_that_it_is_at_most(
+def test_no_score_is_above_its_bulk_bound(
     nodes: list[list[tuple[int, int]]], near: list[int], asked: tuple[int, int], limits: list[int]
 ) -> None:
     """Also where amounts are beyond all measure."""

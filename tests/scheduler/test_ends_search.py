@@ -209,7 +209,7 @@ class Plain:
 
 @given(scenes())
 @settings(max_examples=examples(200), deadline=None)
-def test_it_finds_what_every_order_leads_to(scene: Scene) -> None:
+def test_it_reaches_the_states_of_every_order(scene: Scene) -> None:
     coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
     gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
     found = reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(1 << 20))

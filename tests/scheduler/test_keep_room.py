@@ -87,7 +87,7 @@ class Told:
         return proposals
 
 
-def test_what_pods_ask_for_becomes_a_event_once_enough_has_changed() -> None:
+def test_demand_becomes_an_event_once_enough_has_changed() -> None:
     told = Told()
     told.sees(FEWEST_CHANGES - 1, cpus=1)
     told.decides()
@@ -116,7 +116,7 @@ def test_pods_that_wait_are_weighed_early_and_heaviest() -> None:
     assert wanted[0].weight == HEAVIEST > wanted[1].weight
 
 
-def test_what_ranks_alike_is_no_news() -> None:
+def test_equal_demand_weights_are_no_event() -> None:
     told = Told()
     told.sees(FEWEST_CHANGES, cpus=1)
     told.decides()
@@ -128,7 +128,7 @@ def test_what_ranks_alike_is_no_news() -> None:
     assert len(told.weighed) == 1
 
 
-def test_a_strategy_that_does_not_look_at_room_asks_for_no_such_event() -> None:
+def test_a_strategy_without_demand_weights_writes_no_event() -> None:
     told = Told("MostAllocated")
     told.sees(3 * FEWEST_CHANGES, cpus=1)
     told.decides()
@@ -197,7 +197,7 @@ WANTED = st.lists(
     st.lists(ASKED, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), WANTED), min_size=1, max_size=8),
 )
-def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
+def test_every_pod_takes_the_best_node_under_the_current_demand(
     nodes: list[list[tuple[int, int, int]]],
     asked: list[list[tuple[int, int, int]]],
     turns: list[tuple[int, list[Wanted]]],
@@ -226,7 +226,7 @@ def test_every_pod_goes_where_the_score_is_best_by_what_is_wanted_now(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(NODES, ASKED, WANTED)
-def test_all_nodes_at_once_score_as_one_by_one_under_any_wants(
+def test_all_nodes_at_once_score_as_one_by_one_under_any_demand(
     nodes: list[list[tuple[int, int, int]]], asked: list[tuple[int, int, int]], wanted: list[Wanted]
 ) -> None:
     made = World(KEEP_ROOM)

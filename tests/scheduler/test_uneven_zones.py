@@ -60,7 +60,7 @@ def uneven(policy: str, scope: str, *zones: tuple[int, int]) -> KubeletState:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_restricted_takes_two_zones_where_none_has_both_kinds_of_memory(
+def test_restricted_takes_two_zones_if_none_has_both_kinds_of_memory(
     scope: str, strategy: str
 ) -> None:
     """20 GiB of memory are in zone 0, 2 GiB of hugepages in zone 1: two zones are as few as it
@@ -85,7 +85,7 @@ def test_a_pod_that_takes_two_zones_for_that_joins_them() -> None:
     assert world.cluster.verdict(seen.pod, NODE) is not None
 
 
-def test_where_one_zone_has_the_most_of_all_it_is_asked_resource_by_resource() -> None:
+def test_if_one_zone_has_the_most_of_all_resources_are_compared_one_by_one() -> None:
     held = [
         zone(0, amounts(cpu=8, memory=16, **{PAGES: 4})),
         zone(1, amounts(cpu=8, memory=8, **{PAGES: 2})),

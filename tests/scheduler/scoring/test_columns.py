@@ -194,7 +194,7 @@ def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
             )
 
 
-def test_a_zone_that_is_too_small_for_a_want_loses_none_of_its_room() -> None:
+def test_a_zone_too_small_for_a_demand_class_loses_none_of_its_room() -> None:
     too_large, held = DemandClass((("cpu", 20),), 4096), DemandClass((("cpu", 16),), 4096)
     free, whole = np.array([[16, 16]]), np.array([[16.0, 32.0]])
     scores = {

@@ -79,7 +79,7 @@ def planned(world: World, one: Pod) -> tuple[NodeInfo, Plan]:
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=4))
 @settings(max_examples=examples(150), deadline=None)
-def test_own_reservations_lead_to_what_a_fresh_look_gives(
+def test_an_assumed_pod_leads_to_the_states_of_a_new_search(
     world: World, reserved: list[tuple[int, bool]]
 ) -> None:
     for number, (cpus, init) in enumerate(reserved):
@@ -104,9 +104,7 @@ def test_an_answer_within_few_steps_is_the_same_after_a_search_with_many(
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 60)), min_size=1, max_size=8))
 @settings(max_examples=examples(100), deadline=None)
-def test_a_verdict_that_is_kept_is_what_a_fresh_search_gives(
-    world: World, asked: list[tuple[int, int]]
-) -> None:
+def test_a_kept_result_is_that_of_a_new_search(world: World, asked: list[tuple[int, int]]) -> None:
     for cpus, steps in asked:
         node_info, plan = planned(world, pod("p", cpus))
         request = request_of(plan.demand)

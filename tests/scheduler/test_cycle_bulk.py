@@ -1,6 +1,7 @@
-"""What one pass over the columns says of a shape is what judging each node with nothing remembered
-says; of what it is sure bounds are too, without a search, which could end undecided: who was asked
-before would change the answer."""
+"""Bulk scores of a pod class equal those of each node evaluated alone. A node that is sure in bulk
+is decided by bounds alone: a search could end undecided, so that earlier questions would change the
+answer.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ WANTED = (
 @example(
     [([(1, 1, 0, "app", 0)] * 2, False)], [([(1, 1, 0), (1, 1, 0)], "single-numa-node", False)]
 )
-def test_a_shape_is_answered_for_like_node_by_node(
+def test_bulk_scores_are_those_of_each_node_alone(
     strategy: str,
     asked: list[tuple[list[tuple[int, int, int, str, int]], bool]],
     nodes: list[tuple[list[tuple[int, int, int]], str, bool]],
