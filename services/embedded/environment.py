@@ -32,7 +32,7 @@ NETWORK = (
 # libpq clients complete a database URL from these; PGPASSWORD is one of them.
 POSTGRES = ("PG*",)
 
-# All variables except Topolog's: for other programs, whose needs are unknown.
+# All variables except Topolog's: for other programs, because their needs are unknown.
 FOREIGN = "*"
 
 

@@ -2,7 +2,7 @@
 
 The caller holds the data folder's lock, so no other supervisor works here. Postgres itself clears a
 file whose process is dead. An empty file must be removed. If another program has that pid, Postgres
-is told to ignore it (`PG_GRANDPARENT_PID`, as Patroni does). A postmaster on this folder is a
+ignores it (`PG_GRANDPARENT_PID`, as Patroni does). A postmaster on this folder is a
 leftover and is stopped.
 """
 

@@ -70,7 +70,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 
 @pytest.fixture
 async def client_and_refusals(running: Running) -> AsyncIterator[tuple[Client, list[str]]]:
-    """A bare client with the key of n1, and what the server told it was forbidden."""
+    """A bare client with the key of n1, and the refusals of the server."""
     refused: list[str] = []
 
     async def note(error: Exception) -> None:

@@ -55,7 +55,7 @@ async def urls(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
 
 @pytest.fixture
 async def told(urls: tuple[str, str]) -> AsyncIterator[tuple[Client, list[str]]]:
-    """A bare client of the exporter's user, and what the server told it was forbidden."""
+    """A bare client of the exporter's user, and the refusals of the server."""
     refused: list[str] = []
 
     async def note(error: Exception) -> None:

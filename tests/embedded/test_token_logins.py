@@ -95,7 +95,7 @@ class Running:
         self.reports = JetStreamBus(f"tls://topolog:all@127.0.0.1:{port}?ca={folder}/ca.crt")
 
     def write(self, text: str, name: str = "token") -> str:
-        """As the kubelet keeps a projected token: nobody ever reads half of one."""
+        """Write a projected token as the kubelet does, so that it is never read in part."""
         (self.folder / f"{name}.new").write_text(text)
         return str((self.folder / f"{name}.new").replace(self.folder / name))
 
