@@ -44,7 +44,7 @@ class SmallDisk:
         self._ballast = Path(f"/proc/{self._process.pid}/root{disk}/ballast")
 
     def listens(self) -> bool:
-        """Wait until it does; False where the system permits no such file system."""
+        """Wait until it does; False if the system permits no such file system."""
         for _ in range(500):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:

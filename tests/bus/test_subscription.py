@@ -16,7 +16,7 @@ HEARTBEAT_S = 5.0
 
 
 class Jumping(asyncio.SelectorEventLoop):
-    """Where nothing is ready, it is the time of what comes next."""
+    """If nothing is ready, its time jumps to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ def test_json_escapes_what_a_terminal_would_act_on(text: str) -> None:
 
 
 def hostile(kind: Any) -> Any:
-    """A value of a msgspec type whose every text is hostile."""
+    """A value of a msgspec type with hostile text in every field."""
     if kind is Any:
         return HOSTILE
     info = msgspec.inspect.type_info(kind)

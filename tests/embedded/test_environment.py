@@ -1,6 +1,4 @@
-"""The environment of a child: the variables of the system and those that are named for it, and no
-other secret.
-"""
+"""The environment of a child: the variables of the system and its own, and no other secret."""
 
 from __future__ import annotations
 

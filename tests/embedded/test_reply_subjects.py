@@ -99,7 +99,7 @@ class Attack:
         return sorted(set(self.seen) - explained)
 
     async def intact(self) -> None:
-        """The streams stand, and the victim's last report is the honest one."""
+        """The streams exist, and the victim's last report is the honest one."""
         jetstream = self.services.jetstream()
         last = await jetstream.get_last_msg(subjects.REPORT_STREAM, VICTIM)
         assert last.data == b"honest"

@@ -1,4 +1,4 @@
-"""Blocks of the archive that were altered: verify reports where, other readers say so in one
+"""Blocks of the archive that were altered: verify reports the position, other readers say so in one
 sentence.
 """
 

@@ -1,5 +1,5 @@
-"""Where an export may be written: a regular file, by one at a time, through a link, and never over
-what is none.
+"""Targets of an export: a regular file, by one writer at a time, through a link, and never over
+another kind of file.
 """
 
 from __future__ import annotations

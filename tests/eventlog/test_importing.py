@@ -1,6 +1,4 @@
-"""An import is all or nothing: no reader ever sees a full log that stands on the timeline of the
-one it was copied from.
-"""
+"""An import is all or nothing: no reader ever sees a full log on the timeline of its original."""
 
 from __future__ import annotations
 
@@ -119,7 +117,7 @@ def _in_a_thread(url: str) -> tuple[int, int]:
 async def test_a_database_of_another_program_is_named_as_such(
     database_url: str, file: Path, revision: str
 ) -> None:
-    """Many programs keep their schema's revision where Alembic does."""
+    """Many programs keep their schema's revision in Alembic's table."""
     owner = await connect(database_url)
     await owner.execute(
         "CREATE TABLE alembic_version (version_num text); INSERT INTO alembic_version "

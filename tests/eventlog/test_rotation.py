@@ -33,8 +33,8 @@ HOST = "127.0.0.1"
 
 
 class Rotating:
-    """A server that asks for passwords (scram-sha-256) where it is reached by TCP, and the file of
-    the services' URL.
+    """A server that asks TCP clients for passwords (scram-sha-256), and the file of the services'
+    URL.
     """
 
     def __init__(self, owner: str, port: int, file: Path) -> None:

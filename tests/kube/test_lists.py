@@ -1,5 +1,5 @@
-"""A list is a list: kind, items with names, a version. Whatever else answers 200 is an error that
-names what is wrong.
+"""A list is a list: kind, items with names, a version. Any other answer with 200 is an error that
+names the problem.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`replay verify` holds what services say of their folds against its own: each of them, by the
-token, and names who is silent.
+"""`replay verify` compares its own folds with those of the services, asks each by the token, and
+names services without an answer.
 """
 
 from __future__ import annotations

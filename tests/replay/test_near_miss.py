@@ -1,4 +1,4 @@
-"""A refusal in words: amounts with units, zones, who holds them by name, and what would help."""
+"""A refusal in words: amounts with units, zones, the pods that hold them, and a remedy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Predicted against actual zones: rates by node and policy, and what was different where the
-kubelet chose otherwise.
+"""Predicted against actual zones: rates by node and policy, and the difference if the kubelet chose
+otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def reserve(story: Story, made: Pod, zone_id: int) -> None:
 
 
 async def node(*beside: Pod) -> Story:
-    """n1 with two zones of 8 CPUs; pods beside stand proven in zone 0."""
+    """n1 with two zones of 8 CPUs; other pods are confirmed in zone 0."""
     story = Story()
     await story.node()
     for made in beside:
@@ -123,7 +123,9 @@ async def test_under_best_effort_a_miss_does_not_blame_the_model() -> None:
 async def test_a_miss_names_what_was_known_within_bounds_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As it stood when it was predicted: the kubelet is of a version that is proven since."""
+    """The undecided parts of the time of prediction: the kubelet is now of a version that is
+    covered.
+    """
     for version, told in (("v1.35.1", ("another kubelet version",)), ("v1.36.2", ())):
         story = await node()
         await story.node(kubelet_version=version)

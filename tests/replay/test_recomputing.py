@@ -1,5 +1,5 @@
-"""A decision is decided again from the log: alike under the same code and configuration, and told
-apart under another.
+"""A decision is made again from the log: the same under the same code and configuration, and marked
+as different under another.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() 
 
 
 async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_chosen() -> None:
-    """Also where others give what no node counts: chosen among all nodes, the pod would have gone
-    elsewhere or nowhere.
+    """Also if others give a resource that no node counts: chosen among all nodes, the pod would
+    have gone elsewhere or nowhere.
     """
     story = await decided(pod("own", cpus=2), made=HERE)
     plain = msgspec.structs.replace(pod("p", cpus=5), scheduler_name="numa-scheduler")
@@ -152,7 +152,7 @@ def high(name: str, **fields: object) -> Pod:
 
 
 async def nominated(story: Story) -> list[str]:
-    """What is told of each nomination."""
+    """Return the line of each nomination."""
     wanted = [
         (at, event)
         async for at, event in reading.events(story.log)
@@ -171,7 +171,7 @@ async def test_a_nomination_is_searched_again_with_what_others_are_to_evict_spar
 
 
 async def test_reservations_of_its_batch_stand_in_for_a_nomination_too() -> None:
-    """The small pod takes what n1 has left: nobody is evicted there before that is folded."""
+    """The small pod takes the rest of n1: no pod is evicted there before that is folded."""
     story = await full("n1", "n2", spare=1)
     await story.arrives(msgspec.structs.replace(pod("small", cpus=1), priority=2000), high("one"))
     proposals = story.cores[0].decide(10)

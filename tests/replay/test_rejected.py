@@ -24,9 +24,10 @@ def container(name: str, cpus: int, gpus: int = 0) -> Container:
 
 
 async def sent_and_refused(*ends: str, made: Pod | None = None) -> Story:
-    """Zone 0 has the GPU and 2 CPUs, beside 2 of `other` and none of `idle`; zone 1 has 5. So the
-    pod's first container goes to zone 1, and the second has both in zone 0. It is decided, these
-    others end, and its kubelet refuses it."""
+    """Zone 0 has the GPU and 2 CPUs, next to 2 of `other` and none of `idle`; zone 1 has 5. So the
+    pod's first container goes to zone 1, and the second has both in zone 0. The pod is decided, the
+    others end, and its kubelet rejects it.
+    """
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n1")
@@ -47,7 +48,7 @@ async def sent_and_refused(*ends: str, made: Pod | None = None) -> Story:
 
 
 async def refused(*ends: str, made: Pod | None = None) -> list[str]:
-    """What is told of that."""
+    """Return the story's line about the rejection."""
     story = await sent_and_refused(*ends, made=made)
     (told,) = await explain(story.log, "ns/p", Deciding(CycleConfig(), HERE))
     return [

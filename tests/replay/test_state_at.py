@@ -1,4 +1,4 @@
-"""The past in words: where a charged pod is, or may be."""
+"""The past in words: the zones of a charged pod, confirmed or possible."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Why a pod does not go to a node where several schedulers share pods and nodes: the one that had
-the pod answers.
+"""Why a pod does not go to a node if several schedulers share pods and nodes: the scheduler that
+had the pod answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Why a pod does not go to a node of which something cannot be read: that is what stands in the
-way, and it is said.
-"""
+"""Why a pod does not go to a node with an unreadable stream: the answer says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences for people: every fact has one, zones are told, pods are named and never by uid."""
+"""Sentences for people: every event has one, zones are listed, pods are named and never by uid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_zones_are_listed_as_people_write_them() -> None:
 
 
 def test_the_node_and_scheduler_of_a_pod_are_shown_whatever_bound_it() -> None:
-    """A pod of ours may have been bound by hand: the fact does not say by whom."""
+    """A pod of ours may have been bound by hand: the event does not say by whom."""
     assert told(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith(
         "seen on n1 (schedulerName topolog); asks for"
     )

@@ -1,6 +1,4 @@
-"""Histories that are not what they were: an event of an unknown type, and an older backup under a
-newer JetStream.
-"""
+"""Changed histories: an event of an unknown type, and an older backup under a newer JetStream."""
 
 from __future__ import annotations
 

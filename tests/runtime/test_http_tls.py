@@ -42,7 +42,7 @@ def serving(files: Certificates, clients: bool = False, **more: str) -> Iterator
 
 
 def trusting(files: Certificates, shown: Certificates | None = None) -> ssl.SSLContext:
-    """A client that trusts the authority of `files`, and shows a certificate where one is given."""
+    """A client that trusts the authority of `files`, and shows a certificate if one is given."""
     context = ssl.create_default_context(cafile=str(files.ca))
     if shown is not None:
         context.load_cert_chain(str(shown.certificate), str(shown.key))

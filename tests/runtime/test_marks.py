@@ -1,5 +1,5 @@
-"""What two folds of one log promise is compared where both stand: one release that folds two ways
-is red, another one waits.
+"""Two folds of one log are compared at a position of both: one release that folds two ways fails,
+another release waits.
 """
 
 from __future__ import annotations

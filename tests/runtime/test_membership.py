@@ -84,8 +84,9 @@ async def test_a_member_that_was_counted_out_stops_before_its_next_renewal() -> 
 
 
 class Release(Member):
-    """A process of a release that knows so much of facts; `behind` once the log holds some that it
-    cannot read, `disagrees` where its fold is another one than that of the earlier release."""
+    """A process of a release with its own set of events; `behind` once the log holds events that it
+    cannot read, `disagrees` if its fold differs from that of the earlier release.
+    """
 
     def __init__(
         self, log: MemoryEventLog, name: str, extent: int, disagrees: bool = False

@@ -48,7 +48,7 @@ async def test_appended_events_ring_on_the_bus_and_a_projection_follows(
 
 
 async def subscribed(bus: JetStreamBus) -> None:
-    """Wait until a consumer of the facts stands on the server."""
+    """Wait until a consumer of the events exists on the server."""
     async with asyncio.timeout(60):
         while not await bus._js.consumers_info(subjects.FACT_STREAM):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

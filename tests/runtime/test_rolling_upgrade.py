@@ -1,9 +1,9 @@
 """Two releases of one service on one log: upgrade and rollback while both are alive, in both
 orders, on a real Postgres.
 
-The releases fold differently (the newer one also counts) and so in their snapshots. Whoever
-comes second folds with its own code, takes no snapshot of the other's, takes the role when the
-first one goes, and shuts the first one's late writes out.
+The releases fold differently (the newer one also counts) and so in their snapshots. The second
+release folds with its own code, takes no snapshot of the other's, takes the role when the first one
+ends, and fences the first one's late writes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Replaying recorded requests against the simulated API server over real HTTP and comparing the
-answers.
+"""Replay recorded requests against the simulated API server over real HTTP and compare the answers.
 
-Left out of the comparison: uids, versions, times, generated names and continue tokens (replaced by
-marks wherever they stand, also in texts), managedFields, and what the recorded cluster's
-ServiceAccount admission plugin added to pods.
+Not compared: uids, versions, times, generated names and continue tokens (replaced by marks wherever
+they occur, also in texts), managedFields, and additions of the recorded cluster's ServiceAccount
+admission plugin to pods.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _is_token_volume(item: Any) -> bool:
 
 
 def differences(ours: Any, real: Any, path: str = "") -> list[str]:
-    """Where two values differ, a line each."""
+    """Yield a line per difference of two values."""
     if isinstance(ours, dict) and isinstance(real, dict):
         found: list[str] = []
         for key in sorted({*ours, *real}):

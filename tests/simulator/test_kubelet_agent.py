@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 class Quiet:
-    """Nobody is told."""
+    """A listener that ignores everything."""
 
     def started(self, pod: Pod) -> None: ...
 
@@ -43,8 +43,8 @@ def shows_something(agent: KubeletAgent, name: str) -> bool:
 
 
 def test_a_pod_under_admission_holds_something_at_every_moment(tmp_path: Path) -> None:
-    """A kubelet looks for zones and allocates in one go: an end that nobody can tell to be before
-    or after would lie between.
+    """A kubelet looks for zones and allocates in one step: otherwise an end could come in between,
+    neither before nor after.
     """
     shape = NodeShape(2, 16, 16 * GIB, {GPU: 2})
     agenda, now_s = Agenda(), 0.0

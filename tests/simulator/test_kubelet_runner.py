@@ -301,8 +301,8 @@ async def test_a_kubelet_killed_before_it_reported_a_running_pod_keeps_its_zones
 
 
 async def test_an_end_is_reported_before_the_pods_amounts_are_free(cluster: Cluster) -> None:
-    """Else a kubelet killed in between finds a running pod that holds nothing, and seeks a place
-    for it anew.
+    """Otherwise a kubelet killed in between finds a running pod that holds nothing, and places it
+    again.
     """
     still_held: list[tuple[str, bool]] = []
 

@@ -482,7 +482,9 @@ def test_amounts_are_no_smaller_than_a_thousandth() -> None:
 
 
 def refused_pods() -> list[Any]:
-    """What specs say beside a container `c`, and why kube-apiserver 1.36.2 refused them."""
+    """Specs next to a container `c`, and the reason for which kube-apiserver 1.36.2 rejected
+    them.
+    """
     recorded: list[Any] = json.loads(
         gzip.decompress((RECORDED / "refused_pods.json.gz").read_bytes())
     )

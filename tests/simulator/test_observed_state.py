@@ -1,5 +1,5 @@
-"""From a production report and the pods' manifests alone the kubelet's exact state is made again:
-what it holds, what it would decide next. What a report leaves open is named.
+"""A production report and the pods' manifests alone give the kubelet's exact state: what it holds
+and its next decision. Open questions of a report are named.
 """
 
 from __future__ import annotations

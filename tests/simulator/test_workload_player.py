@@ -26,8 +26,8 @@ from shared.domain.pod import Pod
 
 
 class Oracle:
-    """Binds each waiting pod to the first node whose kubelet would admit it now; one unsettled pod
-    a node.
+    """Binds each waiting pod to the first node whose kubelet would admit it now; one unconfirmed
+    pod per node.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -82,8 +82,8 @@ async def until_done(simulation: Simulation) -> None:
 
 
 async def played(made: Simulation, empty: bool = False) -> None:
-    """Run to the end of the workload (until nothing is left of it, where `empty`), with somebody
-    who schedules, and stop.
+    """Run to the end of the workload (until it is empty, if `empty`), with a scheduler, and
+    stop.
     """
     stopping = asyncio.Event()
     running = asyncio.create_task(made.run(stopping))

@@ -1,8 +1,7 @@
-"""No report ends a service: every accepted report folds, wakes waiting pods,
-and is decided on.
+"""No report ends a service: every accepted report folds, wakes waiting pods, and is decided on.
 
 Reports are drawn from small worlds that contradict themselves: zones that come and go, amounts that
-do not add up, pods that are listed where they cannot be, policies that change between two reports.
+do not add up, pods listed in impossible places, policies that change between two reports.
 """
 
 from __future__ import annotations
