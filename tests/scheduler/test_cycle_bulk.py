@@ -87,11 +87,11 @@ def test_bulk_scores_are_those_of_each_node_alone(
         )
     cluster = world.cluster
     cluster.places([])  # the columns are written
-    sweeping, slots = cluster.evaluator._bulk, cluster._slots
+    bulk, slots = cluster.evaluator._bulk, cluster._slots
     every = np.arange(len(nodes))
     for pod_class in shapes:
-        for where, selected in sweeping.parted(pod_class, every):
-            scores, sure = sweeping.run(pod_class, selected, slots)
+        for where, selected in bulk.parted(pod_class, every):
+            scores, sure = bulk.run(pod_class, selected, slots)
             for slot, score, certain in zip(
                 every[where].tolist(), scores.tolist(), sure.tolist(), strict=True
             ):

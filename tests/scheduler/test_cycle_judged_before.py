@@ -1,5 +1,5 @@
-"""A node that was judged for a shape before all nodes were swept for it is judged again: a sweep
-knows nobody on his way.
+"""A node that was evaluated for a pod class before all nodes were is evaluated again: the bulk
+evaluation replaces its earlier score.
 """
 
 from __future__ import annotations

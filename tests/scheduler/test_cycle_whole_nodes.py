@@ -76,7 +76,7 @@ def test_memory_groups_reject_no_pod_that_needs_no_memory(
     policy: str, unconfirmed: int, zones: int, seed: int
 ) -> None:
     """Other pods hold memory in several zones: one that asks for devices alone, and one that finds
-    its memory in another zone. The sweep said so, and explaining did not."""
+    its memory in another zone. The bulk evaluation found that, and the explanation must, too."""
     found = measured([seed], policy, "container", unconfirmed, checkpoints=False, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 

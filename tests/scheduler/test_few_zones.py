@@ -1,6 +1,7 @@
 """Parts that no zone holds, under restricted: as few zones as would do if they were empty must have
-enough, and as many of each resource. The bound is held to the search, and what a sweep says of many
-nodes to what is said of one."""
+enough, and as many of each resource. The search confirms the bound, and the array form equals the
+loop form.
+"""
 
 from __future__ import annotations
 
