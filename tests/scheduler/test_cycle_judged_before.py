@@ -1,5 +1,5 @@
 """A node that was evaluated for a pod class before all nodes were is evaluated again: the bulk
-evaluation replaces its earlier score.
+evaluation does not look at pending pods.
 """
 
 from __future__ import annotations
