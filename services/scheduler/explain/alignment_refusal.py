@@ -65,7 +65,7 @@ def larger_than_zones(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_be_split:
         return None
     return next(
-        (found for part in plan.parts if (found := _never(node_info, part)) is not None), None
+        (refusal for part in plan.parts if (refusal := _never(node_info, part)) is not None), None
     )
 
 
@@ -99,13 +99,13 @@ def _threads_per_core(node_info: NodeInfo, config: CycleConfig) -> int:
 
 def _shortage(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     for part in plan.parts:
-        found = (
+        refusal = (
             _total(node_info, _by_amounts(part))
             if plan.mode == "unaligned"
             else _zonal(node_info, plan, part)
         )
-        if found is not None:
-            return found
+        if refusal is not None:
+            return refusal
     return None
 
 
@@ -125,10 +125,10 @@ def _given(report: Report | None, part: AlignedPart, zone: int) -> bool:
     """
     if registry.amounts_are_all() or report is None:
         return True
-    told = (
+    listed = (
         registry.zones_of(report, name) for name in part.amounts if registry.beyond_amounts(name)
     )
-    return all(zones is None or zone in zones for zones in told)
+    return all(zones is None or zone in zones for zones in listed)
 
 
 def _total(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
@@ -155,8 +155,8 @@ def _total(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
 
 def _zonal(node_info: NodeInfo, plan: Plan, whole: AlignedPart) -> Refusal | None:
     free_min = {
-        zone: held
-        for zone, held in node_info.free_min.items()
+        zone: zone_amounts
+        for zone, zone_amounts in node_info.free_min.items()
         if _given(node_info.report, whole, zone)
     }
     part = _by_amounts(whole)
@@ -192,9 +192,9 @@ def _zonal(node_info: NodeInfo, plan: Plan, whole: AlignedPart) -> Refusal | Non
 
 def _first_short(node_info: NodeInfo, plan: Plan) -> Refusal | None:
     """Of containers that may be split, the first that no zone holds by itself."""
-    parts = (AlignedPart(each.name, each.kind, each.amounts) for each in plan.demand)
+    parts = (AlignedPart(entry.name, entry.kind, entry.amounts) for entry in plan.demand)
     return next(
-        (found for part in parts if (found := _zonal(node_info, plan, part)) is not None), None
+        (refusal for part in parts if (refusal := _zonal(node_info, plan, part)) is not None), None
     )
 
 
@@ -214,9 +214,10 @@ def _wide(
     """restricted, and no zone holds the part when it is empty: as many zones as would do then are
     what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
     1.36)."""
-    known = node_info.machine.capacities.largest
+    largest_sizes = node_info.machine.capacities.largest
     part = msgspec.structs.replace(
-        part, amounts={name: asked for name, asked in part.amounts.items() if known.get(name)}
+        part,
+        amounts={name: asked for name, asked in part.amounts.items() if largest_sizes.get(name)},
     )
     widths = preferred_widths(part.amounts, report)
     count = max(widths.values(), default=0)
@@ -224,11 +225,15 @@ def _wide(
         return None
     if min(widths.values()) < count and not by_socket(report):
         largest = min(name for name in widths if widths[name] == count)
-        told = ", ".join(f"{name} {held}" for name, held in sorted(widths.items()))
-        remedy = f"{NECESSARY}amounts that fit as few zones each when these are empty (now: {told})"
+        listed = ", ".join(
+            f"{name} {zone_amounts}" for name, zone_amounts in sorted(widths.items())
+        )
+        remedy = (
+            f"{NECESSARY}amounts that fit as few zones each when these are empty (now: {listed})"
+        )
         asked, best = (
             part.amounts[largest],
-            sum(max(0, held.get(largest, 0)) for held in free_min.values()),
+            sum(max(0, zone_amounts.get(largest, 0)) for zone_amounts in free_min.values()),
         )
         subject = "that all resources prefer"
         return Refusal(
@@ -275,26 +280,26 @@ def _nearest_set(
     None where one has all. Sets are tried only where each resource has one of its own: every node
     may be asked."""
     free = {
-        name: {zone: max(0, held.get(name, 0)) for zone, held in free_min.items()}
+        name: {zone: max(0, zone_amounts.get(name, 0)) for zone, zone_amounts in free_min.items()}
         for name in part.amounts
     }
     fullest = {
-        name: sorted((-each, zone) for zone, each in zones.items())[:count]
+        name: sorted((-entry, zone) for zone, entry in zones.items())[:count]
         for name, zones in free.items()
     }
-    most = {name: -sum(each for each, _ in zones) for name, zones in fullest.items()}
-    name = min(part.amounts, key=lambda each: (most[each] / part.amounts[each], each))
+    most = {name: -sum(entry for entry, _ in zones) for name, zones in fullest.items()}
+    name = min(part.amounts, key=lambda entry: (most[entry] / part.amounts[entry], entry))
     if most[name] < part.amounts[name]:
         return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
     sets = list(combinations(sorted(free_min), min(count, len(free_min))))
     places = {
-        at: {name: sum(zones[zone] for zone in each) for name, zones in free.items()}
-        for at, each in enumerate(sets)
+        index: {name: sum(zones[zone] for zone in entry) for name, zones in free.items()}
+        for index, entry in enumerate(sets)
     }
-    if any(fits(part.amounts, held) for held in places.values()):
+    if any(fits(part.amounts, zone_amounts) for zone_amounts in places.values()):
         return None
-    name, at, best, subject = _nearest(places, part)
-    return name, sets[at], best, subject
+    name, index, best, subject = _nearest(places, part)
+    return name, sets[index], best, subject
 
 
 def _fits_a_zone_when_empty(node_info: NodeInfo, part: AlignedPart) -> bool:
@@ -304,7 +309,7 @@ def _fits_a_zone_when_empty(node_info: NodeInfo, part: AlignedPart) -> bool:
 def _never(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
     """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
     zones = (
-        [each for each in node_info.report.zones if _given(node_info.report, part, each.id)]
+        [entry for entry in node_info.report.zones if _given(node_info.report, part, entry.id)]
         if node_info.report is not None
         else []
     )
@@ -314,7 +319,7 @@ def _never(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
         if _has_one(zones, name, asked):
             continue
         sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
-        zone = min(sizes, key=lambda each: (-sizes[each], each), default=None)
+        zone = min(sizes, key=lambda entry: (-sizes[entry], entry), default=None)
         best = sizes[zone] if zone is not None else 0
         remedy = "use nodes with larger zones"
         if not best:
@@ -367,8 +372,8 @@ def _given_nowhere(node_info: NodeInfo, report: Report, part: AlignedPart) -> Re
 def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
     """Nearly always the first zone does."""
     for zone in zones:
-        held = zone.resources.get(name)
-        if held is not None and held.allocatable >= asked:
+        zone_amounts = zone.resources.get(name)
+        if zone_amounts is not None and zone_amounts.allocatable >= asked:
             return True
     return False
 
@@ -377,19 +382,25 @@ def _scarcest(free_min: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int]:
     """(resource, zone, free there) of the resource whose best zone covers the smallest share of
     what is asked.
     """
-    found = []
+    refusal = []
     for name, asked in part.amounts.items():
-        best, zone = max((held.get(name, 0), -zone) for zone, held in free_min.items())
-        found.append((max(0, best) / asked, name, -zone, best))
-    _, name, zone, best = min(found)
+        best, zone = max(
+            (zone_amounts.get(name, 0), -zone) for zone, zone_amounts in free_min.items()
+        )
+        refusal.append((max(0, best) / asked, name, -zone, best))
+    _, name, zone, best = min(refusal)
     return name, zone, best
 
 
 def _beside(free_min: ZoneAmounts, part: AlignedPart, name: str) -> tuple[int, int]:
     """Most of `name` in a zone that holds everything else; the first zone when none does."""
-    others = {other: asked for other, asked in part.amounts.items() if other != name}
-    found = [(held.get(name, 0), -zone) for zone, held in free_min.items() if fits(others, held)]
-    best, zone = max(found, default=(0, -min(free_min)))
+    others = {other_name: asked for other_name, asked in part.amounts.items() if other_name != name}
+    refusal = [
+        (zone_amounts.get(name, 0), -zone)
+        for zone, zone_amounts in free_min.items()
+        if fits(others, zone_amounts)
+    ]
+    best, zone = max(refusal, default=(0, -min(free_min)))
     return best, -zone
 
 

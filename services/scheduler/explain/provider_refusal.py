@@ -39,12 +39,12 @@ def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
         )
     )
     outlook = kubelet_search_of(node_info, plan) if names else None
-    before = outlook.before(steps) if outlook is not None else None
-    if outlook is None or outlook.states is None or before is None:
+    moments_before = outlook.before(steps) if outlook is not None else None
+    if outlook is None or outlook.states is None or moments_before is None:
         return None
     rules, moments = (
         outlook.states.model,
-        (moment.states for each in before for moment in each.search_states),
+        (moment.states for order in moments_before for moment in order.search_states),
     )
     try:
         refuses = _first_refusing(rules, moments, plan.demand)
@@ -72,8 +72,8 @@ def _first_refusing(
     rules: KubeletModel, moments: Iterator[NodeState], demand: Demand
 ) -> Refuses | None:
     """Whether the kubelet refuses a demand as it stands when it refuses the whole one."""
-    found = (partial(_refuses, rules, states) for states in moments)
-    return next((refuses for refuses in found if refuses(demand)), None)
+    by_moment = (partial(_refuses, rules, states) for states in moments)
+    return next((refuses for refuses in by_moment if refuses(demand)), None)
 
 
 def _refuses(rules: KubeletModel, states: NodeState, demand: Demand) -> bool:
@@ -89,9 +89,16 @@ def _by_one(
         if refuses(alone):
             return _refusal(node_info, plan, name, "", _refused_at(alone, refuses))
     for name in names:
-        others = {other for other in names if registry.owner_of(other) == registry.owner_of(name)}
+        others = {
+            other_name
+            for other_name in names
+            if registry.owner_of(other_name) == registry.owner_of(name)
+        }
         if not refuses(
-            _only(plan.demand, {other for part in plan.demand for other in part.amounts} - others)
+            _only(
+                plan.demand,
+                {other_name for part in plan.demand for other_name in part.amounts} - others,
+            )
         ):
             return _refusal(
                 node_info, plan, name, ", beside the rest", _refused_at(plan.demand, refuses)
@@ -112,20 +119,20 @@ def _only(demand: Demand, names: set[str]) -> Demand:
 
 def _refused_at(demand: Demand, refuses: Refuses) -> int:
     """The first container at which it is refused."""
-    return next(at for at in range(len(demand)) if refuses(demand[: at + 1]))
+    return next(index for index in range(len(demand)) if refuses(demand[: index + 1]))
 
 
-def _refusal(node_info: NodeInfo, plan: Plan, name: str, beside: str, at: int) -> Refusal:
+def _refusal(node_info: NodeInfo, plan: Plan, name: str, beside: str, index: int) -> Refusal:
     """Of the container, or of the pod where it is asked for as a whole."""
     provider = registry.PROVIDERS[registry.owner_of(name)].name
     if plan.rule.scope == "pod" and plan.rule.policy != NONE:
-        at, container, asked = (
+        index, container, asked = (
             0,
             "",
             dict(request_of(plan.demand).whole[registry.owner_of(name)])[name],
         )
     else:
-        part = next(part for part in reversed(plan.demand[: at + 1]) if name in part.amounts)
+        part = next(part for part in reversed(plan.demand[: index + 1]) if name in part.amounts)
         container, asked = part.name, part.amounts[name]
     remedy = f"wait until {provider} has some" + (
         " where the rest fits, or ask for less" if beside else ""

@@ -73,8 +73,8 @@ class Shadow:
             or event.terminating
         ):
             return
-        known = ledger.pods.get(event.pod.uid)
-        if event.problem or (known is not None and known.node):
+        entry = ledger.pods.get(event.pod.uid)
+        if event.problem or (entry is not None and entry.node):
             return
         self._open[event.pod.uid] = self._judge(event.pod, event.node, placing)
         if len(self._open) > CASES_LIMIT:

@@ -73,17 +73,17 @@ def known_within(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
         return ()
     outlook = kubelet_search_of(node_info, plan)
     asked = {name for part in plan.demand for name in part.amounts}
-    found = {
+    undecided = {
         name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
     }
     chooses = plan.rule.policy != NONE and any(map(is_device, asked))
     if (
         chooses
-        and found.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD})
+        and undecided.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD})
         and _picks_decide(outlook, plan)
     ):
-        found.add(PICKS)
-    return tuple(sorted(found))
+        undecided.add(PICKS)
+    return tuple(sorted(undecided))
 
 
 def behind(refusal: Refusal, node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _picks_decide(outlook: KubeletSearch, plan: Plan) -> bool:
     if states is None or states.pending or states.ended_pods:
         return False
     try:
-        found = [states.model.admit(base, request) for base in states.bases]
+        results = [states.model.admit(base, request) for base in states.bases]
     except TooManyChoicesError:
         return True
-    return any(each.states and each.refused for each in found)
+    return any(result.states and result.refused for result in results)

@@ -39,8 +39,8 @@ def zones_in_use(node: LedgerNode) -> int:
         return 0
     return sum(
         any(
-            held.allocatable > node.free_min.get(zone.id, {}).get(name, 0)
-            for name, held in zone.resources.items()
+            resource.allocatable > node.free_min.get(zone.id, {}).get(name, 0)
+            for name, resource in zone.resources.items()
         )
         for zone in node.report.zones
     )

@@ -44,30 +44,30 @@ def pod_event(
     metadata, spec, status = part(obj, "metadata"), part(obj, "spec"), part(obj, "status")
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     phase = str(status.get("phase") or "Pending")
-    known = ledger.pods.get(uid)
+    entry = ledger.pods.get(uid)
     if phase in ("Succeeded", "Failed"):
-        return None if known is None else _ended(uid, node, phase, status, metadata)
+        return None if entry is None else _ended(uid, node, phase, status, metadata)
     if not node and str(spec.get("schedulerName") or "default-scheduler") not in schedulers:
         return None
     read = spec | resize.reported(status)
-    if known is None or not (_is_unmoved(known, node, metadata) and specs.same(uid, read)):
+    if entry is None or not (_is_unmoved(entry, node, metadata) and specs.same(uid, read)):
         event = _observed(obj, metadata, node, phase)
         specs.note(uid, read)
-        if known is None or _differs(known, event):
+        if entry is None or _differs(entry, event):
             return event
-    if phase == "Running" and node and known.stage != "running":
+    if phase == "Running" and node and entry.stage != "running":
         return PodRunning(uid, node, str(metadata.get("resourceVersion", "")), started_s(status))
     return None
 
 
-def _is_unmoved(known: LedgerPod, node: str, metadata: Object) -> bool:
+def _is_unmoved(entry: LedgerPod, node: str, metadata: Object) -> bool:
     """Return whether only a changed spec would make an event of a pod on this node."""
     terminating = bool(metadata.get("deletionTimestamp"))
-    if not node or known.node != node or known.terminating != terminating or known.problem:
+    if not node or entry.node != node or entry.terminating != terminating or entry.problem:
         return False
     labels = part(metadata, "labels")
-    return known.pod.labels.keys() == labels.keys() and all(
-        is_value(known.pod.labels[key], str(labels[key])) for key in labels
+    return entry.pod.labels.keys() == labels.keys() and all(
+        is_value(entry.pod.labels[key], str(labels[key])) for key in labels
     )
 
 
@@ -110,19 +110,19 @@ def _generation(metadata: Object) -> int:
     return generation if isinstance(generation, int) and 0 <= generation < 1 << 63 else 0
 
 
-def _differs(known: LedgerPod, event: PodObserved) -> bool:
+def _differs(entry: LedgerPod, event: PodObserved) -> bool:
     # The binding merges annotations into the pod: they make no event while its node is the same.
-    if event.node and known.node != event.node:
+    if event.node and entry.node != event.node:
         return True
-    if known.terminating != event.terminating or known.problem != event.problem:
+    if entry.terminating != event.terminating or entry.problem != event.problem:
         return True
     if event.node:
-        kept = known.pod.constraints.kept != event.pod.constraints.kept
+        kept = entry.pod.constraints.kept != event.pod.constraints.kept
         return kept or any(
-            getattr(known.pod, name) != getattr(event.pod, name)
+            getattr(entry.pod, name) != getattr(event.pod, name)
             for name in ("containers", "qos", "pod_level", "labels")
         )
-    return known.pod != event.pod
+    return entry.pod != event.pod
 
 
 def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
@@ -157,17 +157,17 @@ def unbound(ledger: Ledger, objects: Collection[Object]) -> list[PodEnded]:
     ends = []
     for obj in objects:
         uid = str(part(obj, "metadata").get("uid", ""))
-        known = ledger.pods.get(uid)
+        entry = ledger.pods.get(uid)
         if (
-            known is not None
-            and known.stage in ("bound", "running")
+            entry is not None
+            and entry.stage in ("bound", "running")
             and not part(obj, "spec").get("nodeName")
         ):
             ends.append(
                 PodEnded(
                     uid=uid,
                     cause="absent_from_list",
-                    node=known.node,
+                    node=entry.node,
                     resource_version=_version(obj),
                 )
             )
@@ -210,8 +210,8 @@ def node_event(ledger: Ledger, obj: Object) -> NodeObserved | None:
         unhealthy=_unhealthy(_amounts(part(status, "capacity")), allocatable),
         declared_features=_declared(status.get("declaredFeatures")),
     )
-    known = ledger.nodes.get(event.name)
-    if known is not None and known.observed is not None and same_node(known.observed, event):
+    entry = ledger.nodes.get(event.name)
+    if entry is not None and entry.observed is not None and same_node(entry.observed, event):
         return None
     return event
 
@@ -280,8 +280,8 @@ def node_deleted(ledger: Ledger, obj: Object) -> NodeEnded | None:
     """Return the event of a DELETED watch event of a node."""
     metadata = part(obj, "metadata")
     name, uid = str(metadata.get("name", "")), str(metadata.get("uid", ""))
-    known = ledger.nodes.get(name)
-    return None if known is None or known.observed is None else NodeEnded(name, uid, "deleted")
+    entry = ledger.nodes.get(name)
+    return None if entry is None or entry.observed is None else NodeEnded(name, uid, "deleted")
 
 
 def absent_nodes(ledger: Ledger, present: Collection[str], list_version: str) -> list[NodeEnded]:
