@@ -11,8 +11,7 @@ from shared.telemetry.declare import counter, event, gauge, seconds, sizes, span
 
 # The event log.
 APPEND_LATENCY = seconds(
-    "topolog_append_latency",
-    "Duration of one append statement, including the wait for the counter row.",
+    "topolog_append_latency", "Duration of one append statement with the wait for the counter row."
 )
 APPEND_BATCH_COMMITS = sizes("topolog_append_batch_commits", "Commits in one append statement.")
 APPEND_OUTCOMES = counter(
@@ -47,9 +46,7 @@ CONSUMER_RESETS = counter(
     "cause",
 )
 CONSUMER_STOPPED = gauge(
-    "topolog_consumer_stopped",
-    "1 if a consumer stopped at an event that it cannot handle.",
-    "consumer",
+    "topolog_consumer_stopped", "1 if a consumer stopped at an event it cannot handle.", "consumer"
 )
 STREAMS_QUARANTINED = gauge(
     "topolog_streams_set_aside",
@@ -82,10 +79,7 @@ BUS_CONNECTED = gauge("topolog_bus_connected", "1 while the connection to the bu
 BUS_PUBLISHED = counter("topolog_bus_published", "Messages that the bus acknowledged.", "stream")
 BUS_RETRIES = counter("topolog_bus_publish_retries", "Messages published again.", "stream")
 BUS_RESUBSCRIBED = counter(
-    "topolog_bus_resubscribed",
-    "Subscriptions that were created again, by cause.",
-    "stream",
-    "cause",
+    "topolog_bus_resubscribed", "Subscriptions created again, by cause.", "stream", "cause"
 )
 BUS_STREAMS_RECREATED = counter(
     "topolog_bus_streams_made_anew",
@@ -273,17 +267,14 @@ COMPARISONS = counter(
 )
 EXCLUSIONS = counter("topolog_set_aside", "Exclusions of a node for a class, by cause.", "cause")
 READMITTED = counter(
-    "topolog_readmitted",
-    "Nodes and pods that are tried again after an exclusion, by cause.",
-    "cause",
+    "topolog_readmitted", "Nodes and pods tried again after an exclusion, by cause.", "cause"
 )
 ZONE_FILL = gauge(
     "topolog_zone_fill", "Used or charged share of the zones' allocatable amounts.", "resource"
 )
 NODES_EXCLUDED = gauge("topolog_nodes_set_aside", "Nodes that are excluded for some pod class now.")
 PODS_BARRED = gauge(
-    "topolog_pods_barred",
-    "Pods whose binding the API server forbids on any node; see the binder's log.",
+    "topolog_pods_barred", "Pods that the API server forbids to bind; see the binder's log."
 )
 OBSERVED = counter("topolog_observed_facts", "Events about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Failed lists and watches of the Kubernetes API.")
@@ -467,8 +458,7 @@ EVICT_REFUSED = event(
 REPORTS = counter("topolog_reports", "Reports by result.", "verdict")
 NODES_KNOWN = gauge("topolog_nodes_known", "Nodes that have reported.")
 NODES_SILENT = gauge(
-    "topolog_nodes_silent",
-    "Nodes of the cluster without a report for longer than report_max_age_s.",
+    "topolog_nodes_silent", "Nodes of the cluster without a report for over report_max_age_s."
 )
 NODES_LOCKED_OUT = gauge(
     "topolog_nodes_locked_out", "Silent nodes whose reports are refused; see topolog node release."
@@ -565,7 +555,7 @@ NFD_BUILD_INFO = gauge(
 )
 EXPORTER_OBJECTS = counter(
     "topolog_exporter_objects",
-    "NodeResourceTopology objects that the node wrote, by result.",
+    "NodeResourceTopology objects written by the node, by result.",
     "result",
 )
 EXPORTER_NODES_FAILING = gauge(

@@ -496,7 +496,7 @@ TESTED = (
         "services/scheduler/handlers.py",
         "return self._clock.monotonic_s() - began_s < share * TURN_S",
         "return True",
-        "tests/scheduler/test_decider.py -k waking_thousands",
+        "tests/scheduler/test_turns.py -k waking_thousands",
     ),
     Mutation(
         "offered victims stay though they are not needed",

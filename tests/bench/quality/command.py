@@ -111,13 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help="only cells of so many nodes; any number for a trace",
     )
-    add(
-        "--zones",
-        type=int,
-        choices=(2, 4, 8),
-        default=None,
-        help="only dense cells of so many zones",
-    )
+    add("--zones", type=int, choices=(2, 4, 8), help="only dense cells of so many zones")
     add(
         "--load",
         type=float,
@@ -132,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help="seconds between reports, or on change",
     )
-    add("--seed", type=int, action="append", default=None, help=f"default {SEEDS}")
+    add("--seed", type=int, action="append", help=f"default {SEEDS}")
     add(
         "--policy",
         choices=POLICIES,
