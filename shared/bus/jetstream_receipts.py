@@ -27,7 +27,16 @@ _STATUS, _NO_RESPONDERS = "Status", "503"
 async def barrier(client: Client) -> None:
     """Return once the server has processed everything that was sent before. nats-py writes a
     flush's PING ahead of buffered messages, so only the second one follows them.
+
+    The flushes go on if the caller gives up: a PONG whose future was cancelled makes nats-py 2.16
+    close the connection (InvalidStateError in `_process_pong`).
     """
+    flushes = asyncio.ensure_future(_flush_twice(client))
+    flushes.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    await asyncio.shield(flushes)
+
+
+async def _flush_twice(client: Client) -> None:
     await client.flush()
     await client.flush()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 import structlog
 from nats.aio.client import Client
@@ -14,6 +16,7 @@ from nats.aio.client import Client
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.jetstream_client import split_credentials
+from shared.bus.jetstream_receipts import barrier
 from shared.bus.port import Bus, BusUnavailable
 from shared.telemetry import logs, names
 from tests.bus.contract import (
@@ -241,3 +244,22 @@ def test_credentials_are_taken_out_of_the_url(
     url: str, expected: tuple[list[str], dict[str, str]]
 ) -> None:
     assert split_credentials(url) == expected
+
+
+async def test_a_caller_that_gives_up_does_not_close_the_connection(private_nats_url: str) -> None:
+    """The PONG of a cancelled flush made nats-py disconnect, under load with every report."""
+    closed = asyncio.Event()
+
+    async def disconnected() -> None:
+        closed.set()
+
+    client = await nats.connect(private_nats_url, disconnected_cb=disconnected)
+    try:
+        for _ in range(20):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await barrier(client)
+        await barrier(client)
+        assert not closed.is_set()
+    finally:
+        await client.close()
