@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from services.scheduler.explain import wording
 from services.scheduler.explain.undecided import NAMES
 from services.scheduler.filter.constraints import predicates, registry
 from services.scheduler.filter.constraints.constraint import RefusalReason
@@ -92,6 +93,11 @@ def _reasons() -> list[str]:
     lines = [_REASONS]
     within = [f"- {name}: {meaning}" for name, meaning in sorted(NAMES.items())]
     reasons = {reason.phrase: reason.remedy for reason in _carried_reasons()}
+    reasons |= {
+        phrase.format(subject="X", resource="RESOURCE", asked="AMOUNT"): _NUMA.get(reason, "")
+        for reason, phrase in wording.PHRASES.items()
+        if reason != Reason.KUBELET_FAILS
+    }
     rows = [f"|{phrase}|{remedy or _BY_AMOUNT}|" for phrase, remedy in sorted(reasons.items())]
     table = [
         "|message|remedy|",
@@ -209,6 +215,14 @@ Scheduling outcomes store a name for each reason. These are Topolog's own; a con
 name of its own.
 """
 _BY_AMOUNT = "`topolog replay explain POD` says how much must be freed, or which nodes have it."
+_NUMA = {
+    Reason.INVALID_POD: "correct what the message names",
+    Reason.UNSUPPORTED: "have kube-scheduler place such pods, with Topolog as its extender",
+    Reason.NEVER_ALIGNED: "request less, or use nodes with larger zones",
+    Reason.SMT_ALIGNMENT: "request a multiple of the threads of a core",
+    Reason.NOT_ON_EVERY_BRANCH: "wait for the node's next report, or until pending pods run there",
+    Reason.BRANCH_LIMIT: "wait for the node's next report, or raise steps_last_resort",
+}
 _WITHIN = """\
 If a report leaves the kubelet's state open, a rejection that does not hold in every possible
 state is undecided. It ends with these names ([feasibility](feasibility.md)):

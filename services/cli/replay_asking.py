@@ -139,7 +139,8 @@ def why_not_command(
     at: Annotated[
         str,
         typer.Option(
-            "--at", help="Moment: 500, head, 10m ago, a time. Default: the pod's last decision."
+            "--at",
+            help="Moment: 500, head, 10m ago, a time. Default: now, or before an ended pod was placed.",
         ),
     ] = "",
     database_url: Database = "",

@@ -32,17 +32,17 @@ MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
 PICKS = "device picks"
 
 NAMES = {
-    MEMORY_GROUPS: "zones share blocks of memory, and no checkpoint tells how they were grouped",
-    HIDDEN_INIT: "what init containers of running pods keep is in no listing, and no checkpoint was read",
-    WHOLE_CORES: "whole cores or sockets are given out, and the report does not tell which CPUs are free",
-    SPREAD: "CPUs are taken from several zones, and the report does not tell which are free",
+    MEMORY_GROUPS: "zones share memory blocks, and no checkpoint shows how they are grouped",
+    HIDDEN_INIT: "no listing shows what init containers of running pods keep, and no checkpoint was read",
+    WHOLE_CORES: "the kubelet allocates whole cores or sockets, and the report lacks the ids of free CPUs",
+    SPREAD: "CPUs come from several zones, and the report lacks the ids of free CPUs",
     PICKS: "the kubelet or the device plugin chooses among devices of different zones",
-    UNHEALTHY: "the kubelet may count unhealthy devices that nobody lists",
-    ENDED_HELD: "others may have come before or after the kubelet gave back what ended pods held",
-    OTHER_KUBELET: "the rules are those of the nearest version that is proven",
-    EARLIER: "they may hold still what they were listed with",
-    NO_PLACEMENTS: "the report tells amounts by zone alone",
-    PARTIALLY_LISTED: "it lists a pod with a part of what the kubelet was giving it",
+    UNHEALTHY: "the kubelet may count unhealthy devices that no report lists",
+    ENDED_HELD: "other pods may have come before or after the kubelet freed what ended pods held",
+    OTHER_KUBELET: "the rules are those of the nearest recorded version",
+    EARLIER: "they may still hold what the report listed for them",
+    NO_PLACEMENTS: "the report has amounts by zone only",
+    PARTIALLY_LISTED: "it lists a pod with a part of its resources",
 }
 """Every name, with what it means."""
 

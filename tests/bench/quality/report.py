@@ -118,21 +118,19 @@ def block(results: Sequence[Result]) -> str:
     lines = [BEGIN, f"{len(judged) - len(missed)} of {len(judged)} aims are met. Not met:", ""]
     lines += [f"- {line}" for line in missed]
     ranked = [group for group in cells if group.rows.keys() == set(RANKED)]
-    lines += ["", "| " + " | ".join(PAGE_COLUMNS) + " |", "|---|---:|---:|---:|---:|---:|---:|"]
+    lines += ["", f"|{'|'.join(PAGE_COLUMNS)}|", "|---|---:|---:|---:|---:|---:|---:|"]
     for group in cells:
         if group not in ranked:
-            lines.append(f"| **{group.title}** |")
-            lines += ["| " + " | ".join(_page_row(runs)) + " |" for runs in group.rows.values()]
+            lines.append(f"|**{group.title}**|")
+            lines += [f"|{'|'.join(_page_row(runs))}|" for runs in group.rows.values()]
     lines += ["", "Mean and p99 wait in s by strategy; ran and rejected by the default:", ""]
     lines += [
-        "| cell | KeepRoom | Least | Most | ran | rejected |",
+        "|cell|KeepRoom|Least|Most|ran|rejected|",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for group in ranked:
         waits = [f"{row[4]}, {row[5].partition(' ')[0]}" for row in map(_page_row, _by_rank(group))]
-        lines.append(
-            f"| {group.title} | {' | '.join([*waits, *_page_row(_by_rank(group)[0])[1:3]])} |"
-        )
+        lines.append(f"|{group.title}|{'|'.join([*waits, *_page_row(_by_rank(group)[0])[1:3]])}|")
     for group in cells:
         lines += _stories(group)
     return "\n".join([*lines, END])
