@@ -97,6 +97,8 @@ def test_what_is_only_written_alike_stays_as_it_is() -> None:
 
 def test_of_too_many_kinds_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike, "KINDS", 2)
+    for kept in (alike._kinds, alike._constraints):
+        kept.clear()  # pods of other tests
     texts = [
         decoded(f"p{number}", 1 + number % 5, Constraints(node_name=f"n{number % 5}"))
         for number in range(20)
