@@ -38,7 +38,9 @@ class Overdrawn(msgspec.Struct, frozen=True):
 def align(
     request: Quantities, qos: Qos, offered: Collection[str], zones: Sequence[NumaZone]
 ) -> int | Misfit:
-    """The lowest zone id that suits every non-zero resource of the request, or why there is none."""
+    """The lowest zone id that suits every non-zero resource of the request, or why there is
+    none.
+    """
     ids: set[int] | None = None
     for name, quantity in sorted(request.items()):
         if quantity.nano == 0:

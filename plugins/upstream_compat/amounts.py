@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from shared.domain.quantity import NANO, Quantity
 from shared.domain.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_device, is_hugepages
 
+# Resource name -> quantity. Unlike `Amounts`, a name with a zero quantity differs from an absent
+# name.
 Quantities = dict[str, Quantity]
-"""Resource name -> quantity. Unlike `Amounts`, a name with a zero quantity differs from an absent name."""
 
 ZERO = Quantity(0)
 

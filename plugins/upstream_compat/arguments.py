@@ -27,7 +27,9 @@ StrategyName = Literal["MostAllocated", "BalancedAllocation", "LeastAllocated", 
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """One profile's arguments, defaults filled in. `weights` are by resource name, each at least 1."""
+    """One profile's arguments, defaults filled in. `weights` are by resource name, each at
+    least 1.
+    """
 
     strategy: StrategyName = "LeastAllocated"
     weights: dict[str, int] = msgspec.field(default_factory=lambda: {"cpu": 1, "memory": 1})

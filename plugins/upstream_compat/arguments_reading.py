@@ -29,7 +29,9 @@ _TYPE_META = ("apiVersion", "kind")
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing wrong, or with severity `warning` unwise: which field, what it held, what to write."""
+    """One thing wrong, or with severity `warning` unwise: which field, what it held, what to
+    write.
+    """
 
     field: str
     value: str

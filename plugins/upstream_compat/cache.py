@@ -15,8 +15,9 @@ import msgspec
 from plugins.upstream_compat.nrt import Nrt
 from plugins.upstream_compat.pod import Pod
 
+# A GET of one node's object; None when it fails for any reason, as upstream treats a missing object
+# and an error alike.
 Live = Callable[[str], Nrt | None]
-"""A GET of one node's object; None when it fails for any reason, as upstream treats a missing object and an error alike."""
 
 
 class View(msgspec.Struct, frozen=True):

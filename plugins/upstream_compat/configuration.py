@@ -72,9 +72,15 @@ def _in_vain(arguments: Arguments) -> list[str]:
     """
     if arguments.preemption_mode != "Enabled" or arguments.cache != "overreserve":
         return []
-    remedy = "set preemptionMode: Disabled, or let the ledger decide (TOPOLOG_CACHE and TOPOLOG_COMPAT unset), which preempts"
+    remedy = (
+        "set preemptionMode: Disabled, or let the ledger decide (TOPOLOG_CACHE and "
+        "TOPOLOG_COMPAT unset), which preempts"
+    )
     return [
-        f"{NAME}: preemptionMode: Enabled evicts nobody here: eviction simulation is not reproduced; {remedy}"
+        (
+            f"{NAME}: preemptionMode: Enabled evicts nobody here: eviction simulation is not "
+            f"reproduced; {remedy}"
+        )
     ]
 
 
@@ -95,7 +101,10 @@ def _of_profile(outcome: Outcome, scheduler_name: str) -> tuple[Arguments, list[
     if len(profiles) > 1:
         listed = ", ".join(sorted(profiles))
         return Arguments(), [
-            f"{NAME}: no profile {scheduler_name} among {listed}; set TOPOLOG_SCHEDULER_NAME to one of them"
+            (
+                f"{NAME}: no profile {scheduler_name} among {listed}; set TOPOLOG_SCHEDULER_NAME "
+                "to one of them"
+            )
         ]
     return next(iter(profiles.values()), Arguments()), []
 
@@ -121,7 +130,8 @@ def _with_cache(arguments: Arguments, cache: CacheName, problems: list[str]) -> 
         return arguments
     if arguments.cache not in ("passthrough", cache):
         problems.append(
-            f"TOPOLOG_CACHE: {cache}, but the arguments choose {arguments.cache}; drop one of the two"
+            f"TOPOLOG_CACHE: {cache}, but the arguments choose {arguments.cache}; drop one of "
+            "the two"
         )
     period_s = (
         (arguments.cache_resync_period_s or DEFAULT_RESYNC_S) if cache == "overreserve" else 0

@@ -27,7 +27,9 @@ class Profiles:
         self.register(names, detection)
 
     def register(self, names: Iterable[str], detection: Detection) -> None:
-        """A further profile starts: its names join the others, its detection mode replaces theirs."""
+        """A further profile starts: its names join the others, its detection mode replaces
+        theirs.
+        """
         self.names |= set(names)
         self.only_exclusive = detection == "OnlyExclusiveResources"
 

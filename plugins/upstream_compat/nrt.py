@@ -69,7 +69,9 @@ class Nrt(msgspec.Struct, frozen=True):
 
 
 def parse_nrt(raw: Mapping[str, Any]) -> Nrt:
-    """The object that JSON describes. Raises `InvalidObjectError` naming the first unusable field."""
+    """The object that JSON describes. Raises `InvalidObjectError` naming the first unusable
+    field.
+    """
     document = reading.as_mapping(raw, "")
     metadata = reading.mapping(document, "metadata", "")
     annotations = reading.mapping(metadata, "annotations", "metadata.")

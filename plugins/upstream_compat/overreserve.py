@@ -111,7 +111,9 @@ class OverReserve:
             self._views.pop(pod.node_name, None)
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """Only a MODIFIED of a known node with another Topology Manager configuration is noticed."""
+        """Only a MODIFIED of a known node with another Topology Manager configuration is
+        noticed.
+        """
         known = self._nrts.get(nrt.name)
         if known is None and self._settings.mended:
             self.flush([nrt])

@@ -144,7 +144,9 @@ class UpstreamPlacing:
         return assume(self._nodes[placed.node], pod, PodClass(self.class_of(pod), pod, 0)).zones
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
-        """One of the changed nodes passes as things stand. Before the start every change may help."""
+        """One of the changed nodes passes as things stand. Before the start every change may
+        help.
+        """
         if not self._started:
             return True
         pod_class = PodClass(self.class_of(pod), pod, 0)

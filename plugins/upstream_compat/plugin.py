@@ -34,7 +34,9 @@ class Plugin:
         self.cache = new_cache(arguments, nrts, profiles, mended)
 
     def filter(self, pod: Pod, node: str, offered: Collection[str] | None, live: Live) -> Verdict:
-        """The verdict for one node; a refusal marks it as maybe over-reserved where upstream does."""
+        """The verdict for one node; a refusal marks it as maybe over-reserved where upstream
+        does.
+        """
         verdict = filter_node(pod, offered, self.cache.view(node, live))
         if verdict.marks:
             self.cache.node_maybe_overreserved(node)

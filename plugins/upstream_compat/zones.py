@@ -28,7 +28,9 @@ class NumaZone(msgspec.Struct):
 
 
 def numa_zones(nrt: Nrt) -> list[NumaZone]:
-    """A fresh list of the usable zones; of a resource named twice in a zone the last entry counts."""
+    """A fresh list of the usable zones; of a resource named twice in a zone the last entry
+    counts.
+    """
     usable = [
         (zone_id, zone)
         for zone in nrt.zones

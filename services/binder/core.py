@@ -125,7 +125,9 @@ def pass_over(state: BinderState, envelope: Envelope) -> None:
 
 
 def quarantine(state: BinderState, stream: str) -> None:
-    """Do nothing more for the pod of a quarantined stream, or at all if it carries safety events."""
+    """Do nothing more for the pod of a quarantined stream, or at all if it carries safety
+    events.
+    """
     if streams.carries_safety(stream):
         state.listings.block(stream)
     _forget(state, stream.removeprefix("pod/"))

@@ -1,5 +1,5 @@
-"""Measure how long pods wait from their first event in the log to their binding, by the log's times.
-Pure.
+"""Measure how long pods wait from their first event in the log to their binding, by the log's
+times. Pure.
 
 The measure is not part of the binder's state: a process measures only the pods whose first event it
 folds.

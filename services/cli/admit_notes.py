@@ -20,7 +20,9 @@ from shared.kubelet.machine import KubeletState
 
 
 def shared_cpus(pod: Pod, state: KubeletState) -> str:
-    """Return why the static CPU Manager gives the pod no CPUs of its own, "" if it does or is off."""
+    """Return why the static CPU Manager gives the pod no CPUs of its own, "" if it does or is
+    off.
+    """
     requested = [container for container in pod.containers if container.requests.get(CPU, 0)]
     if state.kubelet.config.cpu_policy != STATIC or not requested:
         return ""

@@ -140,7 +140,10 @@ def why_not_command(
         str,
         typer.Option(
             "--at",
-            help="Moment: 500, head, 10m ago, a time. Default: now, or before an ended pod was placed.",
+            help=(
+                "Moment: 500, head, 10m ago, a time. Default: now, or before an ended pod was "
+                "placed."
+            ),
         ),
     ] = "",
     database_url: Database = "",

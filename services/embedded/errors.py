@@ -23,7 +23,9 @@ class ServerBinaryError(EmbeddedError):
 
 
 class ChildFailedError(EmbeddedError):
-    """A child failed more often than its restart policy allows. `log_tail` is the end of its log."""
+    """A child failed more often than its restart policy allows. `log_tail` is the end of its
+    log.
+    """
 
     def __init__(self, problem: str, remedy: str, log_tail: str = "") -> None:
         super().__init__(problem, remedy)

@@ -1,5 +1,5 @@
-"""`python -m services.embedded.run_certificates`: create the certificate of a NATS server in another
-container.
+"""`python -m services.embedded.run_certificates`: create the certificate of a NATS server in
+another container.
 
 Environment: TOPOLOG_NATS_TLS_NAMES, the names under which clients reach the server;
 TOPOLOG_NATS_TLS_DIR, the folder for tls.crt, tls.key and the authority; TOPOLOG_NATS_CA_DIR, a

@@ -264,7 +264,10 @@ def _placement_problems(
     if len(placements) > CONTAINERS:
         yield f"placements: {len(placements)} containers; at most {CONTAINERS}"
     for placement in placements:
-        where = f"placements[{placement.namespace[:40]}/{placement.pod[:40]}/{placement.container[:40]}]"
+        name = "/".join(
+            part[:40] for part in (placement.namespace, placement.pod, placement.container)
+        )
+        where = f"placements[{name}]"
         names = () if hidden and not placement.pod else (placement.namespace, placement.pod)
         names = (*names, placement.container) if placement.container else names
         if any(len(name) > NAME_LIMIT or not _POD.fullmatch(name) for name in names):

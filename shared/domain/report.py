@@ -18,8 +18,8 @@ MAX_REPORT_BYTES = 512 << 10
 UNKNOWN = "unknown"
 
 
-# Container name of the entry for what a pod holds beyond its listed containers, and of the one entry
-# of a pod in a report that was cut to its size limit.
+# Container name of the entry for what a pod holds beyond its listed containers, and of the one
+# entry of a pod in a report that was cut to its size limit.
 POD_LEVEL = ""
 
 

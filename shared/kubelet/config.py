@@ -39,11 +39,11 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     (kubelet 1.36).
 
     `reserved_cpus` is a Linux list (reservedSystemCPUs). If it is set, a `reserved_cpu_milli` of 0
-    means its size. `reserved_memory` is bytes by zone and resource. `node_reservation` is what Node Allocatable
-    holds back of memory and hugepages (kubeReserved, systemReserved, hard eviction threshold), which
-    must equal the sums of `reserved_memory`; None if unknown. `alpha_cpu_options` is the gate
-    CPUManagerPolicyAlphaOptions. `device_hints_on_all_zones` is how kubelets before kubernetes PR
-    138244 enumerate device hints.
+    means its size. `reserved_memory` is bytes by zone and resource. `node_reservation` is what Node
+    Allocatable holds back of memory and hugepages (kubeReserved, systemReserved, hard eviction
+    threshold), which must equal the sums of `reserved_memory`; None if unknown. `alpha_cpu_options`
+    is the gate CPUManagerPolicyAlphaOptions. `device_hints_on_all_zones` is how kubelets before
+    kubernetes PR 138244 enumerate device hints.
     """
 
     topology_policy: str = policies.NONE

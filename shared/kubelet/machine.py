@@ -231,7 +231,8 @@ def _memory_config(machine: MachineConfig, config: KubeletConfig) -> MemoryConfi
 
 
 def _reservation_error(machine: MachineConfig, config: KubeletConfig) -> str | None:
-    """Compare reservedMemory with the machine and with Node Allocatable, as a kubelet does at start.
+    """Compare reservedMemory with the machine and with Node Allocatable, as a kubelet does at
+    start.
 
     Source: kubelet 1.36, memorymanager validateReservedMemory, under policy Static only.
     """

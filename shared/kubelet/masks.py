@@ -12,8 +12,8 @@ from functools import lru_cache
 from itertools import combinations
 
 # The most NUMA nodes whose subsets this model enumerates (2^16 masks). Only nodes that can hold
-# something count: the kubelet's CPU hints run over nodes with CPUs, its device hints over nodes with
-# such devices, its memory hints over all nodes.
+# something count: the kubelet's CPU hints run over nodes with CPUs, its device hints over nodes
+# with such devices, its memory hints over all nodes.
 MAX_NODES = 16
 
 # Node ids in the kubelet's bit masks (uint64).
