@@ -38,7 +38,7 @@ def near_miss(refusal: dict[str, object], names: Mapping[str, str]) -> list[str]
 
 
 def _headline(refusal: Refusal) -> str:
-    parts = [str(refusal.reason)]
+    parts = [refusal.phrase or str(refusal.reason)]
     if refusal.subject:
         parts.append(refusal.subject)
     if refusal.container:

@@ -44,7 +44,7 @@ def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
         remedy="ask for less",
     )
     assert lines(memory) == [
-        "near miss n1: Insufficient on the node, asks for memory 2Gi, the node surely has 512Mi",
+        "near miss n1: too little on the node, asks for memory 2Gi, the node surely has 512Mi",
         "  would fit: ask for less",
     ]
 

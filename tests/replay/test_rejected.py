@@ -63,7 +63,7 @@ async def test_an_end_that_moves_a_container_to_another_zone_explains_the_refusa
     (told,) = await refused("idle", "other")
     assert told.startswith(
         "explained by what ended between decision and admission (ns/idle, ns/other): "
-        "then n1: no zone set"
+        "then n1: node(s) had no set of NUMA zones"
     )
 
 
