@@ -136,7 +136,9 @@ class Decider:
             self._woken.set()
 
     def folded(self, core: SchedulerCore, folded: Folded) -> None:
-        """Note the fold's progress. Raises Refold if an own reservation was lost with its history."""
+        """Note the fold's progress. Raises Refold if an own reservation was lost with its
+        history.
+        """
         self._log_rejections(core)
         if folded:
             self._place = Place(folded[-1][0].position, folded[-1][0].chain)

@@ -55,8 +55,8 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
-    held = LentLease()
-    decider = Decider(log, held, service.clock, settings.batch_pods, choice.resync_period_s)
+    lent_lease = LentLease()
+    decider = Decider(log, lent_lease, service.clock, settings.batch_pods, choice.resync_period_s)
     observers: list[Observer] = []
     extenders: list[Extender] = []
 
@@ -92,7 +92,7 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     service.task("fold", projector.run)
     service.task("decide", lambda: _decide(decider, projector))
     if not settings.shadow:
-        _join(service, settings, log, held, decider, projector)
+        _join(service, settings, log, lent_lease, decider, projector)
     if settings.extender.port:
         extenders.append(_extend(service, settings.extender, decider, projector))
     if settings.observe:
@@ -256,7 +256,10 @@ def main() -> int:
     except SettingsInvalid as error:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
         print(
-            f"topolog-scheduler cannot start, {len(error.problems)} setting(s) to correct:\n{lines}",
+            (
+                f"topolog-scheduler cannot start, {len(error.problems)} setting(s) to "
+                f"correct:\n{lines}"
+            ),
             file=sys.stderr,
         )
         return Exit.SETTINGS

@@ -23,7 +23,8 @@ from shared.runtime.settings import CommonSettings, SettingsInvalid
 
 CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-# The highest weight of a resource in scores; the reader of the plugin's arguments has the same limit.
+# The highest weight of a resource in scores; the reader of the plugin's arguments has the same
+# limit.
 LIMIT_WEIGHT = 1_000_000
 PLUGIN = "plugins.upstream_compat.configuration"
 
@@ -35,7 +36,8 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     - `dirty_after_rejections`: consecutive Filter failures after which a node is marked dirty. With
       an upstream cache it is 1.
     - `observe`: off makes this process a decider only.
-    - `relist_s`: how often the observer lists each kind again to find changes that the watch missed.
+    - `relist_s`: how often the observer lists each kind again to find changes that the watch
+      missed.
     - `cache`: other than `ledger` places by the upstream plugin's cache of that name. `compat:
       upstream` places by the cache that the plugin's arguments choose, defects included.
     - `plugin_config`: a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
@@ -88,7 +90,9 @@ class PluginChoice(Protocol):
 
 
 def chosen(settings: SchedulerSettings) -> Choice:
-    """Return the configuration that these settings mean. Raises SettingsInvalid with every problem."""
+    """Return the configuration that these settings mean. Raises SettingsInvalid with every
+    problem.
+    """
     if settings.plugin_config or settings.compat == "upstream" or settings.cache != "ledger":
         choice, problems = _with_plugin(settings)
     else:

@@ -36,7 +36,6 @@ VAGUE = frozenset(
         "beside",
     ]
 )
-pytestmark = pytest.mark.skip("until the renames of variables have landed")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

@@ -1,5 +1,5 @@
-"""Why a node's zones cannot take a pod: the part, resource and zone that come nearest, and what would
-help.
+"""Why a node's zones cannot take a pod: the part, resource and zone that come nearest, and what
+would help.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report, Zone
-from shared.domain.resources import CPU, is_memory
+from shared.domain.resources import CPU, Amounts, is_memory
 from shared.hints import registry
 from shared.hints.admission_orders import UNKNOWN
 from shared.hints.cpu import by_socket
@@ -292,10 +292,11 @@ def _nearest_set(
     if most[name] < part.amounts[name]:
         return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
     sets = list(combinations(sorted(free_min), min(count, len(free_min))))
-    places = {
-        index: {name: sum(zones[zone] for zone in entry) for name, zones in free.items()}
-        for index, entry in enumerate(sets)
-    }
+
+    def free_together(zone_set: tuple[int, ...]) -> Amounts:
+        return {name: sum(zones[zone] for zone in zone_set) for name, zones in free.items()}
+
+    places = {index: free_together(zone_set) for index, zone_set in enumerate(sets)}
     if any(fits(part.amounts, zone_amounts) for zone_amounts in places.values()):
         return None
     name, index, best, subject = _nearest(places, part)
@@ -339,7 +340,9 @@ def _never(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
 
 
 def _given_nowhere(node_info: NodeInfo, report: Report, part: AlignedPart) -> Refusal | None:
-    """No zone may ever give all of the part: one resource none gives, or each of two other zones."""
+    """No zone may ever give all of the part: one resource none gives, or each of two other
+    zones.
+    """
     names = [name for name in part.amounts if registry.beyond_amounts(name)]
     for name in names:
         if not any(
@@ -356,7 +359,10 @@ def _given_nowhere(node_info: NodeInfo, report: Report, part: AlignedPart) -> Re
                 part.amounts[name],
                 remedy=remedy,
             )
-    remedy = f"ask for {' and '.join(names)} in containers of their own, or use nodes where one zone gives all of it"
+    remedy = (
+        f"ask for {' and '.join(names)} in containers of their own, or use nodes where "
+        "one zone gives all of it"
+    )
     asked = part.amounts[names[0]]
     return Refusal(
         node_info.name,

@@ -1,5 +1,5 @@
-"""Refusals in full and in one line: the resource that falls short, what each zone has, the pods that
-hold it, and what would make the pod fit.
+"""Refusals in full and in one line: the resource that falls short, what each zone has, the pods
+that hold it, and what would make the pod fit.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def _by_last_resort(
 def remembered(
     cluster: Cluster, node_info: NodeInfo, pod_class: PodClass, steps: int
 ) -> Refusal | None:
-    """Return the node's refusal within so many steps, computed once for each version of the node."""
+    """Return the node's refusal within so many steps, computed once for each version of the
+    node.
+    """
     version, observed = (node_info.version, steps), node_info.observed
     cached = pod_class.refusals.get(node_info.name)
     if cached is not None and cached[0] == version and cached[1] is observed:

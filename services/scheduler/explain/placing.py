@@ -66,7 +66,9 @@ class Placing(Protocol):
         """Forget a node."""
 
     def select(self, pod: Pod) -> Placed | Unplaceable | None:
-        """Return a node for the pod, or why there is none; None if `explain` has yet to find out."""
+        """Return a node for the pod, or why there is none; None if `explain` has yet to find
+        out.
+        """
 
     def explain(self, pod: Pod) -> Unplaceable:
         """Return why no node takes a pod for which `select` returned None. Costs many times more
@@ -90,8 +92,8 @@ class Placing(Protocol):
 
 
 class ColumnarPlacing(Cluster):
-    """The default. It adds to `Placing`: preferred nodes (`share`), demand weights (`rank_by`), nodes
-    that others' changes opened (`opened`), preemption, explanations, and node look-ups.
+    """The default. It adds to `Placing`: preferred nodes (`share`), demand weights (`rank_by`),
+    nodes that others' changes opened (`opened`), preemption, explanations, and node look-ups.
     """
 
     @property

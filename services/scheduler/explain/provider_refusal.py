@@ -64,7 +64,10 @@ def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | Non
     ):
         return None
     container, name = named[0]
-    remedy = f"leave {name} out of the container's limits: the kubelet goes where it is, also where 0 is asked for"
+    remedy = (
+        f"leave {name} out of the container's limits: the kubelet goes where it is, also "
+        "where 0 is asked for"
+    )
     return Refusal(node_info.name, no_zone(plan), "beside the rest", name, container, remedy=remedy)
 
 

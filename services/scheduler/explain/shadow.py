@@ -35,8 +35,8 @@ CASES_LIMIT = 10_000
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Topolog's decision for one pod on one node: `refused` is why not, "" for yes; `instead` is the
-    node of its own choice.
+    """Topolog's decision for one pod on one node: `refused` is why not, "" for yes; `instead` is
+    the node of its own choice.
     """
 
     pod: str

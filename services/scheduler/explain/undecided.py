@@ -1,5 +1,5 @@
-"""Why the state of a node's kubelet is undecided: a closed set of names, the same in every refusal and
-prediction.
+"""Why the state of a node's kubelet is undecided: a closed set of names, the same in every refusal
+and prediction.
 
 Providers and the ledger give a name to each set of states that they leave open. Here the names are
 picked on which a pod's filter result may depend, and added is the choice of devices that a kubelet
@@ -31,10 +31,15 @@ from shared.ledger.open_holdings import ENDED, HIDDEN
 MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
 PICKS = "device picks"
 
+# Every name, with what it means.
 NAMES = {
     MEMORY_GROUPS: "zones share memory blocks, and no checkpoint shows how they are grouped",
-    HIDDEN_INIT: "no listing shows what init containers of running pods keep, and no checkpoint was read",
-    WHOLE_CORES: "the kubelet allocates whole cores or sockets, and the report lacks the ids of free CPUs",
+    HIDDEN_INIT: (
+        "no listing shows what init containers of running pods keep, and no checkpoint was read"
+    ),
+    WHOLE_CORES: (
+        "the kubelet allocates whole cores or sockets, and the report lacks the ids of free CPUs"
+    ),
     SPREAD: "CPUs come from several zones, and the report lacks the ids of free CPUs",
     PICKS: "the kubelet or the device plugin chooses among devices of different zones",
     UNHEALTHY: "the kubelet may count unhealthy devices that no report lists",
@@ -44,8 +49,8 @@ NAMES = {
     NO_PLACEMENTS: "the report has amounts by zone only",
     PARTIALLY_LISTED: "it lists a pod with a part of its resources",
 }
-"""Every name, with what it means."""
 
+# Refusals that another state of the kubelet might not share.
 DEPENDS_ON_STATE = {
     Reason.NO_SINGLE_ZONE,
     Reason.NO_ZONE_SET,
@@ -54,15 +59,14 @@ DEPENDS_ON_STATE = {
     Reason.NOT_ON_EVERY_BRANCH,
     Reason.BRANCH_LIMIT,
 }
-"""Refusals that another state of the kubelet might not share."""
 
+# Which resources a pod must ask for, for these to matter to it.
 _CONCERNS: dict[str, Callable[[str], bool]] = {
     MEMORY_GROUPS: is_memory,
     WHOLE_CORES: lambda name: name == CPU,
     SPREAD: lambda name: name == CPU,
     UNHEALTHY: is_device,
 }
-"""Which resources a pod must ask for, for these to matter to it."""
 
 
 def known_within(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Refusals in kube-scheduler's words: the phrase by which nodes are counted, and the one line of the
-condition and the Kubernetes Event.
+"""Refusals in kube-scheduler's words: the phrase by which nodes are counted, and the one line of
+the condition and the Kubernetes Event.
 
 If kube-scheduler has a phrase for a reason, it is used exactly, so that dashboards, greps and web
 searches work (kube-scheduler 1.36). NUMA reasons have the same form. Constraints bring their own
@@ -112,7 +112,9 @@ def preemption(nodes: int, may_help: int) -> str:
 
 
 def with_remarks(phrase: str, best: str, bounds: Collection[str]) -> str:
-    """Add what comes nearest and what is undecided: few names, because a Kubernetes Event is short."""
+    """Add what comes nearest and what is undecided: few names, because a Kubernetes Event is
+    short.
+    """
     names = sorted(bounds)
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     undecided = f"{UNDECIDED}{', '.join(names[:MOST_NAMES])}{more}" if names else ""

@@ -53,10 +53,19 @@ class ExtenderServer:
             for verb in ("filter", "prioritize", "preempt", "bind")
         ]
         self._config = uvicorn.Config(
-            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", limit_concurrency=2 * MOST_CONNECTIONS,
-            timeout_keep_alive=75, timeout_graceful_shutdown=3, server_header=False, http=_protocol(settings.clients, self._out),
-            ssl_context_factory=_tls(settings, self._log_certificate) if settings.certificate else None,
-        )  # fmt: skip
+            Starlette(routes=routes),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            limit_concurrency=2 * MOST_CONNECTIONS,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=3,
+            server_header=False,
+            http=_protocol(settings.clients, self._out),
+            ssl_context_factory=_tls(settings, self._log_certificate)
+            if settings.certificate
+            else None,
+        )
         self._server = _Server(self._config)
         self.url = ""
 

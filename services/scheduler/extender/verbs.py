@@ -85,7 +85,9 @@ def unconstrained(pod: Pod) -> Pod:
 def filtered(
     placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts
 ) -> FilterAnswer:
-    """Filter these nodes. Equal refusals have one text, because kube-scheduler counts nodes by it."""
+    """Filter these nodes. Equal refusals have one text, because kube-scheduler counts nodes by
+    it.
+    """
     answer = FilterAnswer()
     for judged_pod, part_names in by_given_resources(pod, names, placing.view):
         part = _filtered(placing, pod, unconstrained(judged_pod), part_names, texts)

@@ -67,6 +67,8 @@ def _named_only(metadata: Object, spec: Object) -> Pod:
 
 
 def part(obj: Object, name: str) -> Object:
-    """Return a field of an object that is itself an object; {} if it is missing or something else."""
+    """Return a field of an object that is itself an object; {} if it is missing or something
+    else.
+    """
     value = obj.get(name)
     return value if isinstance(value, dict) else {}

@@ -16,20 +16,23 @@ import msgspec
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerPod
 
-# In the API server's message if a budget refuses, and no policy (recordings D of kube-apiserver 1.36).
+# In the API server's message if a budget refuses, and no policy (recordings D of kube-apiserver
+# 1.36).
 BUDGET = "disruption budget"
 # Time until another pod like the victim is asked for, and the victim itself, which may be the only
 # pod that a budget guards.
 ALIKE_AGAIN_S, ITSELF_AGAIN_S = 10.0, 60.0
 # Labels that distinguish pods of one workload; budgets do not select by them.
-OF_ONE_POD = frozenset((
-    "apps.kubernetes.io/pod-index",
-    "batch.kubernetes.io/job-completion-index",
-    "controller-revision-hash",
-    "pod-template-generation",
-    "pod-template-hash",
-    "statefulset.kubernetes.io/pod-name",
-))  # fmt: skip
+OF_ONE_POD = frozenset(
+    (
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "controller-revision-hash",
+        "pod-template-generation",
+        "pod-template-hash",
+        "statefulset.kubernetes.io/pod-name",
+    )
+)
 
 Alike = tuple[str, frozenset[tuple[str, str]]]
 

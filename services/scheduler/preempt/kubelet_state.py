@@ -1,9 +1,9 @@
-"""The kubelet's exact state, if report and ledger show it: the kubelet model then answers which pods
-fit after evictions.
+"""The kubelet's exact state, if report and ledger show it: the kubelet model then answers which
+pods fit after evictions.
 
-It answers only if the pod requests nothing that a custom provider gives. A kubelet chooses at random
-among devices, which may lie in different zones; every choice is tried. Must not know victims,
-priorities or other nodes.
+It answers only if the pod requests nothing that a custom provider gives. A kubelet chooses at
+random among devices, which may lie in different zones; every choice is tried. Must not know
+victims, priorities or other nodes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Nominations: which pods claim a node from which others are evicted, which of those claims still make
-sense, and for which pod victims are searched next.
+"""Nominations: which pods claim a node from which others are evicted, which of those claims still
+make sense, and for which pod victims are searched next.
 
 Folded from the log next to the ledger; the placing searches. Bounded: a few searches and one new
 nomination a turn, so that each nomination is in the log before the next decision. Must not know the
@@ -52,8 +52,8 @@ class Searching(Protocol):
 
 
 class NoPreemption:
-    """Evicts no pod, as with upstream's `preemptionMode: Disabled`: the plugin's caches may be wrong.
-    A nomination of another scheduler, or of an earlier configuration, is not kept.
+    """Evicts no pod, as with upstream's `preemptionMode: Disabled`: the plugin's caches may be
+    wrong. A nomination of another scheduler, or of an earlier configuration, is not kept.
     """
 
     def nominate(
@@ -105,7 +105,7 @@ class Nominations:
                 self._add(uid, entry.pod.priority)
 
     # -- folding
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def hear(self, event: Event, ledger: Ledger) -> None:
         """Fold one event that the ledger has folded already."""
@@ -181,7 +181,7 @@ class Nominations:
             self._remove(uid)
 
     # -- asking
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> None:
         """Begin a turn (`now_s` is monotonic)."""

@@ -45,8 +45,8 @@ from shared.ledger.what_if import expected, holdings, most_without
 MOST_CHECKS = 300
 # Nodes looked at for one pod; the search for the next pod begins elsewhere.
 MOST_NODES = 2_000
-# Nodes whose kubelet state is rebuilt for one pod (a millisecond each): when it is asked whether the
-# pod may fit already, and again when victims are searched. Beyond them bounds decide.
+# Nodes whose kubelet state is rebuilt for one pod (a millisecond each): when it is asked whether
+# the pod may fit already, and again when victims are searched. Beyond them bounds decide.
 MOST_STATES = 32
 # Nodes with victims that are compared; the first ones in the caller's order.
 MOST_FOUND = 16
@@ -175,9 +175,9 @@ class _Search:
         if node_info.name not in self._states and self.states > 0:
             live = [self._pods[uid].pod for uid in node_info.ledger.charges if uid in self._pods]
             complete = not node_info.assumed and len(live) == len(node_info.ledger.charges)
-            known = complete and kubelet_decides(node_info, self._plan(node_info))
-            self.states -= known
-            self._states[node_info.name] = known_state(node_info.ledger, live) if known else None
+            is_exact = complete and kubelet_decides(node_info, self._plan(node_info))
+            self.states -= is_exact
+            self._states[node_info.name] = known_state(node_info.ledger, live) if is_exact else None
         return self._states.get(node_info.name)
 
     def over(

@@ -21,8 +21,9 @@ from shared.ledger.state import Ledger, LedgerNode
 
 
 class DirtyMarks:
-    """Volatile counts of consecutive rejections, by node. For metrics, `dirty` are the marked nodes,
-    and `comparisons` counts compared reports by method or `mismatch`; the reader clears it."""
+    """Volatile counts of consecutive rejections, by node. For metrics, `dirty` are the marked
+    nodes, and `comparisons` counts compared reports by method or `mismatch`; the reader clears it.
+    """
 
     def __init__(self, dirty_after: int) -> None:
         self._dirty_after = dirty_after
@@ -48,7 +49,9 @@ class DirtyMarks:
     def proposals(
         self, ledger: Ledger, changed: Collection[str], versions: Mapping[str, int]
     ) -> list[Proposal]:
-        """DirtyMarks for nodes that crossed the threshold, reconciliations for dirty nodes that changed."""
+        """DirtyMarks for nodes that crossed the threshold, reconciliations for dirty nodes that
+        changed.
+        """
         proposals = []
         for name in sorted(self._crossed):
             node = ledger.nodes.get(name)

@@ -1,5 +1,6 @@
-"""Withdrawals of reservations whose node has ended, before they are bound, so that the pod is decided
-again. A node that comes back under the name is another machine, with other labels, taints and zones.
+"""Withdrawals of reservations whose node has ended, before they are bound, so that the pod is
+decided again. A node that comes back under the name is another machine, with other labels, taints
+and zones.
 
 A withdrawal competes with the binder's intent by the version of the pod's stream: one of the two is
 appended. After the intent only the API server's answer counts. Must not know why the node ended.

@@ -22,8 +22,9 @@ class Placed(msgspec.Struct, frozen=True):
 
 class Unplaceable(msgspec.Struct, frozen=True):
     """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest
-    misses as JSON values (`shared.domain.refusal.Refusal`). `nodes` were filtered (0: the pod itself
-    is refused), and evictions might help on `eviction_may_help` of them."""
+    misses as JSON values (`shared.domain.refusal.Refusal`). `nodes` were filtered (0: the pod
+    itself is refused), and evictions might help on `eviction_may_help` of them.
+    """
 
     message: str
     counts: dict[str, int] = {}

@@ -1,8 +1,9 @@
-"""Cluster objects that constraints need: claims and their volumes, volume limits of nodes, labels of
-namespaces, nominations of other schedulers, device classes that name a resource.
+"""Cluster objects that constraints need: claims and their volumes, volume limits of nodes, labels
+of namespaces, nominations of other schedulers, device classes that name a resource.
 
 Folded from the log next to the ledger, by name. 150,000 bound claims take some 100 MB; volumes that
-are reached from the same nodes share their terms. Must not know pods, a clock or the log."""
+are reached from the same nodes share their terms. Must not know pods, a clock or the log.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from shared.events.surroundings_events import (
     stream_of,
 )
 
+# What the constraint of volumes keeps of a pod: the names of its claims.
 VOLUMES = "volumes"
-"""What the constraint of volumes keeps of a pod: the names of its claims."""
 PodEvent = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
 Terms = tuple[NodeSelectorTerm, ...]
 # Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes.

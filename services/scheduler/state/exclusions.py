@@ -1,13 +1,14 @@
-"""Excluded nodes: which nodes take no pod of which class, and which pods wait because the API server
-refuses to bind them anywhere.
+"""Excluded nodes: which nodes take no pod of which class, and which pods wait because the API
+server refuses to bind them anywhere.
 
 Folded from the log next to the ledger. Evidence counts from its own event on; the event of the
-exclusion follows it (`reserve/exclusions`). An exclusion after a rejection ends with the next report
-of other amounts; after a second rejection in a row only with a report of another node: other policy,
-scope, options, managers, sizes or boot (kubernetes#84869: replacements follow each other to one
-node). No report shows what an admission policy denied or other schedulers contest, and an unchanged
-report makes no event; therefore every exclusion is tried again later, each time after a longer
-pause. Must not know a clock or the log."""
+exclusion follows it (`reserve/exclusions`). An exclusion after a rejection ends with the next
+report of other amounts; after a second rejection in a row only with a report of another node: other
+policy, scope, options, managers, sizes or boot (kubernetes#84869: replacements follow each other to
+one node). No report shows what an admission policy denied or other schedulers contest, and an
+unchanged report makes no event; therefore every exclusion is tried again later, each time after a
+longer pause. Must not know a clock or the log.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ def zones_in_use(node: LedgerNode) -> int:
 
 
 def zone_fill(ledger: Ledger) -> dict[str, float]:
-    """Return the share of all zones' allocatable amounts that is not guaranteed free, by resource."""
+    """Return the share of all zones' allocatable amounts that is not guaranteed free, by
+    resource.
+    """
     total: Counter[str] = Counter()
     free: Counter[str] = Counter()
     for node in ledger.nodes.values():

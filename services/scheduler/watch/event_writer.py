@@ -117,7 +117,8 @@ class EventWriter:
         if any(isinstance(outcome, Fenced) for outcome in outcomes):
             raise LeaseLost(f"{ROLE}: a newer epoch than {lease.epoch} leads")
         if any(isinstance(outcome, Conflict) for outcome in outcomes):
-            # No version was expected, so the history is another one, and the fold has yet to see it.
+            # No version was expected, so the history is another one, and the fold has yet to see
+            # it.
             await self._clock.sleep(PAUSE_S)
             raise Relist
         count(names.OBSERVED, len(commits))

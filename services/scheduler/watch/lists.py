@@ -114,8 +114,8 @@ def judged(state: SchedulerState, listed: WholeList, before: Doubt | None) -> Ju
     for event in absent(state, listed.kind, listed.present, version):
         lacked_before = before is not None and address(event).uid in before.lacked
         (confirmed if lacked_before else unconfirmed).append(event)
-    known = known_count(state, listed.kind)
-    return JudgedList(listed, before, confirmed, unconfirmed, known, set_back)
+    known_objects = known_count(state, listed.kind)
+    return JudgedList(listed, before, confirmed, unconfirmed, known_objects, set_back)
 
 
 # Objects that one check keeps at most; the next check finds the others.

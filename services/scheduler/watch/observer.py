@@ -69,9 +69,14 @@ class Observer:
     """
 
     def __init__(
-        self, log: EventLog, kube: Kube, projector: SchedulerFold, schedulers: Collection[str], clock: Clock,
+        self,
+        log: EventLog,
+        kube: Kube,
+        projector: SchedulerFold,
+        schedulers: Collection[str],
+        clock: Clock,
         relist_s: float = RELIST_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._kube = kube
         self._projector = projector
         self._clock = clock
@@ -231,21 +236,21 @@ class Observer:
         return Lost("no GET for this kind")
 
     def _log_oddities(self, judged: JudgedList) -> None:
-        kind, version, before = judged.listed.kind, judged.listed.version, judged.before
+        kind, version, doubt = judged.listed.kind, judged.listed.version, judged.before
         if judged.shows_set_back:
             self._out.warning(
                 names.KUBE_SET_BACK,
                 kind=kind,
                 version=version,
                 unbound=len(judged.listed.unbound),
-                confirmed=before is not None,
+                confirmed=doubt is not None,
             )
-        if before is not None and before.lacked:
+        if doubt is not None and doubt.lacked:
             self._out.warning(
                 names.KUBE_MASS_ABSENCE_JUDGED,
                 kind=kind,
                 ended=len(judged.confirmed),
-                doubted=len(before.lacked),
+                doubted=len(doubt.lacked),
             )
         if judged.is_mass:
             count(names.MASS_ABSENCES, kind=kind)
@@ -323,8 +328,9 @@ class Observer:
         self._checks.pop(kind, None)
         lacking = absent(state, kind, check.present | check.touched, check.version)
         listed = WholeList(kind, check.present, check.version, frozenset())
-        known = known_count(state, kind)
-        if lacking and not JudgedList(listed, None, [], list(lacking), known, False).may_ask:
+        known_objects = known_count(state, kind)
+        judged = JudgedList(listed, None, [], list(lacking), known_objects, False)
+        if lacking and not judged.may_ask:
             raise Relist
         shown = check.unreported()
         events = self._events_of_list(kind, shown)
