@@ -56,7 +56,9 @@ def check_type(pattern: str) -> str:
     """Return the pattern if a known event type matches it."""
     if pattern and not any(fnmatch.fnmatchcase(name, pattern) for name in CATALOG):
         suggestions = near(pattern, CATALOG) or sorted(CATALOG)
-        raise FilterError(f"--type {pattern!r} matches no fact; there are {', '.join(suggestions)}")
+        raise FilterError(
+            f"--type {pattern!r} matches no event; there are {', '.join(suggestions)}"
+        )
     return pattern
 
 
