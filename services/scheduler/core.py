@@ -221,7 +221,7 @@ class SchedulerCore:
             self._changed.add(name)
 
     def _usable_node(self, name: str) -> LedgerNode | None:
-        # A node without a Node object takes no pod, because anybody may report under its name.
+        # A node without a Node object takes no pod, because any exporter may report under its name.
         node = self.ledger.nodes.get(name)
         quarantined = self._quarantined & {f"node/{name}", f"report/{name}"}
         return None if quarantined or node is None or node.observed is None else node

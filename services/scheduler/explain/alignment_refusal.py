@@ -92,7 +92,7 @@ def _smt(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> Refusal | None
 
 
 def _threads_per_core(node_info: NodeInfo, config: CycleConfig) -> int:
-    """The node's own, where its report tells them; else what the settings say of all nodes."""
+    """The node's own if its report shows them, else the setting for all nodes."""
     cpus = node_info.report.cpus if node_info.report is not None else None
     return (threads_per_core(cpus) if cpus is not None else 0) or config.threads_per_core
 
@@ -199,7 +199,7 @@ def _first_short(node_info: NodeInfo, plan: Plan) -> Refusal | None:
 
 
 def _nearest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int, str]:
-    """(resource, place, free there, beside what) of the place that comes nearest."""
+    """(resource, place, free there, with which others) of the place that comes nearest."""
     name, place, best = _scarcest(places, part)
     others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
     if best < part.amounts[name] or not others:
@@ -276,7 +276,7 @@ def _wide(
 def _nearest_set(
     free_min: ZoneAmounts, part: AlignedPart, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
-    """(resource, zones, free there, beside what) of the set of so many zones that comes nearest;
+    """(resource, zones, free there, with which others) of the set of so many zones that comes nearest;
     None where one has all. Sets are tried only where each resource has one of its own: every node
     may be asked."""
     free = {

@@ -31,7 +31,7 @@ Refuses = Callable[[Demand], bool]
 
 def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
     """The resource that is refused though amounts say there is enough; None where it is another's
-    doing, or nobody's alone.
+    doing, or of several resources together.
     """
     names = tuple(
         dict.fromkeys(

@@ -91,7 +91,7 @@ def known_within(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
 
 
 def behind(refusal: Refusal, node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
-    """The names that a refusal is told with: none where too little is free at best, as no state of
+    """Return the names shown with a refusal: none where too little is free at best, as no state of
     the kubelet lets the pod in then."""
     if refusal.subject == MAY_LIE_IN_ZONES:
         return (UNHEALTHY,)
