@@ -276,7 +276,7 @@ def _wide(
 def _nearest_set(
     free_min: ZoneAmounts, part: AlignedPart, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
-    """(resource, zones, free there, with which others) of the set of so many zones that comes nearest;
+    """(resource, zones, free there, with which others) of the nearest set of so many zones;
     None where one has all. Sets are tried only where each resource has one of its own: every node
     may be asked."""
     free = {
