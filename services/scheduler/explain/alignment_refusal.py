@@ -46,10 +46,13 @@ def alignment_refusal(
             remedy=remedy,
         )
     if result == UNKNOWN:
+        count = len(node_info.pending)
         remedy = (
-            "wait for a newer topology report of the node, or raise steps_last_resort and steps_pod"
+            f"wait for the node's next report, which confirms pods that it lists ({count} pending "
+            "now), or raise steps_last_resort and steps_pod"
         )
-        return Refusal(node_info.name, Reason.BRANCH_LIMIT, str(steps), remedy=remedy)
+        subject = f"{count} pod(s) pending on the node, more than {steps} states"
+        return Refusal(node_info.name, Reason.BRANCH_LIMIT, subject, remedy=remedy)
     short = _smt(node_info, plan, config) or _shortage(node_info, plan)
     return (
         short
