@@ -163,6 +163,10 @@ def _errors() -> list[str]:
                 continue
             problem = _text(call.args[0])
             remedy = _text(call.args[1]) if len(call.args) > 1 else ""
+            before, _, after = problem.rpartition("; ")
+            if not remedy and _says(before) and after[:1].isalpha() and path.parts[0] == "shared":
+                # Errors of one text end with their remedy.
+                problem, remedy = before, after
             remedy = remedy if _says(remedy) else ""
             if _says(problem) or remedy:
                 by_room.setdefault("/".join(path.parts[:2]), set()).add(f"|{problem}|{remedy}|")
