@@ -152,13 +152,13 @@ SIMULATED = (
         133,
     ),
     Mutation(
-        "one list that lacks much ends what runs",
-        "services/scheduler/watch/pods_and_nodes.py",
-        "    return absent > MASS_SHARE * known",
-        "    return False",
+        "what one list lacks has ended",
+        "services/scheduler/watch/lists.py",
+        "        lacked_before = before is not None and address(event).uid in before.lacked",
+        "        lacked_before = True",
         "S4",
         90017,
-        246,
+        489,
     ),
     Mutation(
         "what went between two lists lives on",

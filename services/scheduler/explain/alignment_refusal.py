@@ -253,22 +253,13 @@ def _wide(
     if nearest is None:
         return None
     name, zones, best, subject = nearest
-    asked, sizes = (
-        part.amounts[name],
-        [zone.resources[name].allocatable for zone in report.zones if name in zone.resources],
-    )
+    asked = part.amounts[name]
+    sizes = [zone.resources[name].allocatable for zone in report.zones if name in zone.resources]
     most = sum(sorted(sizes, reverse=True)[:count])
     if most < asked:
-        remedy = "use nodes with larger zones"
+        never, remedy = Reason.NEVER_ALIGNED, "use nodes with larger zones"
         return Refusal(
-            node_info.name,
-            Reason.NEVER_ALIGNED,
-            "when empty",
-            name,
-            part.name,
-            asked,
-            most,
-            remedy=remedy,
+            node_info.name, never, "when empty", name, part.name, asked, most, remedy=remedy
         )
     remedy = more_free(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
     return Refusal(
