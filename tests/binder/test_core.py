@@ -126,7 +126,7 @@ NO_RIGHT = (
         (403, ENDS, "invalid"),
     ],
 )
-def test_a_denial_a_missing_right_and_an_ending_namespace_are_told_apart_by_their_messages(
+def test_a_denial_a_missing_right_and_an_ending_namespace_are_distinguished_by_message(
     status: int, message: str, cause: str
 ) -> None:
     """Recordings H of kube-apiserver 1.36: each may be a 403. No node is to blame for the last

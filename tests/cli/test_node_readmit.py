@@ -13,7 +13,7 @@ from tests.scheduler.default.story import Story
 
 
 async def test_a_node_that_is_set_aside_is_opened_by_the_command() -> None:
-    from tests.scheduler.default.test_setting_aside import rejected
+    from tests.scheduler.default.test_exclusions import rejected
 
     story = Story()
     await story.node()

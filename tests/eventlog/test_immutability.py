@@ -114,7 +114,7 @@ async def test_where_a_role_does_not_exist_the_user_works_as_it_is(log_url: str)
     await connection.close()
 
 
-async def test_the_log_is_opened_and_written_by_users_who_are_members_only(log_url: str) -> None:
+async def test_the_log_is_opened_and_written_by_member_users_only(log_url: str) -> None:
     """As in a deployment with separate users for services."""
     owner, name = await connect(log_url), f"service_{uuid4().hex[:12]}"
     await owner.execute(f"CREATE ROLE {name} LOGIN IN ROLE topolog_writer")

@@ -89,7 +89,7 @@ KUBERNETES = (
         "services/scheduler/select/cluster.py",
         " if has_rules else key_of(pod)",
         " if False else key_of(pod)",
-        "tests/scheduler/default/test_nobody_waits_in_vain.py -k missed_placement[20-budgets20]",
+        "tests/scheduler/default/test_no_pod_waits_in_vain.py -k missed_placement[20-budgets20]",
     ),
     Mutation(
         "a rule moves with its node's labels, and wakes nobody",
@@ -255,7 +255,7 @@ KUBERNETES = (
         "services/scheduler/core.py",
         'entry.stage == "pending" and not (entry.terminating or entry.pod.constraints.gates)',
         'entry.stage == "pending" and not entry.terminating',
-        "tests/scheduler/default/test_setting_aside.py -k gated",
+        "tests/scheduler/default/test_exclusions.py -k gated",
     ),
     Mutation(
         "pod-level resources count for nothing on the node",

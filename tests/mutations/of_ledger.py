@@ -10,7 +10,7 @@ LEDGER = (
         "shared/events/quarantine.py",
         "self.streams and envelope.stream in self.streams",
         "False",
-        "tests/runtime/test_set_aside.py",
+        "tests/runtime/test_quarantine.py",
     ),
     Mutation(
         "an old fact is not brought up to date",

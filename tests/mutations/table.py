@@ -333,7 +333,7 @@ TESTED = (
         "services/scheduler/reserve/exclusions.py",
         "        if races >= CONTESTED_AFTER:",
         "        if False:",
-        "tests/scheduler/default/test_setting_aside.py -k race",
+        "tests/scheduler/default/test_exclusions.py -k race",
     ),
     Mutation(
         "a group of zones has room where a pod of unknown zone is given back",

@@ -264,7 +264,7 @@ async def test_a_static_pod_is_charged_and_never_queued(story: Story) -> None:
     assert await story.decide() == {"uid-b": "n1"}
 
 
-async def test_a_pod_bound_by_somebody_else_while_it_waited_is_not_reserved_again(
+async def test_a_pod_bound_by_another_client_while_it_waited_is_not_reserved_again(
     story: Story,
 ) -> None:
     await story.node()

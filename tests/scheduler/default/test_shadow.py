@@ -85,7 +85,7 @@ async def test_it_says_where_the_pod_would_have_gone() -> None:
     assert case.judged.instead == "n1"
 
 
-async def test_a_log_tells_the_same_afterwards_and_leaves_out_what_topolog_placed_itself() -> None:
+async def test_a_log_gives_the_same_afterwards_without_topologs_own_placements() -> None:
     story = await world()
     await everything(story)
     live = story.cores[0].shadow

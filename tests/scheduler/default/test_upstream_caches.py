@@ -241,7 +241,7 @@ def test_by_default_the_ledger_decides_with_the_strategy_of_the_arguments(tmp_pa
         ("[1, 2]", {}, ["KubeSchedulerConfiguration"]),
     ],
 )
-def test_every_mistake_is_told_before_the_start(
+def test_every_mistake_is_reported_before_the_start(
     tmp_path: Path, text: str, more: dict[str, object], told: list[str]
 ) -> None:
     with pytest.raises(SettingsInvalid) as caught:
@@ -251,7 +251,7 @@ def test_every_mistake_is_told_before_the_start(
     )
 
 
-def test_a_file_that_is_not_there_is_told_with_a_remedy(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match="cannot be read"):
         chosen(
             msgspec.structs.replace(SchedulerSettings(), plugin_config=str(tmp_path / "none.yaml"))

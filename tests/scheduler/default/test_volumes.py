@@ -284,7 +284,7 @@ async def test_what_surrounds_pods_survives_a_snapshot() -> None:
     assert scheduler_state.load(scheduler_state.dump(followed)) == followed
 
 
-async def test_a_thing_that_was_told_is_told_again_only_when_it_changed() -> None:
+async def test_a_recorded_object_is_recorded_again_only_if_it_changed() -> None:
     story = await world("n1")
     await bound(story, "c")
     known = story.cores[0].folded.cluster_objects

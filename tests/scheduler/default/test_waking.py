@@ -39,7 +39,7 @@ async def test_an_end_wakes_the_shape_that_now_fits_and_no_other(full: Story) ->
     assert full.ready() == ["uid-small"]
 
 
-async def test_an_end_that_frees_a_device_wakes_who_waits_for_the_device(full: Story) -> None:
+async def test_an_end_that_frees_a_device_wakes_pods_that_wait_for_it(full: Story) -> None:
     await full.ends(pod("hg"))
     assert full.ready() == ["uid-small", "uid-gpu"]
 

@@ -95,7 +95,7 @@ async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_
 
 @pytest.mark.parametrize("silent", [True, False])
 @pytest.mark.parametrize("seen", ["before", "after"])
-async def test_a_rejection_that_is_told_after_its_node_left_sets_nothing_aside(
+async def test_a_rejection_reported_after_its_node_left_excludes_nothing(
     silent: bool, seen: str
 ) -> None:
     """Of a node that left, is silent and holds nobody nothing is kept, nor its stream's version: no
