@@ -1,8 +1,8 @@
-"""`python -m tests.simulation [--seeds A..B | --minutes M]`: run seeds by hand, new ones for five
-minutes where none are named.
+"""`python -m tests.simulation [--seeds A..B
 
-A seed that fails prints one line a step, from the first. With `--keep` (`make sim` has it) every
-test run tries it from then on.
+--minutes M]`: run seeds by hand, or new ones for five minutes by default. A failing seed prints one
+line per step, from the first. With `--keep` (`make sim` sets it) every test run tries it from then
+on.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ def _kept(seed: int, first: str, options: argparse.Namespace, fixed: Fixed) -> s
 
 
 def said_by(checkers: str, story: str) -> bool:
-    """Whether one of these checkers (`S4|L2`) is what a failing seed's first line tells of."""
+    """Whether a failing seed's first line names one of these checkers (`S4
+
+    L2`).
+    """
     return re.search(rf"[:;] (?:{checkers})(?: at \d+)?:", story) is not None
 
 
@@ -118,8 +121,8 @@ def _options() -> argparse.Namespace:
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
-    """New seeds begin where nobody was before: at the second of the day, in worlds with everything
-    in them.
+    """New seeds begin at unused numbers: at the second of the day, in worlds with everything in
+    them.
     """
     minutes = options.minutes or (0.0 if options.seeds else MINUTES)
     until_s = time.monotonic() + minutes * 60

@@ -1,9 +1,9 @@
-"""S13: a verdict does not depend on who asked before: a scheduler that was asked other things
-answers as a fresh one does that folds the same facts.
+"""S13: a verdict does not depend on earlier questions: a scheduler that was asked other things
+answers as a fresh one that folds the same events.
 
-Asked are pods as they stand in the ledger, as if they came now. What a scheduler reserved and has
-not folded yet the fresh one cannot know, and a node that went is asked until the next decision:
-then nobody is asked. Must not know what the right answer is.
+Asked are pods of the ledger, as if they came now. A fresh scheduler cannot know reservations that
+are not folded yet, and a node that ended is asked about until the next decision: then the question
+is skipped. Must not know the right answer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
 
 
 def _questions(core: SchedulerCore) -> Iterator[Pod]:
-    """Those that wait first, by themselves; others as newcomers of their kind."""
+    """Waiting pods first, by themselves; others as newcomers of their kind."""
     entries = sorted(
         core.ledger.pods.values(), key=lambda entry: (bool(entry.node), -entry.observed_at)
     )

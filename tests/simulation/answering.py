@@ -1,7 +1,6 @@
-"""How the outside answers what the loops ask: at once, late, wrongly, never, twice; and what is
-carried out when nobody waits.
-
-Binding calls and appends of a process that died or lost its lease may still arrive.
+"""How the outside answers the loops: at once, late, wrongly, never, twice; and which calls are
+carried out although no loop waits. Binding calls and appends of a process that died or lost its
+lease may still arrive.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ STRAYS = 20
 
 
 class Outside:
-    """`strays` are questions whose asker is gone. `binding` (uid, node) and `evicting` (uid) hear
-    of every such call before it is carried out, `appended` of every append after it was. `lied` are
-    those whose newest list was empty where the truth was not: nobody is lied to twice in a row."""
+    """`strays` are questions without a waiting loop. `binding` (uid, node) and `evicting` (uid) see
+    every such call before it is carried out, `appended` every append after it. `lied` are the loops
+    whose newest list was wrongly empty: none gets two in a row.
+    """
 
     def __init__(
         self, log: SimLog, api: Api, rng: random.Random, mark: Callable[[str], None]
@@ -190,8 +190,8 @@ class Outside:
 
 
 def _lacks_most(process: Process, kind: str, listed: Listed) -> bool:
-    """A list that lacks most of what is known gives itself away; one that lacks what nobody knows
-    nobody could doubt.
+    """A list that lacks most of the known objects is recognizable; a list that lacks unknown
+    objects cannot be doubted.
     """
     ledger = process.state.ledger
     known = (

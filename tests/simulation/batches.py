@@ -1,8 +1,6 @@
-"""What becomes of commits that one scheduler decided together, judged at each append
-(ARCHITECTURE.md, S12).
-
-Each is decided with those before it in mind: it may stand only where they do, and it must not lose
-its place to them. Must not know what is decided.
+"""Check the commits that one scheduler decided together, at each append (ARCHITECTURE.md, S12).
+Each is decided on top of those before it: it may be appended only if they are, and it must not lose
+its place to them. Must not know how decisions are made.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ ROLE = "scheduler/"
 
 
 class Batches:
-    """`_together` is the turn of a loop in which commits were decided -> those of them that stand.
-    Role, epoch and what was seen name nobody: a log that was set back gives the same epoch again.
+    """`_together` is the turn of a loop -> its commits that were appended. Role, epoch and read
+    positions identify no turn: a log that was set back gives the same epoch again.
     """
 
     def __init__(self) -> None:
@@ -55,7 +53,7 @@ class Batches:
 
 
 def _moved_by(log: SimLog, commit: Commit) -> list[str]:
-    """Commits that came onto its streams after what it was decided on."""
+    """Commits on its streams after the position on which it was decided."""
     on, seen = (
         {draft.stream for draft in commit.drafts},
         commit.seen.position if commit.seen is not None else 0,

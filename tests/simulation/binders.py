@@ -1,5 +1,5 @@
-"""The binder's processes: the fold of what is to be bound, and the binding and evicting loops while
-it believes to lead.
+"""The binder's processes: the fold of pending bindings, and the binding and evicting loops while it
+believes to lead.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Group:
 
 
 class BinderProcess(Process):
-    """`lease` is what it believes to hold; a paused leader goes on believing until the log says
-    no.
+    """`lease` is the lease that it believes to hold; a paused leader goes on believing until the
+    log refuses it.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class BinderProcess(Process):
         self.drop(self.fibers)
 
     def intend(self) -> str:
-        """Intents for what is reserved."""
+        """Write intents for reservations."""
         assert self.lease is not None
         self.spawn("intend", self.binder._intend(self.lease))
         return f"at {self.position}"

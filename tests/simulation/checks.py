@@ -1,8 +1,8 @@
 """What must hold after every step (ARCHITECTURE.md, S1 to S13), judged from the log, the API
 server's truth and the kubelets'.
 
-S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each refusal of a kubelet: there
-must be a recorded cause. Where the log is set back it is judged anew from its beginning.
+S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each rejection by a kubelet: there
+must be a recorded cause. If the log is set back, it is judged again from its beginning.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CAUSES = ("lost device", "regained device", "policy", "lost state", "replaced", 
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """A reservation, where in the log; the position, moment of the report (ms) and version of the
-    node that it stood on.
+    """A reservation and its position in the log, with the position, time (ms) and version of the
+    node's report on which it was decided.
     """
 
     node: str
@@ -108,7 +108,7 @@ class Checks:
             self._bound_then = set(self.api.bound)
 
     def after_step(self) -> None:
-        """Take in what is new and judge it."""
+        """Read the new events and judge them."""
         self._steps += 1
         head = self.log.end
         if self.audit.ledger.position < head:
@@ -188,8 +188,9 @@ class Checks:
         self._known.setdefault(name, []).append((position, moment, version))
 
     def _never_back(self) -> None:
-        """S10: what is believed of a node is never older than what was believed before; of one that
-        left nothing may be believed for a while."""
+        """S10: the believed report of a node is never older than the believed one before; after the
+        node has left, none may be believed for a while.
+        """
         for name, node in self.audit.ledger.nodes.items():
             if node.report is None:
                 continue
@@ -234,7 +235,7 @@ class Checks:
 
     def _true_refusal(self, event: binding.BindRefused) -> None:
         """A refusal frees the charge, so that it must be final: the pod is gone, being deleted, or
-        stands elsewhere for good.
+        on another node for good.
         """
         elsewhere = [node for node in self.api.bound.get(event.uid, []) if node != event.node]
         pod = self.api.by_uid(event.uid)
@@ -266,8 +267,8 @@ class Checks:
                 self._sizes[node.name, uid] = size
 
     def _let_go(self) -> None:
-        """S9 of nodes: one that left, or of which only a pod told, is kept no longer than it
-        reports or holds somebody.
+        """S9 of nodes: a node that left, or of which only a pod is known, is kept no longer than it
+        reports or a pod is charged to it.
         """
         for name, node in self.audit.ledger.nodes.items():
             silent = node.report is None or (node.is_deleted and node.expired)
@@ -275,7 +276,7 @@ class Checks:
                 self.broken.append(f"S9: {name} left, nothing is there, and the ledger keeps it")
 
     def _nobody_outlives_a_list(self) -> None:
-        """S9: whom a list lacks that is believed nobody knows any more once it is told."""
+        """S9: after a believed list is recorded, no pod that it lacks is known any more."""
         for scheduler in self.schedulers:
             self.broken += [
                 f"S9: {scheduler.name} believes in {each}" for each in scheduler.outlived
@@ -283,7 +284,7 @@ class Checks:
             scheduler.outlived.clear()
 
     def _equal_hashes(self) -> None:
-        """S6, and the audit's own fold stands for one more replica."""
+        """S6, with the audit's own fold as one more replica."""
         found = (
             [(self.audit.ledger.position, state_hash(self.audit.ledger))]
             if any(s.hashes for s in self.schedulers)
@@ -301,7 +302,7 @@ class Checks:
         self.broken += self._batches.misplaced(self.log, ask, outcomes)
 
     def binding(self, uid: str, _node: str) -> None:
-        """S7 in truth: a binding call is carried out only after its intent stands in the log."""
+        """S7 in truth: a binding call is carried out only after its intent is in the log."""
         self.after_step()
         if (uid, _node) not in self._intents | self._intents_lost:
             self.broken.append(f"S7: pod {uid} is bound to {_node} without an intent in the log")
@@ -326,9 +327,10 @@ class Checks:
                 self._covers(node)
 
     def _covers(self, node: SimNode) -> None:
-        """S11: a pod that is not proven is charged wherever it stands, and a proven one stands
-        where it was proven, once what moved it is in the log: ends that are not, and a kubelet or
-        machine that has changed since the report, are no fault of the ledger's."""
+        """S11: an unconfirmed pod is charged wherever it is, and a confirmed pod is in its
+        confirmed zones, once the cause of a move is in the log: ends that are not yet there, and a
+        kubelet or machine that has changed since the report, are not the ledger's fault.
+        """
         known = self.audit.ledger.nodes.get(node.name)
         if (
             known is None
@@ -371,8 +373,9 @@ class Checks:
                 )
 
     def _surely_free(self, known: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
-        """S11 of rooms: what is called surely free is free, once all who stand there are charged.
-        Of what lies in several zones nobody knows how much is in which."""
+        """S11 of zones: guaranteed free amounts are free, once all pods there are charged. The
+        share per zone of resources that span several zones is unknown.
+        """
         if not set(places) <= set(known.charges):
             return
         taken = Counter[tuple[int, str]]()
@@ -425,11 +428,12 @@ class Checks:
         return causes
 
     def _unforeseen(self, node: SimNode, uid: str, reserved: Reserved, again: bool) -> set[str]:
-        """Ends and bindings by others that the decision could not know, where the kubelet would
-        have admitted the pod without them; at a readmission, and where a restart lies between, any.
-        Of a pod that only the report had told the decision knew what it holds, and not what it asks
-        for: with or without it, the kubelet would have admitted. Whom the kubelet turned away, as
-        the decision knew, has no place without them either."""
+        """Ends and bindings by others that the decision could not know, if the kubelet would have
+        admitted the pod without them; at a readmission, and if a restart lies between, any. Of a
+        pod that only the report listed the decision knows its zones and not its requests: the
+        kubelet would have admitted with or without it. A pod that the kubelet rejected, as the
+        decision knew, has no place without them either.
+        """
         ends = {
             other for other in node.ended if self._ended_at.get(other, NEVER) > reserved.based_on
         }

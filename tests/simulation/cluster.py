@@ -1,8 +1,6 @@
 """The Kubernetes API of the simulation: the simulated server's object store, driven synchronously,
-and what is true of bindings.
-
-`SimKube` is what services get: every call is a question to the world, which carries it out (once,
-late, or never) by `Api`.
+and the true bindings. Services get `SimKube`: every call is a question to the world, which carries
+it out (once, late, or never) by `Api`.
 """
 
 from __future__ import annotations
@@ -69,8 +67,8 @@ class SimKube:
 
 
 class Api:
-    """The truth about objects. `bound` counts bindings by uid; `hear` is told every change of pods
-    and nodes.
+    """The truth about objects. `bound` counts bindings by uid; `hear` gets every change of pods and
+    nodes.
     """
 
     def __init__(self, seed: int, clock: SimClock) -> None:
@@ -114,7 +112,7 @@ class Api:
         return self._read()[2]
 
     def _read(self) -> tuple[int, list[Json], list[Json]]:
-        """Everybody asks at every step, and seldom did anything change."""
+        """Cached, because every loop asks at every step, and changes are rare."""
         if self._pods[0] != self.store.version:
             pods = [entry.obj for entry in self.store.list("pods")]
             live = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
@@ -188,7 +186,7 @@ class Api:
         return Answer(200, body=entry.obj)
 
     def put_node(self, node: SimulatedNode, boot_id: str) -> None:
-        """Register a node, or post its status anew."""
+        """Register a node, or post its status again."""
         if self.store.get("nodes", node.name) is None:
             self.store.create("nodes", node_object(node, boot_id, "10.0.0.1", NOW))
         else:

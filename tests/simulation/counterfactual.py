@@ -1,10 +1,10 @@
-"""Whether a kubelet refused a pod because of what nobody could know: its past is played again
-without that.
+"""Whether a kubelet rejected a pod because of unknowable events: its past is played again without
+them.
 
-A node keeps its admissions and ends in order, each with the kubelet before it. What the decision
-could not foresee is left out: ends that were not in the log yet, pods that somebody else bound, and
-pods that were sent here in the knowledge of such an end. Where the pod is refused all the same,
-none of that is an excuse. Must not know the log.
+A node keeps its admissions and ends in order, each with the kubelet before it. Left out are the
+events that the decision could not foresee: ends that were not in the log yet, pods bound by another
+client, and pods that were sent here because of such an end. If the pod is rejected all the same,
+they are no excuse. Must not know the log.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class Past:
         self.events.append(Event(kind, before, pod))
 
     def refused_without(self, uid: str, ends: Set[str], admissions: Set[str]) -> bool | None:
-        """Would the pod's newest admission have been refused without these pods' ends and those
-        pods' admissions? None where nothing of it happened before, or the past does not reach back
-        that far."""
+        """Whether the pod's newest admission would have been rejected without these pods' ends and
+        those pods' admissions. None if none of them happened before, or the past does not reach
+        back that far.
+        """
         events = self._until(uid)
         out = [_left_out(each, ends, admissions) for each in events]
         if not any(out):

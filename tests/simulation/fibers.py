@@ -33,8 +33,8 @@ class _Died(BaseException):
 
 
 class Fiber:
-    """One coroutine; `ask` is what it waits for, None when it is over. `error` is what it ended
-    with, if anything.
+    """One coroutine; `ask` is the question it waits for, None when it is over. `error` is the
+    exception it ended with, if any.
     """
 
     def __init__(self, name: str, work: Coroutine[Any, Any, Any]) -> None:

@@ -1,8 +1,8 @@
 """The log's database set back to an earlier copy: a lagging replica that was promoted, or a backup
 that an operator restored.
 
-What was written since the copy is gone, and nobody is told but by the log itself; after a restore
-the operator begins a timeline (docs/backup.md). Must not know what services make of it.
+Events since the copy are gone, and services learn of it from the log only; after a restore the
+operator begins a timeline (docs/backup.md). Must not know how services react.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.simulation.node import Add
 
 
 class History:
-    """`heard(restored)` is told before the log is another."""
+    """`heard(restored)` is called before the log changes."""
 
     def __init__(self, log: SimLog, clock: SimClock, mark: Callable[[str], None]) -> None:
         self.log, self.clock, self.mark = log, clock, mark

@@ -71,15 +71,15 @@ def check(world: World) -> None:
 
 
 def _ends_are_told(world: World) -> None:
-    """S9: nobody lives on in the ledger, though no list beside a watch was asked yet."""
+    """S9: no ended pod stays in the ledger, even without a list next to a watch."""
     there = {pod["metadata"]["uid"] for pod in world.api.pods()}
     if gone := sorted(set(world.checks.audit.ledger.pods) - there):
         raise Broken(f"S9: the cluster has no pods {gone}, the ledger does")
 
 
 def _nominations_are_followed(world: World) -> None:
-    """S9: room is kept for those who are nominated, once each, until nobody is; then ours need not
-    wait for it.
+    """S9: amounts are kept for nominated pods, once each, until the nomination ends; then our pods
+    need not wait for them.
     """
     meant = {
         pod["metadata"]["uid"]: node
@@ -109,7 +109,7 @@ def _nominated(pod: dict[str, Any]) -> str:
 
 
 def _list_beside_watches(world: World) -> None:
-    """The observer's period goes by: of what was kept back from it nobody tells before."""
+    """The observer's period passes: changes that the watch lacks are recorded only then."""
     before = world.log.end
     for kind, scheduler in [
         (kind, each) for each in world.schedulers for kind in each.follows if each.asks
@@ -127,7 +127,7 @@ def _list_beside_watches(world: World) -> None:
 
 
 def _end_all(world: World) -> None:
-    """Pods run their time, and those that waited for their room after them."""
+    """Pods run their time, and then those that waited for their amounts."""
     while any(node.running() for node in world.nodes):
         for node in world.nodes:
             for uid in node.running():
@@ -136,14 +136,15 @@ def _end_all(world: World) -> None:
 
 
 def _pause(world: World, pause_s: float) -> None:
-    """Time goes by that nobody sees: a store that heard nothing meanwhile calls no node silent."""
+    """Time passes unseen: a store that received nothing meanwhile calls no node silent."""
     world.clock.now_ms += int(pause_s * 1000)
 
 
 def _nodes_gone_while_nobody_binds(world: World) -> None:
-    """L5: what is reserved on a node that is gone, or that another replaced, is taken back, and
-    waits for no binder. Few nodes are gone in the end: in every second world one goes on which
-    something is reserved, where there is one."""
+    """L5: a reservation on a node that is gone, or replaced, is withdrawn without a binder. Few
+    nodes are gone in the end: in every second world a node with a reservation ends, if there is
+    one.
+    """
     for node in world.nodes if world.seed % 2 else ():
         if not node.down and _reserved_on(world, node.name):
             world.do("remove node", node.name, node.remove)
@@ -183,8 +184,8 @@ def _repair(world: World, but: Sequence[Process] = ()) -> None:
 
 
 def _rest(world: World, without: frozenset[str] = frozenset()) -> None:
-    """Carry out every action that is no fault, reports and time going by between rounds, until the
-    log stands still.
+    """Carry out every action that is no fault, with reports and passing time between rounds, until
+    the log stops growing.
     """
     still, before = 0, -1
     for _ in range(ROUNDS):
@@ -210,8 +211,8 @@ def _decide_idly(world: World) -> None:
 
 
 def _pass_time(world: World) -> None:
-    """Everybody looks twice, so that each of them knows who is there whoever looked first; who was
-    counted out finds it out.
+    """All processes look twice, so that each knows the members whatever the order; a member that
+    was counted out learns it.
     """
     if world.profile.rich:
         _listen(world)
@@ -230,7 +231,7 @@ def _pass_time(world: World) -> None:
 
 
 def _listen(world: World) -> None:
-    """Stores account for what they hear every second, and one of them says who is silent."""
+    """Stores account for received reports every second, and one of them names silent nodes."""
     for _ in range(ROUND_MS // 1000):
         world.clock.now_ms += 1000
         for store in world.stores:
@@ -333,8 +334,8 @@ def _nobody_waits_in_vain(world: World) -> None:
 
 
 def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
-    """Whether a scheduler that knows this empty node only would take it: what it refuses there is
-    no matter of faults.
+    """Whether a scheduler with this empty node only would take it: what it rejects there is no
+    consequence of faults.
     """
     core = SchedulerCore(CoreConfig(scheduler_name=OURS))
     observed = world.checks.audit.ledger.nodes[node.name].observed

@@ -127,7 +127,7 @@ class SimLog:
         return self._log._holds(place)
 
     def lost_now(self, lost: Lost, now_us: int) -> None:
-        """A reader misses what it had: a timeline may begin."""
+        """A reader misses events that it had: a timeline may begin."""
         at_once(self._log.begin_timeline(now_us, lost))
 
     @property

@@ -1,7 +1,7 @@
-"""One node of the simulation: its kubelet in steps, and what its exporter reads.
+"""One node of the simulation: its kubelet in steps, and the inputs of its exporter.
 
-The kubelet hears of pods late and in any order, lists them before it admits them, admits one at a
-time in visible steps, and posts verdicts late. Must not know the log or who bound a pod.
+The kubelet learns of pods late and in any order, lists them before it admits them, admits one at a
+time in visible steps, and posts statuses late. Must not know the log or a pod's binder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Add = Callable[[str, str, Callable[[], str | None]], None]
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What changed, when, and the API server's version that tells it."""
+    """A change, its time, and the API server's version that shows it."""
 
     at_ms: int
     version: int
@@ -225,7 +225,7 @@ class SimNode:
 
     def restart(self, what: str) -> str:
         """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was
-        being admitted begins anew.
+        being admitted begins again.
         """
         self._changed(what)
         self.met.clear()
@@ -269,7 +269,7 @@ class SimNode:
         self.booted_ms[self.boot_id] = self.clock.now_ms
 
     def _new_policy(self) -> str:
-        """The kubelet is configured anew and restarted within the boot."""
+        """The kubelet gets another configuration and restarts within the boot."""
         chosen = policies(self.rng)
         config = msgspec.structs.replace(
             self.shape.kubelet,
@@ -371,7 +371,7 @@ class SimNode:
         ].verdict.admitted
 
     def places(self) -> dict[str, list[ZonedAmount]]:
-        """Uid -> what the kubelet holds for that pod, and where."""
+        """Uid -> the kubelet's amounts for that pod, by zone."""
         pods = {pod.key: pod.uid for known in self.kubelet.pods.values() if (pod := known.pod)}
         scan = reading.scan(
             self.kubelet.state,
@@ -423,8 +423,8 @@ class SimNode:
 
 
 def _started(node: KubeletNode) -> KubeletNode:
-    """After a boot every container starts anew, and with the later ones what the init containers
-    held is free again.
+    """After a boot every container starts again, and with the later ones the init containers'
+    amounts are free again.
     """
     state = node.state
     for known in node.pods.values():

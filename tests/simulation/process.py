@@ -56,18 +56,18 @@ class Process:
 
     @property
     def place(self) -> Place:
-        """Where the fold stands."""
+        """The position of the fold."""
         return Place(self.position, self.cursor.chain or b"") if self.position else Place()
 
     @property
     def live(self) -> bool:
-        """Whether the fold has reached the head, as far as it can tell."""
+        """Whether the fold has reached the head, as far as it can know."""
         return self.position == self.log.end
 
     @property
     def astray(self) -> bool:
-        """Whether the log is another than the one that is folded or was written to, which is yet to
-        be noticed.
+        """Whether the log differs from the one that was folded or written, which is yet to be
+        noticed.
         """
         known, promised = self.cursor.identity, max(self.cursor.promised, self.awaits)
         return (
@@ -78,13 +78,13 @@ class Process:
 
     @property
     def awaits(self) -> int:
-        """What the loops wait for before their next turn (`wait_for`): the position of what they
-        appended.
+        """The position that the loops wait for before their next turn (`wait_for`): that of their
+        appends.
         """
         return 0
 
     async def wait_for(self, position: int, timeout_s: float) -> bool:
-        """True once the fold stands there; False when the world lets it time out, or the log is
+        """Return True once the fold is there; False if the world lets it time out, or the log is
         another.
         """
         if position <= self.position:
@@ -138,7 +138,7 @@ class Process:
         return event
 
     def reset(self) -> None:
-        """The log is another one: begin the state anew, and tell the loops."""
+        """The log is another one: begin the state again, and notify the loops."""
         raise NotImplementedError
 
     def evolve(self, envelope: Any, event: Any) -> None:
@@ -163,7 +163,7 @@ class Process:
         return any(fiber.name == name for fiber in self.fibers)
 
     def settle(self) -> None:
-        """Take finished turns away; subclasses hear what they ended with."""
+        """Remove finished turns; subclasses get their results."""
         for fiber in [fiber for fiber in self.fibers if fiber.ask is None]:
             self.fibers.remove(fiber)
             if fiber.error is not None:
@@ -180,7 +180,7 @@ class Process:
         return f"at {self.position}"
 
     def drop(self, fibers: list[Fiber]) -> None:
-        """Give turns up; what they asked for may be carried out all the same."""
+        """Give turns up; their questions may be carried out all the same."""
         for fiber in list(fibers):
             if fiber.ask is not None and fiber.ask.answer is None:
                 self.abandoned(fiber.ask)
@@ -195,5 +195,5 @@ class Process:
         return ""
 
     def begin(self) -> None:
-        """Make the state anew."""
+        """Make a fresh state."""
         raise NotImplementedError

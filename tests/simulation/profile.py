@@ -185,8 +185,9 @@ EXCUSES = (
 
 
 class Fixed(msgspec.Struct, frozen=True):
-    """What is not drawn: the policy and scope of every kubelet (until it is configured anew), the
-    zones of every node, and faults that are `OFTEN` times as frequent as by themselves."""
+    """Settings that are not drawn: the policy and scope of every kubelet (until it is
+    reconfigured), the zones of every node, and faults that are `OFTEN` times as frequent as usual.
+    """
 
     policy: str = ""
     scope: str = ""
@@ -199,11 +200,12 @@ DRAWN = Fixed()
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """`listing` is by node: `uid` (placements with uids where the CPU checkpoint tells), `named`
+    """`listing` is by node: `uid` (placements with uids if the CPU checkpoint has them), `named`
     (without), `prints` (a fingerprint instead of placements), `all prints` (of every pod).
-    `weights` is action -> relative frequency. `rich`: pods have priorities, may ask for hugepages
-    and for more than small zones have; lists are calls; stores follow the log. `small`: pods as
-    small machines take them, `tight` or `pairs`. `names`: how many names there are."""
+    `weights` is action -> relative frequency. `rich`: pods have priorities, may request hugepages
+    and more than small zones have; lists are calls; stores follow the log. `small`: pods as small
+    machines take them, `tight` or `pairs`. `names`: how many names exist.
+    """
 
     nodes: tuple[SimulatedNode, ...]
     listing: dict[str, str]
@@ -277,7 +279,7 @@ def known_faults(seed: int) -> dict[str, float]:
 
 
 def theme(seed: int) -> dict[str, float]:
-    """What is more or less frequent in this world."""
+    """Actions that are more or less frequent in this world."""
     return _themes(seed)[seed % len(_themes(seed))] if seed >= THEMED else {}
 
 

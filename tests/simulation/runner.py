@@ -1,4 +1,4 @@
-"""Running seeds: quiet logs, one world a seed, and what is said when one fails."""
+"""Running seeds: quiet logs, one world per seed, and the output of a failure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _story(world: World, error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Services log every fault; nobody reads it here."""
+    """Services log every fault; that output is discarded here."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
@@ -63,7 +63,7 @@ def _quiet() -> Iterator[None]:
 
 
 def keep(seed: int, why: str) -> bool:
-    """One more seed that every test run tries; False for one that it tries already."""
+    """Keep one more seed that every test run tries; False for one that it tries already."""
     if seed in kept_seeds():
         return False
     with SEEDS.open("a") as file:

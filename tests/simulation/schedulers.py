@@ -32,9 +32,10 @@ CHECKS = tuple(f"check {kind}" for kind in KINDS)
 
 
 class Follow:
-    """The watch of one kind: a list that waits to be told, then events in order. `watching` begins
-    where the list was true, and `there` is what there was then. `checked` is a list beside the
-    watch that waits to be told."""
+    """The watch of one kind: a list that waits to be recorded, then events in order. `watching`
+    begins at the list's version, and `there` are the objects of then. `checked` is a list next to
+    the watch that waits to be recorded.
+    """
 
     def __init__(self) -> None:
         self.listed: Listed | None = None
@@ -45,9 +46,10 @@ class Follow:
 
 
 class SchedulerProcess(Process):
-    """`lease` is what the observer believes to hold. `asks`: its lists are calls, which may fail,
-    come late, or lie. `outlived` are those whom a list that it believed, and has told, lacked, and
-    who live on in its fold."""
+    """`lease` is the lease that the observer believes to hold. `asks`: its lists are calls, which
+    may fail, come late, or lie. `outlived` are pods that a believed and recorded list lacked, and
+    that are still in its fold.
+    """
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class SchedulerProcess(Process):
         return SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
 
     def reset(self) -> None:
-        """Leases are of the log: what was held in another history is taken anew."""
+        """Leases belong to the log: the ones of another history are taken again."""
         self.state = self._fresh()
         self.seat.forget()
         self.decider.reset(self.state)
@@ -144,7 +146,7 @@ class SchedulerProcess(Process):
             add("cut", f"{self.name} {kind}", lambda: self._cut(kind))
 
     def look(self) -> None:
-        """Learn who decides what."""
+        """Learn the shares of the members."""
         self.decider.share_out(self.seat.look(), self.seat.taken().role)
         self.state.take_shard(self.decider._shard)
 
@@ -183,7 +185,7 @@ class SchedulerProcess(Process):
         self.drop([fiber for fiber in self.fibers if fiber.name == f"check {kind}"])
 
     def check(self, kind: str) -> str:
-        """Ask for a list beside the watch; what it tells that nobody told is told later."""
+        """Ask for a list next to the watch; its unrecorded changes are recorded later."""
         follow = self.follows[kind]
 
         async def check() -> None:
@@ -193,7 +195,7 @@ class SchedulerProcess(Process):
         return "asked"
 
     def list(self, kind: str) -> str:
-        """Ask for a list; it is told later, the watch begins here."""
+        """Ask for a list; it is recorded later, the watch begins here."""
         if self.asks:
             assert self.lease is not None
             self.spawn(kind, self._list_until_believed(kind, self.lease))
@@ -203,8 +205,8 @@ class SchedulerProcess(Process):
         return f"{len(follow.listed.items)} at {follow.listed.resource_version}"
 
     async def _list_until_believed(self, kind: str, lease: Lease) -> None:
-        """Afterwards the watch goes on where the last list was true: whom that lacked no event will
-        ever end.
+        """Afterwards the watch goes on at the last list's version: no event will ever end a pod
+        that it lacked.
         """
         version = await self.observer._list(cast(Any, kind), lease)
         outlived = sorted(self._known(kind, version) - self.follows[kind].there)
@@ -213,7 +215,7 @@ class SchedulerProcess(Process):
         ]
 
     def _known(self, kind: str, version: str) -> set[str]:
-        """Whom the fold believes in, but for those who are surely younger than the list."""
+        """Objects of the fold, except those that are surely younger than the list."""
         ledger = self.state.ledger
         known = (
             {uid: pod.resource_version for uid, pod in ledger.pods.items()}
@@ -227,9 +229,9 @@ class SchedulerProcess(Process):
         return {each for each, since in known.items() if not is_younger(since, version)}
 
     def between_lists(self) -> set[str]:
-        """Pods that are known and were listed, where the list is yet to be read that is to confirm
-        it. Nobody once one has gone, nor where one is much: without it that list, too, would be
-        doubted."""
+        """Known and listed pods whose confirming list is yet to be read. None once one has gone, or
+        if one is a large share: without it that list, too, would be doubted.
+        """
         follow = self.follows.get("pods")
         asks = [
             fiber.ask for fiber in self.fibers if fiber.name == "pods" and fiber.ask is not None
@@ -253,7 +255,7 @@ class SchedulerProcess(Process):
         return listed
 
     def tell(self, kind: str, most: int) -> str:
-        """Tell the list, or the next events."""
+        """Record the list, or the next events."""
         follow, lease = self.follows[kind], self.lease
         assert lease is not None
         if follow.listed is not None:

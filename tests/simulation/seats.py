@@ -1,8 +1,6 @@
 """A member's lease in the simulation: taken when it is first needed, and again as soon as the log
-refused it.
-
-It is renewed by looking at the others only: who has not looked for longer than its lease may be
-counted out, and does not know it.
+refused it. It is renewed only by looking at the other members: a member that has not looked for
+longer than its lease may be counted out without knowing it.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ class Seat:
         return self._lease
 
     def look(self) -> tuple[str, ...]:
-        """Renew, and see who is there; nobody for who was counted out, and goes on believing what
-        it did.
+        """Renew, and return the members; none for a member that was counted out, which goes on with
+        its old belief.
         """
         lease = self.taken()
         if not self._log.renew_now(lease, TTL_S):

@@ -32,8 +32,9 @@ UNDER_WAY = 30
 class Network:
     """Messages under way, oldest first. They may be lost, doubled and late, but the bus keeps the
     order of a node's boots: a subscription is in order, so that an earlier boot comes after a later
-    one only again, never for the first time. With a `clock` it says when it took a message, as
-    JetStream does, and keeps the newest of a node: an earlier boot is not told again."""
+    one only as a repeat, never for the first time. With a `clock` it records when it took a
+    message, as JetStream does, and keeps the newest of a node: an earlier boot is not repeated.
+    """
 
     def __init__(self, clock: SimClock | None = None) -> None:
         self.clock = clock
@@ -152,7 +153,7 @@ class StoreProcess(Process):
         return self.watch()
 
     def watch(self) -> str:
-        """Say who is silent, as the leading store."""
+        """Name silent nodes, as the leading store."""
         lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
         if lease is None:
             return "another leads"

@@ -215,9 +215,10 @@ class World:
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
     def _offer_unseen(self, add: Callable[[str, str, Act], None], listed: set[str]) -> None:
-        """One of them goes between two lists, and no watch tells. It is rare by itself, the more so
-        of one that goes alone, without whom the second list is believed. It is no fault: many such
-        lists are read once faults have stopped."""
+        """A pod goes between two lists, without a watch event. It is rare by itself, the more so of
+        one that goes alone, without which the second list is believed. It is no fault: many such
+        lists are read once faults have stopped.
+        """
         for meta in [
             pod["metadata"] for pod in self.api.pods() if pod["metadata"]["uid"] in listed
         ]:
@@ -232,7 +233,7 @@ class World:
         return f"{uid[:6]} {made['spec']['schedulerName']} {asked}{first}"
 
     def _bind_elsewhere(self, name: str, uid: str) -> str:
-        """Somebody else binds a pod."""
+        """Another client binds a pod."""
         node = self.rng.choice(self.nodes)
         if node.down:
             return "nowhere"
