@@ -31,7 +31,7 @@ def amounts(cpu: float = 0, memory: float = 0, gpu: int = 0, **other: int) -> Am
 
 
 def container(name: str, held: Amounts, kind: ContainerKind = "app") -> Container:
-    """A container whose limits are its requests."""
+    """A container with limits equal to its requests."""
     return Container(name, kind, held, held)
 
 
@@ -68,7 +68,7 @@ def report(
     options: Mapping[str, str] | None = None,
     tracked: Sequence[str] = ("cpu", "memory", GPU),
 ) -> Report:
-    """A report of a node whose managers pin everything."""
+    """A report of a node with managers that pin everything."""
     return Report(
         node=node,
         boot_id="boot",
@@ -90,7 +90,7 @@ class World:
         self.cluster = ColumnarPlacing(config)
 
     def fold(self, stream: str, event: object) -> None:
-        """Append one fact and refresh what it touched."""
+        """Append one event and refresh the nodes it touched."""
         for name in self.ledger_fold(stream, event):
             node = self.ledger.nodes.get(name)
             if node is None:
@@ -99,7 +99,7 @@ class World:
                 self.cluster.put_node(node)
 
     def ledger_fold(self, stream: str, event: object) -> Collection[str]:
-        """Append one fact; the nodes that it touched, of which the cluster is not told yet."""
+        """Append one event; return the touched nodes, which the cluster has not refreshed yet."""
         position = self.ledger.position + 1
         envelope = Envelope(
             position, stream, position, type(event).__name__, 1, b"", 0, "test", 0, str(position)

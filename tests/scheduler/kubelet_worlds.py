@@ -1,5 +1,5 @@
-"""Exact kubelets beside the cluster's knowledge of them: a production report, pods that no report
-proves, and every state that is consistent with both, enumerated over the kubelet model.
+"""Exact kubelets next to the cluster's information about them: a production report, unconfirmed
+pods, and every state that is consistent with both, enumerated over the kubelet model.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _container(
 
 
 def report_of(state: KubeletState, stored: bool = False) -> Report:
-    """What a production exporter reports of this kubelet, with its checkpoints where they are
+    """The report of a production exporter about this kubelet, with its checkpoints if they are
     `stored`.
     """
     return report_at(drop_stale(state), stored)
@@ -159,8 +159,8 @@ def report_at(state: KubeletState, stored: bool, time_ms: int = 1) -> Report:
 
 
 def free_of(state: KubeletState) -> ZoneAmounts:
-    """What is free in truth, zone by zone: init containers' holdings, which podresources hides, are
-    none of it.
+    """The truly free amounts by zone: holdings of init containers, which podresources hides, are
+    not free.
     """
     state = drop_stale(state)
     free: ZoneAmounts = {}
@@ -188,7 +188,7 @@ def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> Kubel
 
 
 def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> World:
-    """A ledger that knows all pods and has the production report, which proves those that run."""
+    """A ledger with all pods and the production report, which confirms the running ones."""
     world = proven_world(seen.base, config, checkpoints)
     for pod in seen.unconfirmed:
         world.bound(pod, NODE)
@@ -247,9 +247,10 @@ def unhealthy_devices(state: KubeletState) -> dict[str, int]:
 
 
 def truth(seen: Scene) -> Truth:
-    """What every consistent state says: pods on their way come in any order or not at all, and
-    start to run at any time; those that run have come and started. A pod that may be refused even
-    without the newcomer has nothing to lose."""
+    """The answer of every consistent state: pending admissions come in any order or not at all, and
+    start to run at any time; running pods have come and started. A pod that may be rejected even
+    without the newcomer has nothing to lose.
+    """
     pods = {pod.uid: pod for pod in seen.unconfirmed}
     before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
     if before is None:
@@ -296,8 +297,8 @@ def _kind(pod: Pod) -> str:
 def _explored(
     starts: Iterable[_Moment], pods: dict[str, Pod], running: frozenset[str] = frozenset()
 ) -> _Explored | None:
-    """Every moment from here on in which those that are heard to run do so, and who was refused on
-    the way to one.
+    """Every later moment in which the pods that are reported as running do run, with the pods
+    rejected on the way.
     """
     found: dict[Hashable, _Moment] = {}
     comes_from: dict[Hashable, list[Hashable]] = {}
@@ -394,7 +395,7 @@ class Outcome(msgspec.Struct):
 
 
 class Made(NamedTuple):
-    """A scene, what the cluster knows of it, and what is special about it, by name."""
+    """A scene, the cluster's information about it, and its special properties by name."""
 
     seen: Scene
     world: World

@@ -1,5 +1,5 @@
-"""A report is read while the kubelet admits a pod: beside what the listing shows of it, the rest is
-on its way to it.
+"""A report is read while the kubelet admits a pod: next to the listed part, the rest is a pending
+admission.
 
 The kubelet model is the judge, as in `test_cycle_soundness`: the report is that of a moment within
 an admission, after any of the allocations of any container; the states are those after that

@@ -1,5 +1,6 @@
-"""Pods that take half a node or all of it: which zones give what may have more outcomes than
-anybody tells apart, and is not asked where nothing hangs on it."""
+"""Pods that take half a node or all of it: their zones may have more outcomes than are enumerated,
+and are not searched if nothing depends on it.
+"""
 
 from __future__ import annotations
 
@@ -75,14 +76,15 @@ def test_rare_scenes_that_were_refused_needlessly(
 def test_memory_groups_reject_no_pod_that_needs_no_memory(
     policy: str, unconfirmed: int, zones: int, seed: int
 ) -> None:
-    """Other pods hold memory in several zones: one that asks for devices alone, and one that finds
-    its memory in another zone. The bulk evaluation found that, and the explanation must, too."""
+    """Other pods hold memory in several zones: a pod of devices alone passes, and so does one with
+    its memory in another zone. The bulk evaluation found that, and the explanation must, too.
+    """
     found = measured([seed], policy, "container", unconfirmed, checkpoints=False, zones=zones)
     assert (found.passed, found.unsound) == (1, [])
 
 
 def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> None:
-    """Other exporters tell no CPU's id: 60 of 64 CPUs may come from 8 zones in thousands of
+    """Other exporters report no ids of CPUs: 60 of 64 CPUs may come from 8 zones in thousands of
     ways.
     """
     world = World()
@@ -119,7 +121,7 @@ class Refuses:
 
 
 class Countless(Refuses):
-    """One that never refuses."""
+    """Never rejects."""
 
     def allocate(
         self,

@@ -119,7 +119,7 @@ NEAR = st.lists(st.integers(10, 12), min_size=9, max_size=9)
 def test_no_score_is_above_its_bulk_bound(
     nodes: list[list[tuple[int, int]]], near: list[int], asked: tuple[int, int], limits: list[int]
 ) -> None:
-    """Also where amounts are beyond all measure."""
+    """Also with amounts beyond all measure."""
     request = {
         name: amount for name, amount in zip(("cpu", "memory"), asked, strict=True) if amount
     }

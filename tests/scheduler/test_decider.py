@@ -236,8 +236,8 @@ async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again
 async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(
     scene: Scene, moved: str, contested: bool
 ) -> None:
-    """A pod that is deleted while it is decided loses five races within milliseconds: nobody
-    contests the node.
+    """A pod that is deleted while it is decided loses five races within milliseconds: no other
+    writer contests the node.
     """
     await scene.node("n1")
     await scene.pods(1)
@@ -260,8 +260,8 @@ async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(
 
 
 async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scene) -> None:
-    """Decided at once on what it knows, the pod would lose to the same fact again and again, and
-    its node be set aside for it.
+    """Decided at once on its old state, the pod would lose to the same event again and again, and
+    its node be excluded for it.
     """
     await scene.node("n1")
     await scene.pods(1)
@@ -300,7 +300,7 @@ async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(sce
 async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes(
     scene: Scene,
 ) -> None:
-    """A node that changes for the worse wakes nobody."""
+    """A node that changes for the worse wakes no pod."""
     await scene.node("n1")
     await scene.pods(1, cpus=8)
     core = Slow(CoreConfig())
@@ -410,7 +410,7 @@ async def test_a_skipped_event_moves_its_streams_version_so_that_the_stream_can_
 async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_epoch(
     scene: Scene,
 ) -> None:
-    """Paused for longer than its lease; what it decided before goes out when it wakes up, and once
+    """Paused for longer than its lease: its earlier decision goes out when it wakes up, and once
     more under its next epoch.
     """
     await scene.node("n1")
@@ -473,7 +473,7 @@ async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: S
 
 
 async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: Scene) -> None:
-    """Another scheduler's charge made the version that the mark was to make: who comes after it has
+    """Another scheduler's charge made the version that the mark was to make: the next decision has
     not seen that charge.
     """
     core, decider, lease = await one_reserved(scene)

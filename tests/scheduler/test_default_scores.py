@@ -1,8 +1,6 @@
-"""What the default mode makes of upstream's score defects, asked where it decides: by the cycle,
-with LeastAllocated.
-
-`defects/test_scores.py` shows each defect in the original and the strategies one by one; here they
-stand behind the filter.
+"""Upstream's score defects in the default mode, tested by its decisions: by the cycle, with
+LeastAllocated. `defects/test_scores.py` shows each defect in the original and the strategies one by
+one; here they follow the filter.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Every way in which a kubelet may pick devices for a pod, against all combinations of their ids;
-and preemption, which helps only where each of them admits."""
+and preemption, which helps only if each of them admits.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Devices that lie in several zones at once: one that is handed out is gone from each of them. So
-zones cannot be counted as if they were independent, and what is charged in one is charged in all.
+"""Devices that lie in several zones at once: an allocated one is gone from each of them. So zones
+cannot be counted as independent, and a charge in one is a charge in all.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
 
 
 def test_a_pod_without_a_device_may_cost_another_the_zone_of_its_device() -> None:
-    """b stands in zone 0, as zone 1 has too little memory, and may take the only device of zone 1.
-    Then a needs zone 0, of which the newcomer would take the CPUs."""
+    """b is in zone 0, because zone 1 has too little memory, and may take the only device of zone 1.
+    Then a needs zone 0, of which the newcomer would take the CPUs.
+    """
     reserved = {0: {"memory": GIB}, 1: {"memory": 30 * GIB}}
     state = kubelet(2, gpus={"x": 0b01, "y": BETWEEN}, reserved_memory=reserved)
     coming = guaranteed("a", container("c0", 4, 1, 1)), guaranteed("b", container("c0", 0, 50, 1))
@@ -89,7 +90,7 @@ def test_a_pod_without_a_device_may_cost_another_the_zone_of_its_device() -> Non
 
 @pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED, BEST_EFFORT, NONE])
 def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: str) -> None:
-    """CPUs only where it may land: zone 1, as the other has too few."""
+    """CPUs only in its possible zone: zone 1, because the other has too few."""
     state = kubelet(2, policy, gpus={"x": 0b01, "y": BETWEEN})
     world = world_of(
         Scene(state, (guaranteed("a", container("c0", 7, 1, 1)),), guaranteed("n")), CycleConfig()
@@ -114,7 +115,7 @@ def test_what_is_held_is_free_at_best_in_no_zone_of_it() -> None:
 
 
 def many_devices(state: KubeletState, *pods: Pod) -> World:
-    """A node whose object has devices for all, so that its zones decide."""
+    """A node with devices for all in its object, so that its zones decide."""
     world = World(CycleConfig())
     world.observe(NODE, allocatable={"cpu": 10**6, "memory": 1 << 50, GPU: 100, "pods": 1000})
     for pod in pods:

@@ -80,7 +80,7 @@ def came_and_went(draw: st.DrawFn) -> EndedPod:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """Two or three zones, some of whose CPUs pods hold that ended."""
+    """Two or three zones, with CPUs that ended pods hold."""
     held = draw(
         st.lists(
             st.tuples(st.integers(0, 1), st.integers(1, SIZE // 3), POSITIONS, SECONDS), max_size=3
@@ -129,7 +129,7 @@ def may_be_next(step: Step, ahead: frozenset[Step]) -> bool:
 
 
 class Plain:
-    """Every order, by recursion; `sights` and `may_be_rejected` are what it found."""
+    """Every order, by recursion; `sights` and `may_be_rejected` are its results."""
 
     def __init__(self, scene: Scene) -> None:
         self.model, self.pods = scene.model, scene.pods

@@ -32,7 +32,7 @@ OWN = (f"{ROOT}/services/", f"{ROOT}/shared/")
 
 
 class Switches:
-    """Counts calls whose code is in another file than their caller's, both the project's."""
+    """Counts calls from one file of the project into another."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -53,7 +53,7 @@ def asks(name: str, cpus: int) -> Pod:
 
 
 def cluster(policy: str) -> ColumnarPlacing:
-    """Three nodes of two zones, with pending pods whose zones no report shows."""
+    """Three nodes of two zones, with pending pods in unconfirmed zones."""
     history, amounts = History(), {"cpu": 16_000, "memory": 64 * GIB, "vendor.com/gpu": 4}
     zones = [
         Zone(

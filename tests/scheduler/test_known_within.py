@@ -1,5 +1,6 @@
-"""Why the state of a node is known within bounds only is told by name: a node for each name, by
-every kind of refusal, by `why-not` and by `replay explain`."""
+"""The reasons for an undecided node are shown by name: a node for each name, by every kind of
+refusal, by `why-not` and by `replay explain`.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +82,8 @@ def spread() -> Made:
 
 
 def picks() -> Made:
-    """One GPU lies in both zones: where the first container gets it, the second finds its zone's
-    only one still there.
+    """One GPU lies in both zones: if the first container gets it, the second finds its zone's only
+    one still there.
     """
     state = kubelet(2, "single-numa-node", gpus={"a": 0b01, "b": 0b11})
     return proven_world(state, CycleConfig()), guaranteed(
@@ -186,7 +187,7 @@ WITHIN = "undecided: another kubelet version"
 
 
 async def on_another_version(*pods: Pod, busy: bool = False) -> Story:
-    """One node of an unproven version, and one that takes nobody."""
+    """One node of a version that was not recorded, and one that takes no pod."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n0", kubelet_version="v1.35.1")

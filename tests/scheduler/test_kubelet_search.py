@@ -1,5 +1,5 @@
-"""What is kept of a node while own reservations are added is what a fresh look gives: a verdict
-does not depend on who asked.
+"""The search state of a node, kept while own reservations are added, equals a fresh one: a verdict
+does not depend on earlier questions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Memory of which it is only known in several zones together what is free: an answer that hangs on
-where it lies is none.
-
-Held against every way in which the free bytes may lie in those zones.
+"""Memory with a known free amount only in several zones together: an answer that depends on its
+zone is none. Compared with every distribution of the free bytes in those zones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Hugepages of which a zone has no table: the real kubelet, 1.36.2, ended by a nil pointer. The
-kubelet model does not end, so that nobody judges here but the constraint."""
+"""Hugepages without a table in a zone: the real kubelet, 1.36.2, crashed with a nil pointer. The
+kubelet model does not, so only the constraint judges here.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def rejections() -> Counted:
 
 
 class Told(World):
-    """A world whose facts are kept, for a log."""
+    """A world that keeps its events, for a log."""
 
     def __init__(self) -> None:
         super().__init__(LIMITS)
@@ -94,7 +94,7 @@ async def test_a_node_that_is_set_aside_is_counted_by_its_cause() -> None:
 
 
 async def reserved(scene: Scene, core: SchedulerCore, made: Pod) -> None:
-    """The pod is seen, and a reservation of it stands in the log."""
+    """The pod is observed, and its reservation is in the log."""
     for stream, event in (
         (streams.pod(made.uid), PodObserved(made)),
         (streams.pod(made.uid), PodReserved(made.uid, "n1")),

@@ -1,6 +1,7 @@
 """Resources that a container names in an amount of 0 (charts do: `nvidia.com/gpu: 0`). The Device
-Manager hints at the zones that have such devices all the same, and under scope pod memory of init
-containers is in the hint where an app container names it."""
+Manager hints at the zones with such devices all the same, and under scope pod memory of init
+containers is in the hint if an app container names it.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +87,8 @@ def test_the_device_is_named_with_what_helps() -> None:
 
 
 def test_no_pod_takes_the_zone_that_another_is_drawn_to() -> None:
-    """Both zones have 8 CPUs: the pod on its way must have zone 1, where the newcomer would take
-    the devices.
+    """Both zones have 8 CPUs: the pending admission must have zone 1, of which the newcomer would
+    take the devices.
     """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
     coming = pod("coming", container("c", 6000, gpu=0))
@@ -108,8 +109,8 @@ def test_no_pod_takes_the_only_zone_with_devices_from_a_pod_drawn_there() -> Non
 
 
 def test_a_kubelet_of_another_version_may_look_for_it_in_any_zone() -> None:
-    """One of this version takes zone 1, an older one zone 0, the only one with what the newcomer
-    asks for beside its CPUs.
+    """One of this version takes zone 1, an older one zone 0, the only one with the newcomer's other
+    resources next to its CPUs.
     """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
     state = msgspec.structs.replace(

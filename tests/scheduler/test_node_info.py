@@ -1,6 +1,4 @@
-"""What a node's facts keep from one state of the ledger to the next is what they would be if made
-anew.
-"""
+"""A NodeInfo that is updated from one state of the ledger to the next equals a fresh one."""
 
 from __future__ import annotations
 

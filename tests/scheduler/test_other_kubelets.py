@@ -1,6 +1,6 @@
-"""Kubelets of versions that nothing was recorded of: the hints of devices may run over every zone,
-or over those that bear some. Who passes is admitted by both; where the version is proven the
-verdict is its own."""
+"""Kubelets of versions without recordings: the hints of devices may cover every zone, or those with
+some. A pod that passes is admitted by both; for a recorded version the verdict is its own.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def world_with(state: KubeletState, version: str) -> World:
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_whichever_zones_hints_cover_a_pod_that_passes_is_admitted(scope: str) -> None:
-    """Some of these scenes are told apart by it, or the test shows nothing."""
+    """Some of these scenes differ by it, or the test shows nothing."""
     passed, refused, told_apart = 0, 0, 0
     for seed in SCENES:
         seen = scene(seed, "best-effort", scope, 2 + seed % 5, unconfirmed=0)

@@ -1,7 +1,7 @@
-"""Preemption against brute force over the kubelet model: who, how many, and nobody for a pod that
-has room already.
+"""Preemption against brute force over the kubelet model: the victims, their number, and none for a
+pod that fits already.
 
-At least a thousand scenes a policy: what fails names its seed, which `python -m tests.bench
+At least a thousand scenes per policy: a failure names its seed, which `python -m tests.bench
 preemption --seed SEED --scenes 1` plays again, for each rule. New scenes are the bench's.
 """
 
@@ -30,12 +30,12 @@ def test_victims_are_those_of_brute_force(policy: str, scope: str, inits: bool) 
 
 
 def test_under_scope_pod_more_room_can_be_worse_too() -> None:
-    """With everybody gone the pod is refused, with one of two gone it is admitted."""
+    """With both evicted the pod is rejected, with one of two it is admitted."""
     assert judged(full_node(500262, "best-effort", "pod", True)) == "exact"
 
 
 def test_groups_of_zones_are_the_memory_managers_own() -> None:
-    """A pod in one zone had come before the group that its zone is in by another one: who came
-    first, no listing tells.
+    """A pod in one zone had come before the group of its zone was made by another: no listing shows
+    their order.
     """
     assert judged(full_node(956, "best-effort", "pod", True, most_zones=2)) != "refused_after"

@@ -1,4 +1,4 @@
-"""Who is decided next, and who is woken: priority, then arrival; one pod of a shape at a time."""
+"""The order of decisions, and woken pods: priority, then arrival; one pod of a class at a time."""
 
 from __future__ import annotations
 

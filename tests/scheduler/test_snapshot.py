@@ -1,6 +1,4 @@
-"""A snapshot is a disposable cache: what stands on it goes on exactly as what was folded from
-zero.
-"""
+"""A snapshot is a disposable cache: a state from it continues exactly as one folded from zero."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def test_the_cores_other_work_changes_nothing_that_a_snapshot_keeps() -> None:
 
 
 def events_of_given() -> list[tuple[str, Event]]:
-    """One node, its report, pods that are seen, one that ends."""
+    """One node, its report, observed pods, one that ends."""
     seen = [(streams.pod(f"uid-{name}"), PodObserved(pod(name, cpus=6))) for name in "abc"]
     ends = [(streams.pod("uid-a"), PodEnded("uid-a", "deleted"))]
     node = [(streams.node("n1"), NodeObserved("n1", "u", allocatable={"cpu": 16000, "pods": 110}))]

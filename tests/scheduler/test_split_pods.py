@@ -1,6 +1,7 @@
-"""Under single-numa-node and scope pod, pods of several containers that ask for memory alone: where
-no zone has as much as they ask for together, the kubelet has no preference, and each container
-takes a zone of its own. The judge is the kubelet model."""
+"""Under single-numa-node and scope pod, pods of several containers with memory requests alone: if
+no zone has their sum, the kubelet has no preference, and each container takes a zone of its own.
+The judge is the kubelet model.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def pod(name: str, *memory: int, cpu: int = 500, **fields: Any) -> Pod:
 
 
 def beside(*settled: Pod, zones: int = 2) -> KubeletState:
-    """A kubelet with zones of 59 GiB where these run."""
+    """A kubelet with zones of 59 GiB and these running pods."""
     state = kubelet(zones, "single-numa-node", "pod")
     for each in settled:
         verdict = admit(state, each)
@@ -88,7 +89,7 @@ def test_the_container_that_finds_no_zone_is_named() -> None:
 
 
 def test_what_a_label_aligns_stays_in_one_zone() -> None:
-    """The kubelet itself has policy none, and nobody would split the pod but by chance."""
+    """The kubelet itself has policy none, and would split the pod only by chance."""
     world, state = World(), kubelet(2, "none")
     label = {"node.koordinator.sh/numa-topology-policy": "SingleNUMANodePodLevel"}
     world.observe(NODE, label, {"cpu": 99_000, "memory": 1 << 50, "pods": 9})
@@ -138,7 +139,9 @@ def drawn(rng: random.Random, name: str) -> Pod:
 
 
 def scene(seed: int) -> Scene:
-    """Those on their way came in truth, where the kubelet took them; some are heard to run."""
+    """Pending admissions have come in truth, if the kubelet took them; some are reported as
+    running.
+    """
     rng = random.Random(f"{seed} split")
     base = beside(
         *(drawn(rng, f"s{at}") for at in range(rng.randint(0, 3))), zones=rng.choice((2, 2, 3))

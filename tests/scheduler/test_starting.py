@@ -1,5 +1,6 @@
-"""The command of a scheduler as a real process: what it loads only after its first look at the
-queue is there then, and what cannot be loaded or used ends it in words."""
+"""The command of a scheduler as a real process: modules that it loads after its first look at the
+queue are there then, and problems of loading end it with a message.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Scheduler:
         )
 
     def page(self, path: str) -> str:
-        """What it answers, good or bad; empty while nobody does."""
+        """Its answer, good or bad; empty while there is none."""
         try:
             with urllib.request.urlopen(self._url + path, timeout=10) as answer:
                 return str(answer.read().decode())
@@ -65,7 +66,7 @@ class Scheduler:
         return waiting
 
     def until_waiting(self, components: set[str]) -> dict[str, str]:
-        """What it waits for once it is that alone."""
+        """Its reason to wait once that is the only one."""
         deadline_s = time.monotonic() + 60
         while set(found := self.waiting()) != components:
             assert self.process.poll() is None, self.said()

@@ -1,5 +1,5 @@
-"""What was decided in one batch is appended in as few calls as can be, and nothing without what it
-was decided on.
+"""The decisions of one batch are appended in as few calls as possible, and none without those it
+depends on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""How many zones the kubelet prefers is a matter of what zones have when they are empty, and of
-what it counts together.
-
-Zones differ: one has the more memory, the other the more hugepages. The Memory Manager gives one
-hint for both (kubelet 1.36).
+"""The number of zones that the kubelet prefers depends on the empty zones, and on resources counted
+together. Zones differ: one has the more memory, the other the more hugepages. The Memory Manager
+gives one hint for both (kubelet 1.36).
 """
 
 from __future__ import annotations
@@ -104,7 +102,7 @@ def test_if_one_zone_has_the_most_of_all_resources_are_compared_one_by_one() -> 
 
 def test_under_none_a_zone_without_its_kind_of_memory_takes_no_pod() -> None:
     """Zone 1 has memory for all and no hugepages: the newcomer takes the lowest zone, the only one
-    for who is on its way.
+    for the pending admission.
     """
     base = uneven("none", "container", (14, 4), (48, 0))
     seen = Scene(base, (asking("coming", 500, 8, 3),), asking("new", 500, 8))
@@ -161,9 +159,7 @@ def test_what_fitted_one_zone_by_its_capacity_lies_in_one_under_restricted() -> 
 
 
 def drawn(seed: int, policy: str, scope: str) -> Scene:
-    """What is asked of a node at once is no more than it has as a whole: kube-scheduler sees to
-    that.
-    """
+    """A request at once is no more than the whole node has, because kube-scheduler sees to that."""
     rng = random.Random(f"{seed} uneven")
     state = uneven(
         policy,

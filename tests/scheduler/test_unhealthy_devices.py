@@ -1,6 +1,6 @@
-"""Devices that became unhealthy while a pod holds them: they hide no healthy ones, nobody is
-evicted because of them, and nobody gets them when their pod ends. Those that nobody holds vanish
-from the listing, and are tried wherever they may lie. The judge is the kubelet model.
+"""Devices that became unhealthy while a pod holds them: they hide no healthy ones, no pod is
+evicted because of them, and none gets them when their pod ends. Unhealthy devices that no container
+holds vanish from the listing, and are tried wherever they may lie. The judge is the kubelet model.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def test_nor_does_the_search_take_it_for_free() -> None:
 
 
 def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
-    """The kubelet counts the one that x holds: two of zone 0 would be enough, so that two zones are
-    not preferred for two.
+    """The kubelet counts the device that x holds: two of zone 0 would be enough, so that two zones
+    are not preferred for two.
     """
     state = running(two_and_one(), asking("x", 1, 1))
     world = proven_world(ill(state, held_by(state, "x")), CycleConfig())
@@ -175,16 +175,14 @@ def test_where_one_zone_must_do_nothing_hangs_on_unhealthy_devices() -> None:
 def seen_before_and_after(
     state: KubeletState, devices: Collection[str]
 ) -> tuple[World, KubeletState]:
-    """A report told of all devices as healthy; the next one is of a kubelet where these are
-    unhealthy.
-    """
+    """A report shows all devices as healthy; in the next one these are unhealthy."""
     world, after = proven_world(state, CycleConfig()), ill(state, devices)
     world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=2))
     return world, after
 
 
 def two_and_one(policy: str = "restricted") -> KubeletState:
-    """Two GPUs in zone 0, one in zone 1; memory lies where it likes."""
+    """Two GPUs in zone 0, one in zone 1; memory in any zone."""
     return kubelet(
         2, policy, gpus={"a": 1, "b": 1, "c": 2}, memory_policy="None", reserved_memory={}
     )
@@ -192,8 +190,9 @@ def two_and_one(policy: str = "restricted") -> KubeletState:
 
 @pytest.mark.parametrize("lost", ["a", "b"])
 def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: str) -> None:
-    """By what is listed two GPUs are to be had of two zones only; the kubelet counts the unhealthy
-    one, too, and wants both of the zone that it lies in."""
+    """By the listing two GPUs are available in two zones only; the kubelet counts the unhealthy
+    one, too, and wants both of its zone.
+    """
     world, after = seen_before_and_after(two_and_one(), {lost})
     pod = asking("p", 9, 2)
     refusal = world.cluster.verdict(pod, NODE)
@@ -227,9 +226,7 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
 def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_object(
     told: bool,
 ) -> None:
-    """It counts devices, and offers the healthy ones. One that is not told of either would be known
-    to nobody.
-    """
+    """It counts devices, and offers the healthy ones. A device in neither would be unknown."""
     after = ill(two_and_one(), {"b"})
     world, pod = proven_world(after, CycleConfig()), asking("p", 9, 2)
     seen = world.ledger.nodes[NODE].observed
@@ -241,8 +238,8 @@ def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_objec
 
 
 def test_a_listing_that_names_others_every_time_is_remembered_within_limits() -> None:
-    """What a broken plugin or an exporter of somebody else's may say must neither fill the memory
-    nor stop the fold.
+    """Listings of a broken plugin or a foreign exporter must neither fill the memory nor stop the
+    fold.
     """
     known: dict[str, str] = {}
     reports = [Report("n", "boot", at, devices=claimed(at)) for at in range(100)]
@@ -253,16 +250,14 @@ def test_a_listing_that_names_others_every_time_is_remembered_within_limits() ->
 
 
 def claimed(at: int) -> tuple[DeviceGroup, ...]:
-    """900 devices, and a resource, of which nobody has heard before."""
+    """900 devices, and a resource, that are new to the ledger."""
     devices = DeviceGroup(GPU, (0,), format_ids(f"x{at}-{number}" for number in range(900)))
     return devices, DeviceGroup(f"made.up/{at}", (0,), "a")
 
 
 @pytest.mark.parametrize("policy", ["none", "single-numa-node", "restricted"])
 def test_a_resource_that_vanished_whole_is_offered_no_more(policy: str) -> None:
-    """Nobody tracks it any more, and the node's object may say for a while what it offered
-    before.
-    """
+    """No manager tracks it any more, and the node's object may keep its old offer for a while."""
     world, after = seen_before_and_after(kubelet(1, policy, gpus={"a": 1}), {"a"})
     pod = asking("p", 1, 1)
     assert not admit(after, pod).admitted
@@ -270,7 +265,7 @@ def test_a_resource_that_vanished_whole_is_offered_no_more(policy: str) -> None:
 
 
 def test_the_end_of_an_init_containers_pod_gives_back_no_unhealthy_device() -> None:
-    """No listing names who holds it; the checkpoint does."""
+    """No listing names its holder; the checkpoint does."""
     init = msgspec.structs.replace(asking("x", 1, 1).containers[0], name="i", kind="init")
     first = Pod("x", "ns", "x", "Guaranteed", (init, asking("x", 1, 0).containers[0]))
     state = running(kubelet(1, "single-numa-node", gpus={"a": 1, "b": 1}), first, asking("y", 1, 1))
@@ -302,7 +297,7 @@ def test_a_pod_that_passes_is_admitted_wherever_unlisted_devices_lie(
 
 
 def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod]:
-    """A random kubelet, half of whose held GPUs are unhealthy."""
+    """A random kubelet with half of its held GPUs unhealthy."""
     seen, rng = scene(seed, policy, scope, unconfirmed=0), random.Random(f"{seed} ill")
     held = sorted(
         {
@@ -326,7 +321,7 @@ def judged(world: World, state: KubeletState, pod: Pod) -> bool:
 def test_next_to_held_unhealthy_devices_the_verdict_is_the_kubelets(
     policy: str, scope: str
 ) -> None:
-    """Also after one of the pods ended, of which the report still tells."""
+    """Also after one of the pods ended that the report still lists."""
     told = 0
     for seed in SCENES:
         state, pod = with_ill_ones(seed, policy, scope)
@@ -339,9 +334,7 @@ def test_next_to_held_unhealthy_devices_the_verdict_is_the_kubelets(
 
 
 def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count_yet() -> None:
-    """Nothing else of the node is different: a scheduler that begins anew would answer
-    otherwise.
-    """
+    """Nothing else of the node is different: a new scheduler would answer otherwise."""
     world, after = seen_before_and_after(two_and_one(), {"a"})
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None

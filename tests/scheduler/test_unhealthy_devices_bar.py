@@ -1,6 +1,7 @@
-"""Unhealthy devices that nobody lists for which the kubelet refuses whoever names them: the judge
-is the kubelet model. The real one, kubelet 1.36.2, answered alike in recorded admissions
-(`tests/vectors/data`)."""
+"""Unlisted unhealthy devices for which the kubelet rejects any pod that names them: the judge is
+the kubelet model. The real one, kubelet 1.36.2, answered alike in recorded admissions
+(`tests/vectors/data`).
+"""
 
 from __future__ import annotations
 

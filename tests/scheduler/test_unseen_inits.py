@@ -1,6 +1,7 @@
-"""Pods of which ordinary init containers alone demand anything: no listing ever lacks any of it, so
-that a report which was made before they came must not prove them, and what they keep counts until
-somebody who knows them says what it is."""
+"""Pods with a demand in ordinary init containers alone: no listing ever lacks any of it, so that a
+report from before they came must not confirm them, and their kept amounts count until a report with
+the pods shows them.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +35,7 @@ def pod(name: str, *containers: Container, qos: str = "Guaranteed") -> Pod:
 
 
 def world_of(state: KubeletState, *coming: Pod, checkpoints: bool) -> World:
-    """A node whose only news since these pods were sent is a report that was made before they
-    came.
-    """
+    """A node with one report since these pods were sent, made before they came."""
     world = World(CycleConfig())
     world.observe(
         NODE,

@@ -116,7 +116,7 @@ def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_each_container_must_ask_for_whole_cores_whatever_the_scope(scope: str) -> None:
-    """Also where the report does not tell the CPUs: an init container of one CPU is refused, though
+    """Also if the report does not list the CPUs: an init container of one CPU is rejected, though
     the pod asks for two.
     """
     state = kubelet(1, "single-numa-node", scope, cpu_options={"full-pcpus-only": "true"})
@@ -134,8 +134,8 @@ def test_each_container_must_ask_for_whole_cores_whatever_the_scope(scope: str) 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(scope: str) -> None:
-    """The kubelet counts what is free beside them: of 6 CPUs an init container takes 4, and 4 more
-    are not there.
+    """The kubelet counts the free CPUs without them: of 6 CPUs an init container takes 4, and 4
+    more are not there.
     """
     state = kubelet(
         1,
@@ -154,9 +154,7 @@ def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(sc
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "single-numa-node"])
 def test_whole_cores_are_requested_together_with_devices_of_several_zones_too(policy: str) -> None:
-    """Such pods are judged by the search alone, which knows of no cores where the report does
-    not.
-    """
+    """Such pods are judged by the search alone, which knows no cores if the report lists none."""
     state = kubelet(2, policy, gpus={"a": 0b11, "b": 0b01}, cpu_options={"full-pcpus-only": "true"})
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))

@@ -1,7 +1,5 @@
-"""A provider of one's own is named in a refusal where it is what refuses, and nowhere else: asked
-as the kubelet asks it, under the node's policy and scope, container by container, alone and beside
-the rest.
-
+"""A custom provider is named in a refusal if it is the reason, and only then: it is asked as the
+kubelet asks it, under the node's policy and scope, container by container, alone and with the rest.
 Seats are licences that no zone has to itself: one hint, of both zones at once.
 """
 
@@ -186,7 +184,7 @@ def test_two_that_have_some_in_different_zones_now(
 def test_two_that_ever_have_some_in_different_zones_only(
     monkeypatch: pytest.MonkeyPatch, cpus: int
 ) -> None:
-    """Also where the node as a whole has too few CPUs now: no zone lacks CPUs when it is empty."""
+    """Also if the node as a whole has too few CPUs now: no zone lacks CPUs when it is empty."""
     use(monkeypatch, Licences(home=1), Badges(home=0))
     found = world("single-numa-node")
     found.observe(

@@ -1,5 +1,5 @@
-"""Zones whose ids leave gaps, as machines with sockets or memory taken out number them: what counts
-is how many there are.
+"""Zones with gaps between their ids, as machines with sockets or memory taken out number them: only
+their number counts.
 """
 
 from __future__ import annotations

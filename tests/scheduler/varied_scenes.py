@@ -127,9 +127,7 @@ def made(
     shares: Mapping[str, float] = SHARES,
     **settings: Any,
 ) -> Made:
-    """One scene. What happens to pods and devices after the first report does so only where nobody
-    is on the way.
-    """
+    """One scene. Pods and devices change after the first report only without pending admissions."""
     rng = random.Random(f"{seed} varied")
     draw = Draw(frozenset(name for name in SHARES if rng.random() < shares.get(name, 0.0)), rng)
     options = _options(draw, policy, zones) if draw.has(OPTIONS) else {}
@@ -160,8 +158,8 @@ def made(
 
 
 def _with_devices(pod: Pod, rng: random.Random) -> Pod:
-    """Each container asks for devices, the last for much of a zone, too: what one gets decides what
-    is left in which zone.
+    """Each container requests devices, the last for much of a zone, too: the devices of one decide
+    the rest of each zone.
     """
     cpus = [1, *rng.choice(((4,), (6,), (8,), (1, 4), (1, 7)))]
     asked = [{"cpu": each * 1000, "memory": GIB, GPU: rng.choice((1, 1, 2))} for each in cpus]
@@ -226,9 +224,7 @@ def observed(world: World, state: KubeletState, version: str = "v1.36.2") -> Non
 
 
 def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:
-    """A share of the devices is unhealthy; some of those that nobody holds, the plugin does not
-    list any more.
-    """
+    """A share of the devices is unhealthy; the plugin lists some of the unheld ones no more."""
     held, pool = state.devices.in_use.get(GPU, frozenset()), dict(state.devices.registered[GPU])
     for name in sorted(pool):
         if draw.rng.random() < 0.4:

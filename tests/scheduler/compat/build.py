@@ -14,9 +14,7 @@ SINGLE, RESTRICTED = "single-numa-node", "restricted"
 
 
 def container(name: str = "c0", equal: bool = True, **amounts: str) -> dict[str, Any]:
-    """A container with requests, and limits equal to them unless told otherwise; `_` in a name
-    stands for `-`.
-    """
+    """A container with requests, and equal limits by default; `_` in a name means `-`."""
     named = {
         key.replace("_", "-").replace("DEVICE", "vendor.example/gpu"): amount
         for key, amount in amounts.items()

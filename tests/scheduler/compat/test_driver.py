@@ -1,5 +1,5 @@
-"""Compat mode on facts: the plugin hears of them as its informers, watch and hooks would tell
-it.
+"""Compat mode on events: the plugin gets them as its informers, watch and hooks would deliver
+them.
 """
 
 from __future__ import annotations

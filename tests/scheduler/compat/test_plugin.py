@@ -1,5 +1,5 @@
-"""The plugin as one piece: caches in their roles, stated verdicts where the original crashes, and
-hostile objects.
+"""The plugin as one piece: caches in their roles, stated verdicts for inputs on which the original
+crashes, and hostile objects.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class TestOverReserve:
 
 
 class TestStatedVerdicts:
-    """What is answered where the original panics or answers nonsense."""
+    """Answers for inputs on which the original panics or answers nonsense."""
 
     def test_zone_64_does_not_count_like_those_above_it(self) -> None:
         only_64, with_0 = (

@@ -38,7 +38,7 @@ EventT = TypeVar("EventT", bound=Event)
 
 
 class Story:
-    """A log and `schedulers` cores on it. Facts are told to the log; cores read it before they
+    """A log and `schedulers` cores on it. Events are appended to the log; cores read it before they
     decide.
     """
 
@@ -52,7 +52,7 @@ class Story:
     # ----------------------------------------------------------------------------------------------
 
     async def tell(self, stream: str, event: Event) -> int:
-        """Append one fact of somebody else and let every core fold it; returns its position."""
+        """Append one event of another writer and let every core fold it; return its position."""
         told = f"told/{await self.log.head()}"
         outcome = (await self.log.append([Commit(told, "test", 0, 0, (Draft(stream, event),))]))[0]
         assert isinstance(outcome, Appended)
@@ -60,13 +60,13 @@ class Story:
         return outcome.last
 
     async def fold(self) -> None:
-        """Every core reads what it has not seen."""
+        """Every core reads the new events."""
         for core in self.cores:
             for envelope in await self.log.read(core.ledger.position):
                 core.evolve(envelope, decode(envelope))
 
     async def append(self, core: SchedulerCore, proposals: Sequence[Proposal]) -> list[Outcome]:
-        """Append proposals and tell the core what became of them, as the deciding loop does."""
+        """Append proposals and give the core their outcome, as the deciding loop does."""
         commits = [
             Commit(p.commit_id, self.role, 0, 0, p.drafts, p.correlation, p.causation)
             for p in proposals
@@ -79,8 +79,8 @@ class Story:
         return outcomes
 
     async def decide(self, limit: int = 100) -> dict[str, str]:
-        """The first core decides and appends until it has nothing to say; uid -> node of what it
-        reserved.
+        """The first core decides and appends until it has no proposals; uid -> node of its
+        reservations.
         """
         core = self.cores[0]
         reserved: dict[str, str] = {}
@@ -129,7 +129,7 @@ class Story:
             await self.tell(streams.pod(each.uid), PodObserved(each))
 
     async def seen_bound(self, made: Pod, node: str = "n1", **fields: object) -> None:
-        """A pod is seen on a node, whoever bound it."""
+        """A pod is observed on a node, whatever bound it."""
         await self.tell(streams.pod(made.uid), PodObserved(made, node=node, **fields))  # type: ignore[arg-type]
 
     async def ends(self, made: Pod) -> None:

@@ -41,8 +41,8 @@ def scenes() -> Iterator[list[Json]]:
 
 
 class Watching:
-    """What the observer makes of objects, in a core that decides in kube-scheduler's place. Zones
-    keep nobody away.
+    """The observer's events of objects, in a core that decides in kube-scheduler's place. Zones
+    reject no pod.
     """
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ async def world(*nodes: str, **fields: Any) -> Story:
 
 
 async def placed(story: Story, event: PodObserved) -> str:
-    """Where the pod was put, or what the verdict says."""
+    """Return the pod's node, or the message of the verdict."""
     await story.tell(streams.pod(event.pod.uid), event)
     found = (await story.decide()).get(event.pod.uid)
     return found or (await story.verdicts(event.pod))[-1]
@@ -435,7 +435,7 @@ async def test_spread_counts_neither_leaving_pods_nor_domains_that_the_pod_may_n
 
 
 async def test_spread_counts_nodes_as_its_policies_say() -> None:
-    """KEP-3094. A pod runs in zone a; zone b has room where it counts."""
+    """KEP-3094. A pod runs in zone a; zone b is free if it counts."""
     story = await world(n3={"taints": (Taint("gone", "", "NoSchedule"),)})
     web = {"app": "web"}
     await story.tell("pod/uid-x", seen("x", "n1", labels=web))
@@ -464,7 +464,7 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
 
 
 async def test_spread_by_an_empty_selector_counts_no_pod() -> None:
-    """kube-scheduler 1.36: it matches every pod, and none of those that are there is counted."""
+    """kube-scheduler 1.36: it matches every pod, and no present pod is counted."""
     story = await world("n1", "n2", n2={"unschedulable": True})
     for number in range(3):
         await story.tell(f"pod/uid-x{number}", seen(f"x{number}", "n1"))
@@ -579,8 +579,8 @@ async def test_a_constraint_is_one_file_and_one_line(monkeypatch: pytest.MonkeyP
 async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two releases share a log: the one that observes knows a constraint that the one that decides
-    does not.
+    """Two releases share a log: the observing one knows a constraint that the deciding one does
+    not.
     """
     story = await world("n1")
     monkeypatch.setattr(registry, "_ALL", (*registry._ALL, Tenant()))

@@ -18,7 +18,7 @@ async def one_zone(schedulers: int = 1) -> Story:
 
 
 class TestR1PodsBoundButStillPending:
-    """Upstream's match forgets a pod that neither side counts yet; here its charge stands until a
+    """Upstream's match forgets a pod that neither side counts yet; here its charge remains until a
     report covers its demand.
     """
 
@@ -98,7 +98,7 @@ class TestR13SameNameAgain:
 
 
 class TestRestartAndFailOver:
-    """A scheduler that starts anew stands where the last one stood."""
+    """A new scheduler continues with the state of the last one."""
 
     async def test_default_remembers_every_charge_after_a_restart(self) -> None:
         story = await one_zone()

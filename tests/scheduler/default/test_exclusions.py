@@ -1,5 +1,5 @@
-"""Evidence against a node sets it aside for pods of one shape, by one fact; what mends it opens it
-again, and time.
+"""Evidence against a node excludes it for pods of one class, by one event; the remedy or time ends
+the exclusion.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ async def set_asides(story: Story) -> list[NodeSetAside]:
 
 
 async def placed(story: Story, made: Pod) -> str:
-    """Where the next decision puts the pod, "" for nowhere."""
+    """Return the node of the next decision, "" for none."""
     await story.arrives(made)
     return (await story.decide()).get(made.uid, "")
 
 
 async def rejected(story: Story, made: Pod, node: str, reason: str = WRONG) -> None:
-    """The kubelet refuses a pod that stands on the node, and a controller removes it."""
+    """The kubelet rejects a pod on the node, and a controller deletes it."""
     await story.seen_bound(made, node)
     await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", node, reason, "no"))
 
 
 async def test_replacements_do_not_follow_each_other_to_a_kubelet_that_rejects_them() -> None:
-    """kubernetes#84869: of a node whose policy is not what its report says."""
+    """kubernetes#84869: of a node with another policy than its report says."""
     story = await world("n1")
     for number in range(12):
         node = await placed(story, made := pod(f"p{number}", cpus=4))
@@ -98,8 +98,8 @@ async def test_a_first_rejection_ends_with_other_amounts_and_a_second_only_with_
 async def test_a_rejection_reported_after_its_node_left_excludes_nothing(
     silent: bool, seen: str
 ) -> None:
-    """Of a node that left, is silent and holds nobody nothing is kept, nor its stream's version: no
-    fact could be appended.
+    """Nothing is kept of a node that left, is silent and has no pods, not even its stream's
+    version: no event could be appended.
     """
     story = await world("n1")
     made, gone = pod("a", cpus=4), NodeEnded("n1", "uid-n1", "deleted")

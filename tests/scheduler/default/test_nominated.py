@@ -1,5 +1,5 @@
-"""Room that another scheduler evicts pods for: from a pending pod as the observer reads it to where
-our pods do not go.
+"""Amounts that another scheduler evicts pods for: from a pending pod, as the observer reads it, to
+the nodes that our pods avoid.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def nominee(
 async def shown(
     story: Story, obj: Json, kind: str = "MODIFIED", own: str = "topolog"
 ) -> list[object]:
-    """The observer sees a pod; what it tells."""
+    """The observer sees a pod; return its events."""
     core = story.cores[0]
     kinds = Kinds(("topolog",), SeenSpecs())
     told = kinds.events(core.folded, own, "pods", WatchEvent(kind, obj))
@@ -106,9 +106,10 @@ async def test_a_nominee_that_is_bound_counts_once() -> None:
 
 @pytest.mark.parametrize("heard_late", [False, True])
 async def test_a_nominee_that_its_scheduler_has_topolog_bind_counts_once(heard_late: bool) -> None:
-    """kube-scheduler 1.36 nominates who waits for claims before it asks for the binding; that the
-    pod was nominated the observer may see after the reservation, and that it is bound by then
-    nobody tells once more."""
+    """kube-scheduler 1.36 nominates a pod that waits for claims before it asks for the binding; the
+    observer may see the nomination after the reservation, and no further event says that the pod is
+    bound by then.
+    """
     story = await world("n1")
     await story.tell("pod/uid-other", PodObserved(cast(Pod, pod_from_manifest(nominee(cpu="60")))))
     if not heard_late:
@@ -131,7 +132,7 @@ async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
 
 
 async def test_a_nominee_that_was_bound_and_ended_unseen_keeps_nothing() -> None:
-    """Its object stays, as a Job's does; no fact of a pod tells of it."""
+    """Its object stays, as a Job's does; no event of a pod mentions it."""
     story = await world("n1")
     await shown(story, nominee(cpu="64"))
     ended = nominee(cpu="64", bound="n1")

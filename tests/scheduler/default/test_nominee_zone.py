@@ -1,5 +1,5 @@
-"""Zones of other schedulers' nominees: which pods would take the one that others are evicted from,
-and which do no harm.
+"""Zones of other schedulers' nominees: pods that would take the zone that others are evicted from,
+and harmless pods.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEPT = "1 node(s) were kept free for the nominated pod ns/other of another sched
 
 
 def nominated(cpus: int, priority: int = 0) -> NominationObserved:
-    """As the observer tells of a pending pod whose container asks for so many exclusive CPUs."""
+    """As the observer reports a pending pod with a container of so many exclusive CPUs."""
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     spec = {
         "priority": priority,
@@ -115,7 +115,7 @@ async def test_under_restricted_a_container_may_take_every_zone_that_fits() -> N
 
 
 async def test_a_nominee_that_finds_no_zone_keeps_none() -> None:
-    """Nobody can tell which zone is meant."""
+    """Its zone is unknown."""
     story = await half_full()
     await story.tell("nomination/uid-other", nominated(9))
     assert await outcome(story, pod("p", cpus=4)) == "n1"
@@ -132,8 +132,9 @@ cpus = st.integers(1, 8)
 def test_a_pod_that_passes_leaves_the_zone_wherever_its_containers_go(
     free: list[int], parts: list[int], wanted: int
 ) -> None:
-    """By trying every way in which a kubelet could place them one by one; who is refused could take
-    the zone in one of those, or might by bounds."""
+    """Every way is tried in which a kubelet could place them one by one; a rejected pod could take
+    the zone in one of those, or might by bounds.
+    """
     history = History()
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(*(zone(number, 8, left) for number, left in enumerate(free)), tracked=("cpu",))

@@ -1,4 +1,4 @@
-"""Preemption through the core: whom it names, when it names nobody, and what becomes of a
+"""Preemption through the core: its victims, its refusals to name any, and the course of a
 nomination.
 """
 
@@ -39,7 +39,7 @@ async def running(
     gpus: int = 0,
     policy: str = "single-numa-node",
 ) -> None:
-    """Pods of one container stand proven on n1 in zones of `sizes` CPUs (and `gpus` devices in zone
+    """Confirmed pods of one container on n1, in zones of `sizes` CPUs (and `gpus` devices in zone
     0).
     """
     for made, _ in placed:
@@ -253,7 +253,7 @@ async def test_a_victim_spared_once_may_be_asked_again_after_a_pod_of_its_namesp
 
 
 async def test_a_nomination_that_no_longer_helps_is_withdrawn() -> None:
-    """A foreign pod lands in the zone before anybody was evicted."""
+    """A foreign pod takes the zone before any pod was evicted."""
     story = await full((low("a", 4), 0), (low("keep", 8, priority=HIGH), 1))
     await story.arrives(pod("high", cpus=8, priority=HIGH))
     await story.decide()
@@ -273,8 +273,8 @@ async def test_room_that_is_coming_anyway_is_waited_for() -> None:
 
 
 async def test_no_pod_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_says_so() -> None:
-    """No checkpoint tells whether the init container's two CPUs were reused: pessimism is no reason
-    to kill.
+    """No checkpoint shows whether the init container's two CPUs were reused: pessimism is no reason
+    to evict.
     """
     story = Story()
     await story.node()
@@ -354,7 +354,7 @@ async def test_nodes_whose_reports_carry_no_placements_evict_no_pod() -> None:
 async def test_evictions_are_not_mentioned_if_a_victim_exists_or_none_could_help(
     unconfirmed: bool, cpus: int
 ) -> None:
-    """8 CPUs are held by pods of equal priority; no zone will ever have 9, whoever goes."""
+    """8 CPUs are held by pods of equal priority; no zone will ever have 9, whichever pod ends."""
     story = await full((low("a", 7, priority=HIGH), 0), (low("b", 7, priority=HIGH), 1))
     if unconfirmed:
         await story.seen_bound(low("c", 1), phase="Running")
@@ -423,7 +423,7 @@ def test_every_eviction_helps_and_none_is_superfluous(
 
 
 async def test_a_pod_of_unknown_zone_is_not_evicted_on_suspicion() -> None:
-    """Until the report proves where b is, it would have to go with a or c; then one of them is
+    """Until the report confirms the zone of b, it would have to go with a or c; then one of them is
     enough.
     """
     story = Story()

@@ -1,5 +1,5 @@
-"""Preemption where CPUs and devices must come from one zone, or one set of zones: single-numa-node
-and restricted.
+"""Preemption if CPUs and devices must come from one zone, or one set of zones: single-numa-node and
+restricted.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def test_only_the_pod_that_holds_the_device_and_enough_cpus_is_evicted(pol
 async def test_no_pod_is_evicted_for_a_device_of_one_zone_and_cpus_of_the_other(
     policy: str,
 ) -> None:
-    """All who could go leave the devices in zone 0 and the CPUs in zone 1."""
+    """All possible victims leave the devices in zone 0 and the CPUs in zone 1."""
     placed = [(low("keep", 6, 0, HIGH), 0), (low("device", 2, 2), 0), (low("cpus", 8), 1)]
     story = await full(placed, policy, gpus=(2, 0))
     await story.arrives(pod("high", container("c", 4, 1), priority=HIGH))
@@ -146,8 +146,9 @@ WANTS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3)), min_size=1, ma
 def test_every_eviction_helps_none_is_superfluous_and_none_that_would_help_is_missed(
     policy: str,
 ) -> None:
-    """Held against every set of victims that there is, each judged anew. In the examples more room
-    is worse: a first container that could leave the zone that the second one needs."""
+    """Compared with every set of victims, each judged afresh. In the examples more free amounts are
+    worse: a first container could leave the zone that the second one needs.
+    """
 
     @settings(max_examples=examples(100), deadline=None)
     @given(PODS, WANTS)

@@ -1,4 +1,4 @@
-"""Evictions that the API server refuses: who is spared, for how long, and what is told
+"""Evictions that the API server refuses: the spared victims, for how long, and the verdict
 meanwhile.
 """
 

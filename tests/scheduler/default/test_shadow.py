@@ -1,5 +1,5 @@
-"""Shadow mode: each placement of another scheduler is judged as the ledger stood, settled by its
-kubelet; nothing is done.
+"""Shadow mode: each placement of another scheduler is judged by the ledger of that moment and
+confirmed by its kubelet; nothing is done.
 """
 
 from __future__ import annotations

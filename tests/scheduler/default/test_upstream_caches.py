@@ -23,7 +23,7 @@ from tests.scheduler.default.story import Story, foreign
 
 
 def by(**settings: object) -> Story:
-    """A story whose core was chosen by these settings."""
+    """A story with the core of these settings."""
     story = Story()
     story.cores = [SchedulerCore(chosen(SchedulerSettings(**settings)).core)]  # type: ignore[arg-type]
     return story
@@ -208,8 +208,8 @@ def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
 def test_the_pods_of_the_scheduler_that_a_file_was_written_for_are_foreign_to_another(
     tmp_path: Path,
 ) -> None:
-    """On the way over the plugin's own scheduler still runs, and nobody here reserves for its
-    pods.
+    """During a migration the plugin's own scheduler still runs, and Topolog reserves nothing for
+    its pods.
     """
     text = PROFILES[: PROFILES.index("- schedulerName: other")].replace(
         "schedulerName: topolog", "schedulerName: numa"

@@ -1,4 +1,4 @@
-"""Defects of the filter: what it lets through or refuses against what a kubelet does with the same
+"""Defects of the filter: pods that it passes or rejects, against a kubelet's answer for the same
 pod.
 """
 
@@ -40,8 +40,9 @@ def whole(held: Amounts) -> DomainPod:
 
 class TestSidecars:
     """A restartable init container is tested like an init container and leaves no trace, although
-    it runs beside the app containers; in pod scope it is maxed with them instead of added. Both
-    admit what the kubelet rejects."""
+    it runs next to the app containers; in pod scope it is maxed with them instead of added. Both
+    admit pods that the kubelet rejects.
+    """
 
     def test_upstream_admits_a_sidecar_and_an_app_container_that_need_the_same_cpus(self) -> None:
         sidecar = {**container("s", cpu="6", memory="1Gi"), "restartPolicy": "Always"}

@@ -138,8 +138,9 @@ class TestR14SharedSlices:
 
 
 class TestRestartAndFailOver:
-    """All state is the memory of one process. After a restart, and on a stand-by whose list of
-    objects is as old as its process, reservations of pods that no report shows yet are gone."""
+    """All state is the memory of one process. After a restart, and on a standby with a list of
+    objects as old as its process, reservations of pods that no report shows yet are gone.
+    """
 
     def test_upstream_forgets_every_reservation_and_mark_at_a_restart(self) -> None:
         story = Upstream(nrt(*two_zones()))

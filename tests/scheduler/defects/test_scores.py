@@ -68,7 +68,7 @@ def free(
     of: Amounts | None = None,
     gpu: int | None = None,
 ) -> ZoneView:
-    """A zone; allocatable is `of` where given, else what is available."""
+    """A zone; allocatable is `of` if given, else the available amount."""
     available = {"cpu": cpu, "memory": memory, **({} if gpu is None else {GPU: gpu})}
     return ZoneView(zone_id, available, {**available, **(of or {})})
 

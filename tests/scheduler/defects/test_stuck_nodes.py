@@ -182,9 +182,10 @@ class TestR11ReportsWithoutFingerprint:
 
 
 class TestTwoMeaningsOfExclusive:
-    """The scheduler guesses from the spec which pods hold something exclusively, the exporter sees
-    it in podresources. For a Guaranteed pod with memory on a node whose Memory Manager pins nothing
-    the answers differ, and the fingerprints never match again (numaresources-operator#1254)."""
+    """The scheduler derives the exclusive pods from the spec, the exporter sees them in
+    podresources. For a Guaranteed pod with memory on a node with a Memory Manager that pins nothing
+    the answers differ, and the fingerprints never match again (numaresources-operator#1254).
+    """
 
     def test_upstream_counts_a_pod_that_no_exporter_lists_and_stays_dirty(self) -> None:
         shares = guaranteed("m", cpu="100m", memory="1Gi", node="n1", phase="Running")

@@ -1,5 +1,6 @@
-"""Certificates for tests, made by the machine's openssl: an authority and who it vouches for. One
-PEM file holds key and certificate."""
+"""Certificates for tests, made by the machine's openssl: an authority and its certificates. One PEM
+file holds key and certificate.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ OPENSSL = shutil.which("openssl")
 
 
 class Authority:
-    """Issues certificates into a folder. Skips the test where openssl is not there."""
+    """Issues certificates into a folder. Skips the test without openssl."""
 
     def __init__(self, folder: Path, name: str) -> None:
         if OPENSSL is None:

@@ -1,5 +1,5 @@
-"""Extended resources that DRA drivers give: not judged where a node's device plugins have none of
-them; its zones are.
+"""Extended resources of DRA drivers: not judged if the node's device plugins have none of them; the
+node's zones are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ def asking(devices: dict[str, str], cpus: int = 4, name: str = "p") -> Json:
 
 
 async def mixed(*classes: DeviceClassObserved) -> World:
-    """Of "plugin" a device plugin offers two GPUs, of "gone" none any more, and of "claims" nobody
-    ever spoke.
-    """
+    """A device plugin offers two GPUs of "plugin", no more of "gone", and never any of "claims"."""
     world = World()
     for each in classes:
         await world.tell(f"deviceclass/{each.name}", each)

@@ -1,5 +1,5 @@
-"""The extender over HTTP in kube-scheduler's wire format: what it filters, scores, preempts, and
-what a binding comes to.
+"""The extender over HTTP in kube-scheduler's wire format: filtering, scores, preemption, and the
+outcome of bindings.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def pod(name: str, cpus: int = 4, **spec: Any) -> Json:
 
 
 class World:
-    """A log, a scheduler that decides on it, its extender over HTTP, and a binder that does as it
-    is told.
+    """A log, a scheduler that decides on it, its extender over HTTP, and a binder with a chosen
+    behaviour.
     """
 
     def __init__(self) -> None:
@@ -323,7 +323,9 @@ async def test_a_refused_binding_says_why_and_the_node_is_set_aside() -> None:
 
 
 async def test_two_kube_schedulers_cannot_have_one_zone() -> None:
-    """Both filtered before either bound; the second is told, and filter knows it from then on."""
+    """Both filtered before either bound; the second gets an error, and filter knows the reservation
+    from then on.
+    """
     world = World()
     await world.node("n1", zone(0, 6))
     async with world.at_work():

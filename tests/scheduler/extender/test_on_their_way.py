@@ -1,4 +1,4 @@
-"""What the filter answers beside pods on their way is what the binding will find: nobody takes
+"""The filter's answer next to pending admissions equals the outcome of the binding: no pod takes
 their place.
 """
 

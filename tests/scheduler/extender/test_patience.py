@@ -26,7 +26,7 @@ def test_it_comes_back_with_time_and_with_what_was_not_used() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 1)), max_size=50))
 def test_all_waits_together_are_a_share_of_the_time(asked: list[tuple[float, float]]) -> None:
-    """Each asks so long after the one before it was answered, and uses a part of what it may
+    """Each asks so long after the one before it was answered, and uses a part of its allowed
     wait.
     """
     patience, now_s, waited_s = Patience(), 0.0, 0.0

@@ -1,5 +1,5 @@
-"""Who may ask: clients with a certificate of the authority and of a given name, as the files say
-when a connection begins.
+"""Permitted clients: those with a certificate of the authority and of a given name, by the files at
+the begin of a connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.scheduler.extender.test_extender import World, pod, small_and_large
 
 
 async def asked(world: World, trusted: str, client: str | None) -> int:
-    """The status of an answer to this client on a connection of its own; 0 where it gets none."""
+    """The status of an answer to this client on a connection of its own; 0 without an answer."""
     context = as_go_checks(ssl.create_default_context(cafile=trusted))
     context.check_hostname = False
     if client:

@@ -1,5 +1,5 @@
-"""Victims that kube-scheduler offers are judged beside own reservations, also those that the log
-does not hold yet.
+"""Victims that kube-scheduler offers are judged next to own reservations, even if the log does not
+hold these yet.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def test_room_that_an_own_reservation_takes_is_no_room_for_the_pod() -> No
 
 
 async def test_an_offer_is_widened_by_what_an_own_reservation_takes() -> None:
-    """Zone 0 would be the pod's without anybody's end, were the own reservation not on its way
+    """Zone 0 would be the pod's without any eviction, if the own reservation were not pending
     there.
     """
     story = Story()

@@ -1,5 +1,5 @@
-"""Lists beside the watch: what neither the first list nor the watch told is told, and nothing that
-the watch knows better.
+"""Lists next to the watch: changes that neither the first list nor the watch showed are recorded,
+and none that the watch knows better.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def scene(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
 async def test_changes_missing_from_the_first_list_are_recorded_by_a_later_one(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    """A pod made later stands behind it, so that no watch tells of it again."""
+    """A pod made later follows it, so that no watch shows it again."""
     await scene.node("n2")
     asked = falsified(
         scene,
@@ -74,7 +74,9 @@ async def test_changes_watched_meanwhile_are_newer_than_the_list(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list is made, a pod that it shows ends, and one that it lacks comes; then its page arrives.
-    The pod has changed since it was told, in what is no fact: its commit would be another."""
+    The pod has changed since it was recorded, in a field without an event: its commit would be
+    another.
+    """
     late = asyncio.Event()
     lists = 0
 
@@ -106,7 +108,7 @@ async def test_changes_watched_meanwhile_are_newer_than_the_list(
 async def test_a_late_watch_event_of_a_pod_that_a_list_ended_is_not_recorded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken for a new pod it would stay for ever: its end has been told, and is not told twice
+    """Taken for a new pod it would stay forever: its end is recorded, and is not recorded twice
     (seed 795585174).
     """
     steps = asyncio.Semaphore(0)

@@ -1,5 +1,5 @@
-"""Which lists are believed, and what the next one must confirm: given what the log holds, when a
-list comes, then who ended.
+"""Believed lists, and the ends that the next list must confirm: by the log, the time of the list,
+and the ended objects.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: Sche
 
 
 def test_a_kind_without_get_is_believed_after_some_lists(known: SchedulerState) -> None:
-    """Where claims come and go faster than lists are made, each list lacks others."""
+    """If claims come and go faster than lists are made, each list lacks others."""
     for claim in ("ns/a", "ns/b", *(f"ns/{number}" for number in range(20))):
         known.cluster_objects.hear(ClaimObserved(claim, "v", "5"))
     claims = frozenset(known.cluster_objects.claims)

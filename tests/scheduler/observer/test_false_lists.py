@@ -1,4 +1,4 @@
-"""Lists that are none, or lack what is there: nothing that runs loses its charge by one wrong
+"""Lists that are none, or lack present objects: no running pod loses its charge by one wrong
 answer.
 """
 
@@ -92,7 +92,7 @@ async def test_one_empty_list_ends_nothing_and_is_asked_again(
 async def test_an_empty_first_list_of_all_hides_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was known that could be absent, and no watch tells what was there before it."""
+    """No object was known that could be absent, and no watch shows the objects before it."""
     monkeypatch.setattr("services.scheduler.watch.observer.PAUSE_S", 0.05)
     scene = Scene(api)
     await scene.node("n0")
@@ -124,7 +124,7 @@ async def test_what_a_second_list_lacks_too_has_ended(
 async def test_only_what_two_lists_lack_one_after_the_other_has_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each list lacks another half: nobody is missing from all but p0."""
+    """Each list lacks another half: only p0 is missing from both."""
 
     def halves(kind: Kind, listed: Listed, before: int) -> Listed:
         lacking = (("p0", "p1", "p2"), ("p0", "p3", "p4"), ("p0",))[min(before, 2)]
@@ -142,8 +142,8 @@ async def test_only_what_two_lists_lack_one_after_the_other_has_ended(
 async def test_what_two_lists_lack_ends_though_the_next_lacks_many_others(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where pods come and go faster than lists are made, there is no list that lacks little beside
-    the one before it.
+    """If pods come and go faster than lists are made, every list lacks many pods of the one before
+    it.
     """
 
     def ever_others(kind: Kind, listed: Listed, before: int) -> Listed:

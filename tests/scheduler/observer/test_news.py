@@ -119,8 +119,8 @@ def test_a_life_seen_step_by_step_is_recorded_once_per_step(watched: Watched) ->
 def test_a_status_that_says_running_of_a_pod_on_no_node_says_nothing(
     watched: Watched, reserved: bool
 ) -> None:
-    """Whoever may write statuses may write that; a fact without a node would set the pod's stream
-    aside.
+    """Any writer of statuses may write that; an event without a node would quarantine the pod's
+    stream.
     """
     watched.pod(pod())
     if reserved:
@@ -282,7 +282,7 @@ def test_what_a_nodes_kubelet_declares_is_a_event_in_any_order(watched: Watched)
 
 
 def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
-    """Not what it reserves of its own, nor what an object says that contradicts itself."""
+    """But not its own reservations, nor amounts of an object that contradicts itself."""
     watched = Watched()
     offered = {
         "cpu": "7",
@@ -315,8 +315,9 @@ def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
 
 
 def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched) -> None:
-    """A slow list of a new leader, told after the leader before it had seen the node: its end would
-    be final, because the same version of the node is never told twice."""
+    """A slow list of a new leader, recorded after the leader before it had seen the node: its end
+    would be final, because the same version of the node is never recorded twice.
+    """
     watched.node(node("n1", version=12))
     assert pods_and_nodes.absent_nodes(watched.history.ledger, (), "8") == []
     assert pods_and_nodes.absent_nodes(watched.history.ledger, (), "12") == [
@@ -357,7 +358,7 @@ def test_no_object_whatsoever_raises(data: st.DataObject) -> None:
     )
 )
 def test_remembering_specs_changes_no_event(events: list[str]) -> None:
-    """With a memory of specs and without one, the same objects tell the same facts."""
+    """With a memory of specs and without one, the same objects give the same events."""
     with_memory, without = Watched(), Watched()
     state: Json = {"node": "", "phase": "Pending", "cpu": "2"}
     for version, event in enumerate(events, start=5):
