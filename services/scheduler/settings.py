@@ -72,8 +72,11 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class PluginChoice(Protocol):
-    """What the plugin makes of settings and its argument file. `upstream` is None if the ledger
-    decides; then only the scoring strategy of the arguments counts."""
+    """The plugin's reading of settings and its argument file.
+
+    `upstream` is None if the ledger decides; then only the scoring strategy of the arguments
+    counts.
+    """
 
     @property
     def upstream(self) -> OtherPlacing | None: ...

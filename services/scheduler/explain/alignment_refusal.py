@@ -1,5 +1,7 @@
-"""Why a node's zones cannot take a pod: the part, resource and zone that come nearest, and what
-would help.
+"""Why the zones of one node cannot take a pod: the part, resource and zone with the smallest
+shortage, and the remedy.
+
+This module only explains; `filter/topology` decides.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def alignment_refusal(
 
 
 def larger_than_zones(node_info: NodeInfo, plan: Plan) -> Refusal | None:
-    """Where each part must go into one zone: a part that no zone holds, even when it is empty."""
+    """Return the refusal of a part that no empty zone holds, if each part must go into one zone."""
     if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_be_split:
         return None
     return next(
@@ -123,7 +125,7 @@ def _by_amounts(part: AlignedPart) -> AlignedPart:
 
 
 def _given(report: Report | None, part: AlignedPart, zone: int) -> bool:
-    """Whether every provider may give the part something in this zone, whatever amounts the report
+    """Return whether every provider may allocate the part in this zone, whatever amounts the report
     shows there.
     """
     if registry.amounts_are_all() or report is None:
@@ -194,7 +196,7 @@ def _zonal(node_info: NodeInfo, plan: Plan, whole: AlignedPart) -> Refusal | Non
 
 
 def _first_short(node_info: NodeInfo, plan: Plan) -> Refusal | None:
-    """Of containers that may be split, the first that no zone holds by itself."""
+    """Return the first container that no zone holds alone, of a pod that may be split."""
     parts = (AlignedPart(entry.name, entry.kind, entry.amounts) for entry in plan.demand)
     return next(
         (refusal for part in parts if (refusal := _zonal(node_info, plan, part)) is not None), None

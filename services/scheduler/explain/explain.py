@@ -97,8 +97,11 @@ def _unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Un
 def _bounds(
     cluster: Cluster, pod_class: PodClass, nearest: Sequence[Refusal]
 ) -> dict[str, set[str]]:
-    """What is undecided of the nearest misses, by their phrase. Other nodes may be thousands; a
-    refusal that depends on the kubelet's state is nearer than any other."""
+    """Return the undecided parts of the nearest misses, by their phrase.
+
+    Other nodes may be thousands, so only a few are listed. A refusal that depends on the kubelet's
+    state is nearer than any other.
+    """
     undecided: dict[str, set[str]] = {}
     for refusal in nearest:
         names = bounds_of(cluster, cluster.node(refusal.node), pod_class, refusal)

@@ -1,4 +1,4 @@
-"""Whether an init container alone keeps a pod out of a node.
+"""Refusals of a pod that a single init container keeps out of a node.
 
 The kubelet places an init container first, and later containers must reuse its CPUs, so they must
 contain its zones (kubelet 1.36). The remedy is confirmed by asking for the changed pod. This module

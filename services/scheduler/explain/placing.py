@@ -179,8 +179,9 @@ class ColumnarPlacing(Cluster):
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
     ) -> bool:
-        """Would the pod fit its node once the remaining victims ended? Assumed pods that are not
-        folded yet leave the answer for later.
+        """Return whether the pod would fit its node once the remaining victims ended.
+
+        Assumed pods that are not folded yet postpone the answer.
         """
         node_info = self.node(node)
         if node_info is None:

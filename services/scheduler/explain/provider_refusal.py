@@ -1,9 +1,9 @@
-"""Which resource is refused by a provider that looks at more than amounts: the kubelet is asked
-again, for that resource alone and for everything but what its provider gives, as policy and scope
-of the node have it asked.
+"""The resource that a provider refuses although the amounts suffice.
 
-One moment is looked at, the first in which the pod is refused. Must not know amounts by zone, nor
-what would make the pod fit.
+A provider may look at more than amounts. The kubelet model is asked again, once for that resource
+alone and once for everything but what its provider gives, under the node's policy and scope. Only
+the first moment in which the pod is refused is looked at. This module does not know amounts by zone
+or remedies.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Refuses = Callable[[Demand], bool]
 
 
 def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
-    """The resource that is refused though amounts say there is enough; None where it is another's
-    doing, or of several resources together.
+    """Return the refusal that names the resource; None if another cause decides, or several
+    resources together.
     """
     names = tuple(
         dict.fromkeys(
@@ -54,7 +54,9 @@ def unoffered(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
 
 
 def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | None:
-    """Devices of which the pod asks for none, without whose hints it would be admitted."""
+    """Return the refusal of a pod that requests 0 of a device, if it would be admitted without that
+    request.
+    """
     named = [(part.name, name) for part in plan.demand for name in part.zeros if is_device(name)]
     bare = tuple([msgspec.structs.replace(part, zeros=()) for part in plan.demand])
     if (
@@ -74,7 +76,9 @@ def drawn_by_zeros(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | Non
 def _first_refusing(
     rules: KubeletModel, moments: Iterator[NodeState], demand: Demand
 ) -> Refuses | None:
-    """Whether the kubelet refuses a demand as it stands when it refuses the whole one."""
+    """Return the refusal of the first moment in which the kubelet refuses the whole demand, if
+    there is one.
+    """
     by_moment = (partial(_refuses, rules, states) for states in moments)
     return next((refuses for refuses in by_moment if refuses(demand)), None)
 
@@ -126,7 +130,7 @@ def _refused_at(demand: Demand, refuses: Refuses) -> int:
 
 
 def _refusal(node_info: NodeInfo, plan: Plan, name: str, beside: str, index: int) -> Refusal:
-    """Of the container, or of the pod where it is asked for as a whole."""
+    """Return the refusal for the container, or for the whole pod under scope pod."""
     provider = registry.PROVIDERS[registry.owner_of(name)].name
     if plan.rule.scope == "pod" and plan.rule.policy != NONE:
         index, container, asked = (

@@ -113,7 +113,7 @@ def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
 
 
 def _picks_decide(outlook: KubeletSearch, plan: Plan) -> bool:
-    """In one and the same state one choice admits the pod and another does not."""
+    """Return whether, in one and the same state, one choice admits the pod and another does not."""
     states, request = outlook.states, request_of(plan.demand)
     if states is None or states.pending or states.ended_pods:
         return False

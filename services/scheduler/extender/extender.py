@@ -278,12 +278,13 @@ SHARE = 0.25
 
 
 class Patience:
-    """How long a "no" may be delayed: one budget for all requests; times are monotonic.
+    """The total time by which a "no" may be delayed, one budget for all requests; times are
+    monotonic.
 
-    kube-scheduler asks for one pod at a time, and all others wait meanwhile. It asks again because
-    something happened, which it may learn before the log does (some 50 ms). A "no" in between makes
-    it ask again at the next event, minutes later in a quiet cluster. So each such answer may wait
-    for half of what is left of a budget that refills at a quarter of the time that passes."""
+    kube-scheduler asks for one pod at a time, and all others wait meanwhile. It asks again after an
+    event that it may learn before the log does (some 50 ms). A "no" in between makes it ask again
+    only at the next event.
+    """
 
     def __init__(self) -> None:
         self._left_s, self._at_s = MOST_S, 0.0

@@ -46,9 +46,12 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
 
 
 def kubelet_decides(node_info: NodeInfo, plan: Plan) -> bool:
-    """Does the kubelet model answer as the filter does? Not where a provider of one's own is asked,
-    nor where a label or an annotation aligns what the kubelet does not, nor where its preference
-    hangs on devices that no report lists or on its version."""
+    """Return whether the kubelet model gives the same answer as the filter.
+
+    It does not if a custom provider is asked, if a label or an annotation aligns what the kubelet
+    does not, or if the kubelet's preference depends on devices that no report lists, or on its
+    version.
+    """
     report, asked = node_info.report, {name for part in plan.demand for name in part.amounts}
     if report is None or not kubelets_own(asked):
         return False

@@ -32,7 +32,7 @@ WANTING = 1_000
 
 
 class Searching(Protocol):
-    """What is asked of whoever chooses nodes."""
+    """The questions to the component that chooses nodes."""
 
     def nominate(
         self,
@@ -48,7 +48,7 @@ class Searching(Protocol):
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
     ) -> bool:
-        """Would the pod fit its node once the victims that are left are gone?"""
+        """Return whether the pod would fit its node once the remaining victims ended."""
 
 
 class NoPreemption:

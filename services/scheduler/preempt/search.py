@@ -214,8 +214,9 @@ class _Search:
         return min(helping, key=lambda victims: self.cost(node_info, victims), default=None)
 
     def on_node_by_few(self, node_info: NodeInfo) -> Victims | None:
-        """Do the same if the end of all pods does not help, but that of a few may: containers of
-        one pod are in each other's way, also under scope pod."""
+        """Search among few victims if the end of all pods does not help, but that of a few may:
+        containers of one pod compete with each other, also under scope pod.
+        """
         if len(self._plan(node_info).demand) < 2:
             return None
         candidates, ending = self._evictable_pods(node_info)

@@ -54,7 +54,7 @@ CountPlaces = Callable[[Sequence[Items]], Sequence[int]]
 
 
 class RankedNodes(Protocol):
-    """What the tracker asks of the nodes."""
+    """The questions of the tracker to the nodes."""
 
     def __len__(self) -> int: ...
 

@@ -147,8 +147,8 @@ class StrategyRunner:
 
     @property
     def compares_sets(self) -> bool:
-        """True for strategies that compare sets of zones: they also rank nodes for a pod that may
-        need several zones.
+        """Whether the strategy compares sets of zones. Such strategies also rank nodes for a pod
+        that may need several zones.
         """
         return REGISTRY[self.name].combine == "least"
 

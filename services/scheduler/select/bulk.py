@@ -238,8 +238,8 @@ class PlanEvaluation:
         return highest
 
     def _at_best(self, name: str, amount: int, selection: Selection) -> Ints:
-        """What may be free by zone, as far as the strategy looks: it knows no groups of zones that
-        hold memory, and ignores what no zone of the node lists.
+        """Return the most that may be free by zone for the strategy: it ignores groups of zones
+        that hold memory, and resources that no zone of the node lists.
         """
         row = self._arrays.rows[name]
         free = self._arrays.free_min[row, : self._zones][:, selection]

@@ -219,8 +219,8 @@ class Evaluator:
         )
 
     def _known_score(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
-        """What the node scores if it takes the pod, if a bulk evaluation or a ranking said so since
-        the node changed.
+        """Return the node's score from a bulk evaluation or a ranking since its last change, if
+        there is one.
         """
         if not self.strategy.at_once or self.node_at(node_info.slot) is not node_info:
             return None

@@ -231,8 +231,8 @@ class ScoreCache:
         return -1, RULED_OUT
 
     def top_with_offsets(self, row: int, salt: int, offsets: ScoreOffsets) -> tuple[int, int]:
-        """The same for a pod that prefers nodes, or is kept from some: the slot of the best sum,
-        with the slot's own score.
+        """Return the slot of the best sum, and the slot's own score, for a pod that prefers nodes
+        or is kept from some.
         """
         scores = self.scores[row, : self.size]
         sums = np.where(scores == RULED_OUT, EXCLUDED, scores + offsets[: self.size])

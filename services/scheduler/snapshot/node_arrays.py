@@ -57,7 +57,7 @@ def grown(capacity: int) -> int:
 
 
 class ReservationArrays(NamedTuple):
-    """What a reservation takes from the zones [resource, zone] and from the whole node."""
+    """The amounts that a reservation takes: from the zones [resource, zone], and from the node."""
 
     zones: Ints
     whole: Ints

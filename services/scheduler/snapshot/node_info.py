@@ -164,7 +164,7 @@ class NodeInfo:
         return self.allocatable.get(name, 0) - self.requested.get(name, 0)
 
     def is_current(self, node: LedgerNode) -> bool:
-        """True if the ledger's node says nothing new, assumed pods included."""
+        """Return whether the ledger's node has nothing new, assumed pods included."""
         return (
             self.observed is node.observed
             and self.report is node.basis
@@ -281,8 +281,8 @@ class NodeInfo:
         return [*charges.values(), *assumed]
 
     def _is_steady(self, node: LedgerNode) -> bool:
-        """True if the profile is unchanged as long as the layout of the zones is: nothing changed
-        but what a delta of the report changes.
+        """Return whether the profile is unchanged as long as the layout of the zones is: only a
+        delta of the report changed.
         """
         earlier, report = self.report, node.basis
         if earlier is None or report is None:
@@ -406,7 +406,7 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
 
 
 def _is_wide(charge: Charge, report: Report) -> bool:
-    """True if the pod requests more memory at once than any empty zone has."""
+    """Return whether the pod requests more memory at once than any empty zone has."""
     if report.scope == "pod":
         parts = [most(charge.demand)]
     else:
@@ -433,7 +433,7 @@ def ends_of(node: LedgerNode) -> object:
 
 
 def is_unconfirmed(charge: Charge) -> bool:
-    """True for a pod of unknown zones: several are charged for it."""
+    """Return whether the zones of the pod are unknown: several are charged for it."""
     return bool(charge.zones) and not charge.confirmed and not charge.confirmed_zones
 
 

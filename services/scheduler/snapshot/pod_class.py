@@ -48,8 +48,8 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class AlignedPart(msgspec.Struct, frozen=True, gc=False):
-    """What goes into one zone, or one set of zones, together. `name` is the container, "" for the
-    whole pod.
+    """Amounts that go into one zone, or one set of zones, together. `name` is the container, "" for
+    the whole pod.
     """
 
     name: str
@@ -234,7 +234,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
 
 
 def _beyond_amounts(demand: tuple[ContainerDemand, ...], profile: Profile) -> bool:
-    """Whether devices lie in several zones, or some provider looks at more than amounts."""
+    """Return whether devices lie in several zones, or some provider looks at more than amounts."""
     names = {name for part in demand for name in part.amounts}
     if not names.isdisjoint(profile.between):
         return True

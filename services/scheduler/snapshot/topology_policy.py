@@ -1,4 +1,4 @@
-"""Which Topology Manager policy is in force for a pod on a node, and its source.
+"""The Topology Manager policy that is in force for a pod on a node, and its source.
 
 Sources are report attributes, legacy `topologyPolicies` values, the node label and Koordinator's
 pod annotation, with a configurable precedence. A pod's own policy runs only on nodes of the same

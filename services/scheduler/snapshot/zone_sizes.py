@@ -1,6 +1,4 @@
-"""How large a node's zones are when they are empty: that decides how many zones the kubelet prefers
-for a request.
-"""
+"""The sizes of a node's empty zones: they decide how many zones the kubelet prefers."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ def several_kinds_of_memory(amounts: Amounts) -> Amounts:
 
 
 def _one_holds(amounts: Amounts, zones: Iterable[Amounts]) -> bool:
-    """Whether one zone has all of it."""
+    """Return whether one zone has all of it."""
     if not amounts:
         return True
     for zone in zones:
@@ -108,8 +106,8 @@ def preferred_widths(part: Amounts, report: Report) -> Amounts:
 
 
 def _fewest(amounts: Amounts, report: Report) -> int:
-    """Of one resource the largest zones; of several kinds of memory at least as many as of each
-    alone.
+    """Return the fewest zones: of one resource the largest zones; of several kinds of memory at
+    least as many as of each alone.
     """
     zones = [[size_in(zone, name) for name in amounts] for zone in report.zones]
     least = max(
@@ -133,7 +131,7 @@ def _hold(chosen: Sequence[list[int]], amounts: Amounts) -> bool:
 
 
 def _largest_first(sizes: Sequence[int], amount: int) -> int:
-    """How many of the largest hold so much, all of them if they are too few."""
+    """Return how many of the largest zones hold the amount; all of them if they are too few."""
     for count, total in enumerate(accumulate(sorted(sizes, reverse=True)), 1):
         if total >= amount:
             return count

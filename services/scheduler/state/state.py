@@ -119,8 +119,8 @@ _UNVERSIONED = {PodEnded, ClusterListed, *get_args(ReportEvent), *get_args(Surro
 
 
 class _Way(NamedTuple):
-    """What one type of event changes, in this order, with the ledger's fold after `pod_before`;
-    None for nothing.
+    """The changes of one type of event, in this order, with the ledger's fold after `pod_before`;
+    None for no change.
     """
 
     pod_before: PodBefore | None

@@ -56,7 +56,7 @@ class DeclaredFeatures:
 
 
 def _restarts_all(spec: Json) -> bool:
-    """Whether an exit of some container restarts all of them (KEP-5532)."""
+    """Return whether an exit of some container restarts all of them (KEP-5532)."""
     for group in ("containers", "initContainers"):
         for path, container in fields.objects(spec, group, "spec"):
             for where, rule in fields.objects(container, "restartPolicyRules", path):

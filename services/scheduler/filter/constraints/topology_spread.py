@@ -112,12 +112,12 @@ def _policy(doc: Json, field: str, path: str) -> str:
 
 
 def _has_labels(node_info: NodeInfo, keys: list[str]) -> bool:
-    """Whether the node has every topology label that the pod spreads by."""
+    """Return whether the node has every topology label of the pod's spread constraints."""
     return node_info.observed is not None and all(key in node_info.observed.labels for key in keys)
 
 
 def _counts(node_info: NodeInfo, pod: Pod, kept: Any) -> bool:
-    """Whether the node's pods and its domain count."""
+    """Return whether the node's pods and its domain count."""
     node = node_info.observed
     if node is None or not (kept.get("anywhere") or selects(pod.constraints, node)):
         return False

@@ -53,7 +53,7 @@ NOTHING = -(1 << 63)
 
 
 def fits(amounts: Amounts, zone: Amounts) -> bool:
-    """True if the zone holds at least `amounts`."""
+    """Return whether the zone holds at least `amounts`."""
     for name, amount in amounts.items():  # noqa: SIM110 - the hottest line of a warm decision
         if zone.get(name, 0) < amount:
             return False
@@ -61,7 +61,7 @@ def fits(amounts: Amounts, zone: Amounts) -> bool:
 
 
 def one_zone_each(node_info: NodeInfo, plan: Plan) -> bool:
-    """True if every part must go into one zone, because no wider set is ever preferred."""
+    """Return whether every part must go into one zone, because no wider set is ever preferred."""
     if plan.rule.policy == SINGLE_NUMA_NODE:
         return True
     return plan.rule.policy == RESTRICTED and fits_one_zone(
@@ -308,7 +308,7 @@ class PlanBounds:
             self._memory_kinds = [_least_of(amounts, rows) for amounts in kinds if amounts]
 
     def fits_node(self, selection: Selection, size: int) -> Bools:
-        """Whether the whole node has the request free."""
+        """Return whether the whole node has the request free."""
         return _enough(self._request, self._arrays.free, selection, size)
 
     def aligned(self, selection: Selection, size: int) -> AlignedBounds:
@@ -381,7 +381,7 @@ class PlanBounds:
         return enough
 
     def _fits_one_zone(self, selection: Selection, size: int) -> Bools:
-        """Whether each part fits one empty zone: no part is wide there."""
+        """Return whether each part fits one empty zone: no part is wide then."""
         fitting = _enough(self._largest_parts, self._arrays.largest, selection, size)
         for least in self._memory_kinds if self._arrays.uneven else ():
             if least is not None:
@@ -416,8 +416,8 @@ class PlanBounds:
 def in_as_few_zones(
     arrays: NodeArrays, plan: Plan, wide: Bools, selection: Selection, zones: int
 ) -> Bools:
-    """Of the nodes on which the plan is `wide`, return the nodes that may have enough in as few
-    zones as it takes; see `_in_as_few_zones`.
+    """Return the nodes with a wide plan that may have enough in the fewest possible zones; see
+    `_in_as_few_zones`.
     """
     enough = wide.copy()
     if not zones or not wide.any():
@@ -440,8 +440,8 @@ def in_as_few_zones(
 def _within(
     free: Ints, size: npt.NDArray[np.float64], amount: int, all_may_be_taken: Bools
 ) -> Bools:
-    """Of several kinds of memory the kubelet wants one number of zones, which may be larger than
-    the number of any of them: all zones may be taken.
+    """Return whether the zone count is possible. For several kinds of memory the kubelet wants one
+    number of zones, which may exceed the number of any of them, up to all zones.
     """
     last = len(free) - 1
     would_do = (size >= amount) & (size[last] < EXACT) & ~all_may_be_taken
@@ -495,6 +495,6 @@ def _together(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints]
 
 
 def _thresholds(amounts: Amounts, rows: Sequence[str] | Mapping[str, int]) -> Ints:
-    """What a zone must have at least [resource, 1, 1]."""
+    """Return the least that a zone must have [resource, 1, 1]."""
     thresholds: Ints = np.array([amounts.get(name, NOTHING) for name in rows], dtype=np.int64)
     return thresholds[:, None, None]

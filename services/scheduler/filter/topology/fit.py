@@ -168,7 +168,7 @@ def _pending(node_info: NodeInfo) -> list[Charge]:
 
 
 def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
-    """Does an unconfirmed pod use a provider that looks at more than amounts?"""
+    """Return whether an unconfirmed pod uses a provider that looks at more than amounts."""
     if amounts_are_all() or not node_info.unconfirmed:
         return False
     for charge in node_info.charges():
@@ -263,14 +263,16 @@ def may_fit(node_info: NodeInfo, plan: Plan) -> bool:
 
 
 def leaves_open(node_info: NodeInfo, plan: Plan) -> bool:
-    """Is more than one state possible, apart from pending pods?"""
+    """Return whether more than one state is possible, apart from pending pods."""
     return node_info.free_min != _at_best(node_info).free_max or (
         plan.needs_search and not is_known(node_info, plan)
     )
 
 
 def is_known(node_info: NodeInfo, plan: Plan) -> bool:
-    """Do the providers know the node's state? A kubelet of another version counts as this one."""
+    """Return whether the providers know the node's state. A kubelet of another version counts as
+    this one.
+    """
     states = kubelet_search_of(node_info, plan).states
     return states is not None and states.bounds <= {OTHER_KUBELET} and not states.pending
 

@@ -180,8 +180,8 @@ def joined(
 
 
 def _parts_of_charge(charge: Charge, node_info: NodeInfo, report: Report) -> PodParts | None:
-    """None for a pod that need not take single zones, is partially listed, or may have been split
-    next to a pod that ended since.
+    """Return the parts; None for a pod that need not take single zones, is partially listed, or may
+    have been split next to a pod that ended since.
     """
     node = node_info.ledger
     if any(placement.held for placement in (node.listed or {}).get(charge.key, ())):
@@ -220,8 +220,9 @@ class PendingParts:
         report: Report,
         between: Collection[str],
     ) -> bool:
-        """True if a pod with this demand surely finds its zones, and so does every other pod.
-        Remembered, because a refused pod is evaluated again to explain the refusal.
+        """Return whether a pod with this demand surely finds its zones, and every other pod, too.
+
+        The answer is cached, because a refused pod is evaluated again for the explanation.
         """
         answer = self._answers.get(id(demand))
         if answer is None or answer[0] is not demand:
@@ -234,7 +235,7 @@ class PendingParts:
 
     @property
     def packing(self) -> Packing:
-        """The same as arrays."""
+        """Return the parts as arrays."""
         if self._packing is None:
             self._packing = Packing.of(self.parts, self.base, self.rooms)
         return self._packing
@@ -302,8 +303,8 @@ def _largest(parts: Sequence[PendingPart]) -> list[PendingPart]:
 
 
 class Ranks:
-    """By resource the amounts that parts take, as sums of the largest ones: how many parts does it
-    take to use so much?
+    """By resource, the sums of the largest amounts that parts take: how many parts it takes to use
+    a given amount.
     """
 
     __slots__ = ("_amounts", "_sums")
@@ -331,8 +332,10 @@ class Ranks:
 
 
 def _too_few_takers(asked: Amounts, base: Bounds, others: Ranks, most_parts: int) -> bool:
-    """True if more than `most_parts` others would be needed to take every zone that fits. Runs for
-    every pending part: plain loops.
+    """Return whether more than `most_parts` other parts would be needed to take every zone that
+    fits.
+
+    It runs for every pending part, so it uses plain loops.
     """
     requests, needed = [(name, amount, others.sums(name)) for name, amount in asked.items()], 0
     for zone in base.values():
@@ -502,8 +505,10 @@ def _cannot_be_covered(packing: Packing, stands: Bools, seekers: Ints) -> bool:
 
 
 def _shares(take: Ints, needs: Ints) -> Ints:
-    """What each part covers of each zone [seeker, zone, part]; a need of 0 does not count. In units
-    that keep products exact, taken amounts are rounded up, and needed ones down.
+    """Return the share of each zone that each part covers [seeker, zone, part]. A need of 0 does
+    not count.
+
+    In units that keep products exact, taken amounts are rounded up and needed ones down.
     """
     shares = np.zeros((*needs.shape[:2], len(take)), dtype=np.int64)
     for taken, need in zip(take.T, np.moveaxis(needs, 2, 0)[..., None], strict=True):

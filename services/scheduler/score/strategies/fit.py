@@ -1,4 +1,4 @@
-"""Which zones can hold a request alone, for scoring.
+"""The zones that can hold a request alone, for scoring.
 
 A requested resource that no zone of the node lists is the host's and constrains no zone, except for
 cpu, memory and hugepages, which zones must list. Zero requests constrain nothing.

@@ -36,7 +36,9 @@ Distances = Mapping[tuple[int, int], int]
 
 
 class DemandClass(NamedTuple):
-    """What pods request of a zone together, all above zero, and the weight of the room for it."""
+    """The amounts that pods request of a zone together, all above zero, and the weight of the room
+    for them.
+    """
 
     amounts: Items
     weight: int
