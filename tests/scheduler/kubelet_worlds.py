@@ -233,7 +233,7 @@ def offered_devices(state: KubeletState) -> dict[str, int]:
 
 
 def unhealthy_devices(state: KubeletState) -> dict[str, int]:
-    """What it counts beyond."""
+    """Devices that it counts in addition."""
     counted = {name: len(pool) for name, pool in state.devices.registered.items()}
     return {
         name: counted[name] - healthy

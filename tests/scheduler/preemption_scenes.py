@@ -1,5 +1,5 @@
-"""Full nodes with proven pods, a pod of higher priority, and what brute force over the kubelet
-model says of whom to evict.
+"""Full nodes with confirmed pods, a pod of higher priority, and the victims by brute force over the
+kubelet model.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
 
 
 def cheapest(full: Full) -> Cost | None:
-    """The least cost of any set of victims after whose end the kubelet admits the pod; (0, 0) when
-    it does already.
+    """The least cost of any set of victims without which the kubelet admits the pod; (0, 0) if it
+    does already.
     """
     if admits(full.state, full.pod):
         return (0, 0)

@@ -204,8 +204,8 @@ def _least_allocated(asked: Amounts, free: Amounts, whole: Amounts) -> int:
 
 
 def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
-    """Five for each device left, up to nine of them, and up to 55 by the mean share left of what is
-    asked for.
+    """Five for each remaining device, up to nine of them, and up to 55 by the mean remaining share
+    of the requested resources.
     """
     left = {
         name: max(0, free.get(name, 0)) - asked.get(name, 0)

@@ -1,5 +1,5 @@
-"""A core that only folds the ledger until somebody looks decides, from then on, as one that
-followed every fact.
+"""A core that only folds the ledger until its first decision decides from then on as a core that
+followed every event.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def told(core: SchedulerCore, events: Sequence[Told]) -> None:
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[Told]:
-    """Nodes with reports, pods at every stage of their life; whatever is told of a pod may be told
-    in any order.
+    """Nodes with reports, pods at every stage of their life; the events of a pod may come in any
+    order.
     """
     events: list[Told] = []
     for _ in range(draw(st.integers(3, 25))):

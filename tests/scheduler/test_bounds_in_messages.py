@@ -1,6 +1,6 @@
-"""What is known within bounds only is told in one line, too: in the verdict that becomes a
-Kubernetes event, by the extender, in shadow mode. Verdicts of logs that older code wrote, which
-tells no names there, come out the same."""
+"""Undecided parts are named in one line, too: in the verdict that becomes a Kubernetes Event, by
+the extender, in shadow mode. Verdicts of logs from older code, without names, stay the same.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A zone that is left in spite of others: the fractional bound, plainly and in arrays, beside every
-way in which they stand.
+"""A zone that remains in spite of others: the fractional bound, plainly and in arrays, next to
+every placement of the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Pend
 def left_in_every_case(
     asked: Amounts, base: Bounds, rooms: Bounds, others: list[PendingPart]
 ) -> bool:
-    """Each of the others stands in one zone that has room for it alone, or is not there."""
+    """Each of the others is in one zone that is large enough for it alone, or is not there."""
     places = [
         [None, *(zone for zone, room in rooms.items() if part.asked[CPU] <= room[CPU])]
         for part in others
@@ -52,7 +52,7 @@ def left_in_every_case(
 
 
 def _fits(asked: Amounts, free: Amounts, taken: list[Amounts]) -> bool:
-    """What is not asked for is not missed."""
+    """Unrequested resources do not matter."""
     wanted = [(name, amount) for name, amount in asked.items() if amount]
     return all(
         free.get(name, 0) - sum(each.get(name, 0) for each in taken) >= amount
@@ -113,8 +113,8 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
 def test_all_seekers_at_once_get_the_answer_of_each_alone(
     those: list[PendingPart], base: Bounds, more: int, at_once: int
 ) -> None:
-    """Also where they are too many to be looked at together. Small amounts: large ones are rounded
-    otherwise here and there.
+    """Also if they are too many to be judged together. Small amounts, because large ones are
+    rounded differently.
     """
     rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
     alone = [
@@ -170,7 +170,7 @@ def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | No
 
 def test_what_one_takes_beyond_a_zone_s_need_blocks_no_other_zone() -> None:
     """Three of 6 CPUs: together 18, and 3 would do for each of four zones of 6 that are to keep 4;
-    but each stands in one.
+    but each is in one.
     """
     assert _told(4, [6, 6, 6, 6], [6, 6, 6])
     assert not _told(4, [6, 6, 6, 6], [6, 6, 6, 6])
@@ -187,9 +187,7 @@ def test_the_zone_that_is_hardest_to_block_may_be_the_one_that_is_left() -> None
 
 
 def test_one_zone_that_no_part_can_block_suffices() -> None:
-    """Those of 4 CPUs cannot stand in the second zone; both zones together they would cover
-    twice.
-    """
+    """Parts of 4 CPUs cannot be in the second zone; both zones together they would cover twice."""
     assert _told(1, [4, 1], [4, 4])
 
 

@@ -1,5 +1,5 @@
-"""Who was asked about before changes no answer: what a small budget left undecided stays so beside
-an own reservation.
+"""Earlier questions change no answer: an answer that a small budget left undecided stays undecided
+next to an own reservation.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def test_an_undecided_answer_stays_undecided_next_to_an_own_reservation(strategy
 
 
 def test_a_refusal_next_to_an_own_reservation_is_computed_again_once_the_ledger_has_it() -> None:
-    """Of a pod that is charged anywhere the refusal says that nobody is evicted; an own reservation
-    was none of the ledger's.
+    """Of a pod that is charged anywhere the refusal says that no pod is evicted; an own reservation
+    is not in the ledger.
     """
     world = World()
     world.node(
@@ -63,8 +63,8 @@ def test_a_refusal_next_to_an_own_reservation_is_computed_again_once_the_ledger_
 
 
 def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> None:
-    """Every bound on the node is what it was, and the same pods are there: what few steps told of
-    them they tell no more.
+    """Every bound on the node is unchanged, and the same pods are there: an answer within few steps
+    is not kept.
     """
     world = World(CycleConfig(steps_node=6, steps_last_resort=6, steps_pod=6))
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))

@@ -1,5 +1,5 @@
-"""What a large cluster keeps: columns written in portions say the same, and nodes of one make share
-what they have in common.
+"""Columns of a large cluster: columns written in portions are the same, and nodes of one make share
+their common data.
 """
 
 from __future__ import annotations

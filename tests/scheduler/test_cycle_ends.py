@@ -1,8 +1,6 @@
-"""Pods end while others are on their way: whoever came since the report came before or after each
-end, where nobody knows better.
-
-The judge is the quality bench's `Consistent`, which follows every consistent state through the
-kubelet model.
+"""Pods end while others are pending admissions: a pod sent since the report came before or after
+each end, unless something shows the order. The judge is the quality bench's `Consistent`, which
+follows every consistent state through the kubelet model.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ class Past:
                 self._hear_end(pod.uid, 0, refused=True)
 
     def _by_the_node(self) -> int:
-        """What happens within two events is told as of one second."""
+        """Changes within two events get the time of one second."""
         return 1_000 + int(self.now_s) // 2
 
     def _run(self, number: int) -> None:
@@ -113,7 +111,7 @@ class Past:
         self.known.ended(uid, refused, self.now_s, started_s, finished_s)
 
     def _report(self, number: int) -> None:
-        """One is made, or the one that was made arrives."""
+        """One is made, or an earlier one arrives."""
         if self.scan is None:
             self.scan = self.state, self.now_s
             return
@@ -155,9 +153,10 @@ def test_next_to_ended_pods_it_is_sound_and_seldom_refuses_needlessly(
 
 
 def test_what_a_pod_without_cpus_of_its_own_was_listed_with_is_given_back_once() -> None:
-    """Its uid is in the checkpoint and not in the listing, and nothing tells that both are one.
+    """Its uid is in the checkpoint and not in the listing, and nothing shows that both are one.
     Zone 0 has 59 Gi, of which it had 30 and another has 20: 39 are left for the second container,
-    zone 1 being for the first."""
+    zone 1 being for the first.
+    """
     fractional = guaranteed("fractional", container("c", amounts(0.5, 30)))
     other = guaranteed("other", container("c", amounts(1, 20)))
     state = kubelet(2, "single-numa-node", "container")
@@ -231,7 +230,8 @@ def _beside_two_ends(*finished_s: int) -> World:
 
 def test_a_pod_that_came_and_ended_since_the_report_may_have_moved_another() -> None:
     """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came, A of 4 was sent while it was there, and X
-    ended: A is in either zone, and there is none that surely has 6 left, but one that has 4."""
+    ended: A is in either zone, so that 4 CPUs are surely free in one, but not 6.
+    """
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(8)))
     reserve(world, guaranteed("x", container("c", amounts(6))))
@@ -256,7 +256,7 @@ def test_a_pod_that_a_partial_report_lists_with_nothing_came_since() -> None:
 def test_next_to_a_partially_listed_pod_no_zone_is_predicted(
     prediction: Literal["observe", "trust"],
 ) -> None:
-    """A is in zone 1, where it found X in zone 0, so that B goes to zone 0; if A had come first, B
+    """A is in zone 1, because X was in zone 0, so that B goes to zone 0; if A had come first, B
     would go to zone 1.
     """
     placed = with_one_torn(prediction).cluster.place(guaranteed("b", container("c", amounts(4))))

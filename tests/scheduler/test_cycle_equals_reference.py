@@ -142,9 +142,7 @@ class Pair:
         self.follow()
 
     def bounds_hold(self) -> None:
-        """What stands on the table is never below the true score, or the best node could be passed
-        over.
-        """
+        """A value of the table is never below the true score, or the best node could be skipped."""
         evaluator = self.world.cluster.evaluator
         for shape in [each for each in evaluator._pod_classes.values() if each.is_evaluated]:
             for events in self.world.cluster.nodes():

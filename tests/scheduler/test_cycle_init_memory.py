@@ -22,9 +22,7 @@ POLICIES = ["none", "best-effort", "single-numa-node"]
 def test_until_the_pod_runs_no_zone_is_sure_of_what_its_init_container_may_hold(
     policy: str,
 ) -> None:
-    """The app container stands in zone 0 and does not reuse what the init container holds in zone
-    1.
-    """
+    """The app container is in zone 0 and does not reuse the init container's memory in zone 1."""
     world = World()
     pod = guaranteed(
         "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 20))
@@ -74,9 +72,10 @@ def test_a_pod_that_runs_before_a_report_shows_it_has_ended_its_init_containers(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_the_memory_managers_own_figure_counts_is_not_charged_once_more(policy: str) -> None:
-    """A kubelet that is restarted lists its devices a moment later, so that nothing is known to
-    run; no container starts anew, and what init containers are given again stays theirs (seen with
-    a real kubelet, 1.36.2)."""
+    """A kubelet that is restarted lists its devices a moment later, so that no pod is known to run;
+    no container starts again, and newly given amounts of init containers stay theirs (seen with a
+    real kubelet, 1.36.2).
+    """
     pod = guaranteed(
         "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10))
     )

@@ -18,7 +18,7 @@ WHOLE = amounts(16, 64, 4)
 def test_a_pod_that_was_evaluated_before_its_decision_harms_no_pending_admission(
     strategy: str,
 ) -> None:
-    """The first pod needs both what is left in the zone with the GPU; the second would take its CPU
+    """The first pod needs all the rest of the zone with the GPU; the second would take its CPU
     there, if it came first.
     """
     made = World(CycleConfig(strategy=strategy))

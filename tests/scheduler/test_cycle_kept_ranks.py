@@ -1,5 +1,5 @@
-"""Ranks that are kept, and made anew for what changed alone, choose the node that a plain look at
-every node chooses.
+"""Ranks that are kept, and updated for changes only, choose the node that a plain look at every
+node chooses.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TURNS = st.tuples(
 
 
 class Kept:
-    """A cluster whose every choice is compared."""
+    """A cluster with each choice compared."""
 
     def __init__(self, strategy: str, nodes: int) -> None:
         self.world = World(

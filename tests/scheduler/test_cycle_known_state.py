@@ -1,4 +1,4 @@
-"""Where nothing is unknown, only what the kubelet would do counts, and not every branch between two
+"""If nothing is unknown, only the kubelet's own choice counts, and not every branch between two
 bounds.
 """
 
@@ -68,8 +68,9 @@ def test_best_effort_is_sure_where_each_container_finds_its_cpus_in_one_zone() -
 
 
 def test_under_best_effort_an_init_container_draws_the_others_to_its_zone() -> None:
-    """Empty zones: all go to zone 0. Where zone 0 only holds the init container, its CPUs draw the
-    app to a mask of several, and its memory finds another zone of that."""
+    """Empty zones: all go to zone 0. If zone 0 only holds the init container, its CPUs draw the app
+    to a mask of several, and its memory finds another zone of that.
+    """
     pod = guaranteed("p", container("i", amounts(1, 1), "init"), container("c", amounts(2, 2)))
     for first, placed in ((amounts(8, 8), Placed), (amounts(1, 1), Placed)):
         world = World()

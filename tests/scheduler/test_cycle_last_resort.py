@@ -1,5 +1,5 @@
-"""Where no node is told to take a pod within the ordinary budget, the larger one goes first to
-nodes that it likely decides.
+"""If no node surely takes a pod within the ordinary budget, the larger one goes first to nodes that
+it likely decides.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Under best-effort a pod's memory may stand in several zones, and another's mask may split such a
-group: the Memory Manager then refuses masks that nothing in the report forbids. What passes is
-admitted nevertheless (kubelet 1.36, the exact model)."""
+"""Under best-effort a pod's memory may span several zones, and another's mask may split such a
+group: the Memory Manager then refuses masks that nothing in the report forbids. A pod that passes
+is admitted nevertheless (kubelet 1.36, the exact model).
+"""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def test_init_and_app_container_share_a_device_under_best_effort() -> None:
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_sets_of_zones_next_to_groups_score_no_more_than_their_bulk_bound(scope: str) -> None:
-    """A strategy over sets of zones looks at what is free in a group, which no zone of the group
+    """A strategy over sets of zones uses the free amounts of a group, which no zone of the group
     gives alone.
     """
     taken = 0
@@ -126,8 +127,9 @@ def test_sets_of_zones_next_to_groups_score_no_more_than_their_bulk_bound(scope:
 
 
 def test_memory_of_a_group_is_not_free_next_to_a_pod_that_may_be_anywhere() -> None:
-    """Zones 0 and 1 hold a block together, so that both pods need zone 2. The one that runs is
-    charged in each zone, and given back in each: that made room in a group (seed 795586365)."""
+    """Zones 0 and 1 hold a block together, so that both pods need zone 2. The running one is
+    charged in each zone, and given back in each: that made memory free in a group (seed 795586365).
+    """
     world = World()
     world.observe("n")
     world.bound(guaranteed("both", container("c", amounts(0, 6))), "n")

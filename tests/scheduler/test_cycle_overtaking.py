@@ -57,7 +57,7 @@ def test_a_zone_without_the_devices_that_one_on_its_way_asks_for_is_none_that_it
 
 
 def with_sidecar(name: str) -> Pod:
-    """5 CPUs beside a sidecar with 3 GiB of hugepages, which no app asks for."""
+    """5 CPUs next to a sidecar with 3 GiB of hugepages, which no app requests."""
     huge = amounts(1, 1, **{"hugepages-2Mi": 3 * GIB})
     return guaranteed(name, container("s", huge, "sidecar"), container("c", amounts(5, 1)))
 
@@ -222,8 +222,9 @@ def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(polic
 
 
 def test_memory_is_left_to_one_on_its_way_whichever_zone_best_effort_chooses() -> None:
-    """A's two containers need 4 GiB. B of 6 GiB takes zone 0 of 10, whoever comes first; of 16 GiB
-    it needs both zones, so that A coming first would keep it out."""
+    """A's two containers need 4 GiB. B of 6 GiB takes zone 0 of 10, in either order; of 16 GiB it
+    needs both zones, so that A coming first would keep it out.
+    """
     world = World()
     world.node("n", zone(0, amounts(8, 10)), zone(1, amounts(8, 8)), policy="best-effort")
     world.bound(guaranteed("a", container("c", amounts(1, 2)), container("d", amounts(1, 2))), "n")

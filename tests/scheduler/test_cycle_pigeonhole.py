@@ -177,8 +177,9 @@ def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> PendingParts
 
 
 def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
-    """Two of 6 CPUs block a zone of 16 for a pod of 5. Counted anew for each of four zones that
-    takes all eight pods; but together they ask for 18, and it takes 12 a zone."""
+    """Two of 6 CPUs block a zone of 16 for a pod of 5. Counted separately for each of four zones
+    that takes all eight pods; but together they request 18, and it takes 12 per zone.
+    """
     waiting, asked = _on_the_way([6], [6], *[[1]] * 6, zones=[16, 16, 16, 16]), amounts(cpu=5)
     everybody = waiting.ranks.joined([asked])
     assert not pigeonhole._too_few_takers(asked, waiting.base, everybody, len(waiting.parts))
@@ -188,7 +189,7 @@ def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
 
 
 def test_each_pending_container_must_have_a_zone() -> None:
-    """One of 1 CPU finds one whoever comes; the one of 6 beside it does not."""
+    """A container of 1 CPU finds one in any case; the one of 6 next to it does not."""
     waiting = _on_the_way([1, 6], zones=[6, 1])
     assert [amounts(cpu=6)] == [each.asked for each in waiting.seek]
 

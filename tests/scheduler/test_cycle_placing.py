@@ -1,4 +1,4 @@
-"""Placing pods on small clusters: what passes, what is refused, and in which words."""
+"""Placing pods on small clusters: passing pods, refusals, and their messages."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
 def test_a_node_that_is_not_ready_takes_a_pod_that_tolerates_its_taint(
     key: str, effect: str, passes: bool
 ) -> None:
-    """Those that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint
+    """Pods that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint
     alone.
     """
     world = World()

@@ -1,4 +1,4 @@
-"""Where nothing is unsettled, the prediction is what the exact kubelet does."""
+"""If nothing is unconfirmed, the prediction equals the exact kubelet's choice."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
 
 
 def test_what_two_init_containers_keep_in_two_zones_is_held_in_both() -> None:
-    """3 CPUs of one zone and 1 of the other, as the checkpoint tells: 2 are left for a pod of 3
+    """3 CPUs of one zone and 1 of the other, by the checkpoint: 2 are left for a pod of 3
     (best-effort).
     """
     found = measured([4355], "best-effort", "container", unconfirmed=3, zones=2)
@@ -105,8 +105,8 @@ def test_a_pod_rejected_from_one_state_alone_may_lose_its_place_in_another(
 @pytest.mark.parametrize("scope", ["container", "pod"])
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_with_cpus_aligned_by_socket_no_zone_is_judged_alone(policy: str, scope: str) -> None:
-    """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager tells them
-    apart.
+    """Both zones of a socket are as good as one to the CPU Manager; no Memory Manager distinguishes
+    them.
     """
     settings: dict[str, Any] = {
         "cpu_options": {"align-by-socket": "true"},
@@ -120,7 +120,7 @@ def test_with_cpus_aligned_by_socket_no_zone_is_judged_alone(policy: str, scope:
 
 
 def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socket() -> None:
-    """The app container has 1 CPU in zone 0; of what its init containers leave to nobody 8 are in
+    """The app container has 1 CPU in zone 0; of the CPUs that its init containers keep, 8 are in
     the socket's other zone.
     """
     settings: dict[str, Any] = {

@@ -20,7 +20,7 @@ WITH_GPUS = amounts(16, 64, 4)
 
 
 def world(strategy: str, labels: dict[str, str] | None = None) -> World:
-    """An empty node, a half full one, and one whose zones are full but for one."""
+    """An empty node, a half full one, and one with a single free zone."""
     made = World(CycleConfig(strategy=strategy))
     made.node("empty", zone(0, WHOLE), zone(1, WHOLE), labels=labels)
     made.node("half", zone(0, amounts(8, 32), WHOLE), zone(1, amounts(8, 32), WHOLE), labels=labels)
@@ -166,7 +166,7 @@ def test_a_weight_moves_the_choice() -> None:
 
 
 def test_least_allocated_takes_shares_of_what_is_allocatable_not_of_what_is_left() -> None:
-    """As much is left on both; on the large node it is little. Upstream cannot tell them apart."""
+    """As much is free on both; on the large node it is little. Upstream cannot distinguish them."""
     made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("large", zone(0, amounts(4, 16), amounts(64, 256)))
     made.node("small", zone(0, amounts(4, 16)))

@@ -208,9 +208,9 @@ async def test_a_full_queue_is_decided_in_order_of_arrival_batch_by_batch(scene:
 async def test_what_was_decided_with_a_lost_reservation_in_mind_is_decided_again(
     scene: Scene,
 ) -> None:
-    """Another scheduler took the node's next version with a larger pod than the one that this
-    decision counted on: the version that the second reservation expects is there, but not for the
-    reason it expects."""
+    """Another scheduler took the node's next version with a larger pod than this decision counted
+    on: the version that the second reservation expects exists, but not for the expected reason.
+    """
     await scene.node("n1")
     await scene.pods(2, cpus=1)
     core = SchedulerCore(CoreConfig())

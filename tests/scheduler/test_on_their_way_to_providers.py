@@ -1,8 +1,6 @@
-"""Pods on their way that ask a provider of one's own: what zones have enough of says nothing of
-where they find a place.
-
-A licence lives in one zone, although the report shows some in each (`tests/hints/licences.py`). The
-newcomer asks for none.
+"""Pending admissions that ask a custom provider: sufficient amounts of a zone do not show their
+zone. A licence lives in one zone, although the report shows some in each
+(`tests/hints/licences.py`). The newcomer requests none.
 """
 
 from __future__ import annotations
@@ -98,7 +96,7 @@ def test_an_own_reservation_is_on_its_way_too(monkeypatch: pytest.MonkeyPatch) -
 def test_best_effort_may_refuse_too_where_the_provider_minds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Enough on the whole, and a zone each; this one hands out none to who takes CPUs of another
+    """Enough on the whole, and a zone each; this provider gives none to a pod with CPUs of another
     zone.
     """
     use(monkeypatch, Licences(home=0, strict=True))

@@ -45,8 +45,8 @@ def missing_report() -> World:
 
 
 def unconfirmed(more: int = 0) -> World:
-    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu is on its way, and one that asks for
-    `more`.
+    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu; a pod of 6 cpu is a pending admission, and so is a
+    pod with `more`.
     """
     made = World()
     made.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))

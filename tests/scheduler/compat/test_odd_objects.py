@@ -98,8 +98,8 @@ def test_a_running_pod_without_a_node_counts_for_the_shared_informer_only() -> N
 
 
 def test_a_zero_request_takes_nothing_even_where_less_than_nothing_is_left() -> None:
-    """`subtractResourcesFromNUMANodeList` passes over zero requests before it looks at what is
-    available.
+    """`subtractResourcesFromNUMANodeList` skips zero requests before it looks at available
+    amounts.
     """
     short = NumaZone(0, {"cpu": parse("-1")}, {})
     assert subtract({"cpu": Quantity(0)}, "Guaranteed", [short], 0) is None

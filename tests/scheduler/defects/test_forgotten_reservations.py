@@ -193,7 +193,7 @@ class TestPodsThatEnd:
 
 
 class TestEveryZoneIsCharged:
-    """A reservation is taken from every zone, also from those that cannot hold the pod."""
+    """A reservation is taken from every zone, even from zones that cannot hold the pod."""
 
     def test_upstream_charges_a_zone_that_cannot_hold_the_pod(self) -> None:
         story = Upstream(

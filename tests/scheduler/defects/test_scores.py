@@ -235,7 +235,8 @@ class TestSparseZoneIds:
 
 class TestContainersDoNotShare:
     """Under container scope each container is scored on untouched zones: two containers of 6 CPUs
-    score as if each had the node, and one that fits nowhere only lowers the mean."""
+    score as if each had the node, and a container that fits nowhere only lowers the mean.
+    """
 
     def test_upstream_scores_containers_that_cannot_be_there_together(self) -> None:
         node = nrt(zone(0, cpu="8", memory="16Gi"))

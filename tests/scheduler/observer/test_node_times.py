@@ -1,6 +1,4 @@
-"""Times of a pod's status: whole seconds by the node's clock; 0 for all that is not told, or is no
-time.
-"""
+"""Times of a pod's status: whole seconds by the node's clock; 0 for missing or invalid times."""
 
 from __future__ import annotations
 
@@ -85,8 +83,8 @@ def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
 
 
 def test_events_carry_the_nodes_time() -> None:
-    """A pod that was seen on its way, runs, and succeeded; one that was first seen running, and is
-    deleted.
+    """A pod that was first seen pending, runs, and succeeded; another that was first seen running,
+    and is deleted.
     """
     watched = Watched()
     watched.pod(pod(node="n"))

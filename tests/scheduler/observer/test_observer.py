@@ -1,5 +1,5 @@
-"""The observer against the simulated API over HTTP: what nobody saw leaks nothing, and what two saw
-is told once.
+"""The observer against the simulated API over HTTP: unseen changes leak nothing, and changes seen
+twice are recorded once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OURS = {"schedulerName": "topolog"}
 
 
 class BrokenWatches(KubeClient):
-    """Watches that end by what is in `ends`, one a watch, before they tell anything; then they
+    """Watches that end by the causes in `ends`, one per watch, before they show anything; then they
     work.
     """
 
@@ -96,7 +96,7 @@ class Scene:
             yield observer
 
     async def events(self) -> list[Event]:
-        """What was told of pods and nodes: every server has namespaces."""
+        """The recorded events of pods and nodes: every server has namespaces."""
         found = [decode(envelope) for envelope in await self.log.read(0)]
         return [event for event in found if not isinstance(event, SurroundingEvent)]
 
@@ -110,7 +110,7 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     async def view(self, wanted: SurroundingEvent) -> None:
-        """Wait until this was told, at whatever version."""
+        """Wait until these events are recorded, at any version."""
         async with asyncio.timeout(10):
             while True:
                 found = [decode(envelope) for envelope in await self.log.read(0)]
@@ -150,8 +150,8 @@ async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
 async def test_a_list_records_pods_on_nodes_before_waiting_pods(
     scene: Scene,
 ) -> None:
-    """Decided in between, a pod would be sent beside others that nobody knows of yet: after a log
-    was restored, say.
+    """Decided in between, a pod would be sent next to pods that are not known yet: after a restored
+    log, for example.
     """
     await scene.node()
     await scene.api.pod("a-waits", spec=OURS)
@@ -283,7 +283,7 @@ async def test_a_broken_or_expired_watch_lists_again_and_misses_nothing(
 async def test_lists_back_off_if_no_watch_lasts(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
-    """An API server whose watches end at once was sent 12.5 full lists a second."""
+    """An API server with watches that end at once was sent 12.5 full lists a second."""
     listed, pages = [], scene.kube.pages
 
     async def counting(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
@@ -357,8 +357,8 @@ async def test_a_list_that_fails_is_tried_again(
 async def test_readiness_says_that_the_cluster_cannot_be_listed_until_it_can(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The API server may answer everything else: without lists nothing becomes a fact, and nobody
-    would look.
+    """The API server may answer everything else: without lists nothing becomes an event, and
+    operators would not notice.
     """
     await scene.api.pod("p", spec=OURS)
     away, pages = [True], scene.kube.pages
@@ -401,7 +401,7 @@ async def test_a_log_that_begins_again_gets_everything_again(scene: Scene) -> No
 async def test_cluster_objects_are_recorded_before_pods_followed_and_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Listed, watched, changed, and gone while nobody looked."""
+    """Listed, watched, changed, and gone unseen."""
     monkeypatch.setattr("services.scheduler.watch.observer.CONFIRM_AFTER_S", 0.1)
     csi = {"driver": "d", "volumeHandle": "h"}
     claim = {

@@ -1,5 +1,5 @@
-"""A pod that is resized in place counts for what it had and for what it asks for, until the kubelet
-has settled it.
+"""A pod that is resized in place counts for its old and its new amounts, until the kubelet has
+finished.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_the_most_of_spec_and_status_counts(
 
 
 def resizing_whole(asked: str, allocated: str, running: str, reason: str = "") -> Json:
-    """A bound pod whose `spec.resources` is in the middle of a resize; its container asks for 1 CPU
+    """A bound pod in the middle of a resize of `spec.resources`; its container requests 1 CPU
     throughout.
     """
     made = pod(node="n1", phase="Running", cpu="1")

@@ -1,5 +1,5 @@
-"""A cluster whose etcd was restored from a snapshot: versions go backwards, bindings are undone,
-pods vanish or are back.
+"""A cluster with an etcd restored from a snapshot: versions go backwards, bindings are undone, pods
+vanish or are back.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ async def test_one_list_older_than_the_log_ends_nothing(
 async def test_an_ended_object_that_returns_unchanged_is_recorded_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its version was told before: the log takes the same commit for one that it has."""
+    """Its version was recorded before: the log takes the same commit for the old one."""
     await scene.api.pod("a", spec={**OURS, "nodeName": "n1"})
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
@@ -172,7 +172,7 @@ async def test_an_ended_object_that_returns_unchanged_is_recorded_again(
 async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says nothing; the list beside it does."""
+    """It shows nothing; the list next to it does."""
     for name in "abcdefghijklmnopqrst":
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(relist_s=0.2):

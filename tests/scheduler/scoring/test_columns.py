@@ -126,8 +126,8 @@ def wants(draw: st.DrawFn) -> list[DemandClass]:
 
 
 def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[DemandClass]) -> int:
-    """KeepRoom as a sentence: what is lost of each want's room, in exact fractions; then the share
-    that is left.
+    """KeepRoom as a sentence: the lost places of each demand class, in exact fractions; then the
+    remaining share.
     """
     landing = fitting(request, zones)
     asked = {
