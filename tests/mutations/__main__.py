@@ -36,7 +36,7 @@ def main() -> int:
     )
     parser.add_argument("--sample", type=int, default=0, help="only so many, chosen by the commit")
     parser.add_argument(
-        "--seconds", type=float, default=90.0, help="when a sample ends (default: %(default)s)"
+        "--seconds", type=float, default=80.0, help="when a sample ends (default: %(default)s)"
     )
     parser.add_argument("--commit", default="", help="instead of HEAD, for a sample")
     parser.add_argument("--list", action="store_true", help="only say which there are")
