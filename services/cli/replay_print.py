@@ -60,7 +60,7 @@ def state(result: dict[str, Any]) -> None:
     if waiting:
         more = len(waiting) - WAITING_SHOWN
         say(f"waiting: {', '.join(waiting[:WAITING_SHOWN])}" + (f" and {more} more" * (more > 0)))
-    for problem in result["set_aside"]:
+    for problem in result["quarantined"]:
         say(f"quarantined: {problem}")
     for node in result["nodes"]:
         flags = [
@@ -108,7 +108,7 @@ def stories(pods: list[Story], as_json: bool) -> None:
     width = columns()
     for story in pods:
         say(f"{story.key} ({story.uid})", bold=True)
-        _say_wrapped(story.stands, width, 2)
+        _say_wrapped(story.current, width, 2)
         for step in story.lines:
             narrow = width < WIDE_FROM
             time = step.time[11:23] if narrow else step.time[:10] + " " + step.time[11:23]
@@ -120,8 +120,8 @@ def stories(pods: list[Story], as_json: bool) -> None:
                 say(" " * len(head) + text)
             for text in step.detail:
                 _say_wrapped(text, width, indent + (4 if text.startswith("  ") else 2))
-        if story.set_aside:
-            say(f"the story ends here, because its stream is quarantined: {story.set_aside}")
+        if story.quarantined:
+            say(f"the story ends here, because its stream is quarantined: {story.quarantined}")
 
 
 def foreign(pod: ForeignPod, as_json: bool) -> None:
@@ -141,7 +141,7 @@ def verdict(result: Verdict) -> None:
         f"{result.events_per_s:,.0f} events/s"
     )
     say_table(("invariant", "result"), result.rows())
-    for service in result.silent:
+    for service in result.unreported:
         say(f"{service.service} was not compared, because it does not answer: {service.why}")
     for violation in result.violations:
         say(f"{violation.invariant} at {violation.position}: {violation.message}")
@@ -212,7 +212,7 @@ def summary_of(result: Difference) -> str:
 
 
 def _node_difference(node: NodeDifference) -> None:
-    was_present, is_present = node.there
+    was_present, is_present = node.is_known
     say()
     if was_present and is_present:
         say(node.node, bold=True)

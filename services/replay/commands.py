@@ -26,7 +26,7 @@ Asked = tuple[str, str]
 
 class Verdict(msgspec.Struct):
     """The result of `verify`. `compared` are services whose state was compared with the log;
-    `silent` gave no state to compare.
+    `unreported` gave no state to compare.
     """
 
     positions: int
@@ -35,7 +35,7 @@ class Verdict(msgspec.Struct):
     events_per_s: float
     violations: list[Violation]
     compared: list[LiveState] = []
-    silent: list[Silent] = []
+    unreported: list[Silent] = []
     rejected: int = 0
     live_pods: int = 0
 
@@ -112,7 +112,7 @@ async def verify(
         events_per_s=audit.ledger.position / max(time.monotonic() - begun, 1e-9),
         violations=violations,
         compared=comparing.compared,
-        silent=[answer for answer in answers if isinstance(answer, Silent)],
+        unreported=[answer for answer in answers if isinstance(answer, Silent)],
         rejected=audit.rejected,
         live_pods=len(audit.ledger.pods),
     )

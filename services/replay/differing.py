@@ -42,7 +42,7 @@ class NodeDifference(msgspec.Struct, frozen=True):
     """
 
     node: str
-    there: tuple[bool, bool] = (True, True)
+    is_known: tuple[bool, bool] = (True, True)
     flags: dict[str, Change] = {}
     zones: dict[str, tuple[int, int]] = {}
     charges: dict[str, tuple[str, str]] = {}

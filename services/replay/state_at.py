@@ -43,7 +43,7 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "time": filters.clock(time_us),
         "hash": state_hash(ledger),
         "pods": len(ledger.pods),
-        "set_aside": list(quarantined.streams.values()),
+        "quarantined": list(quarantined.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if _waits(entry)),
         "nodes": [
             {

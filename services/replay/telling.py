@@ -36,17 +36,17 @@ History = list[tuple[Envelope, Event]]
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One pod's story. `stands` is one sentence on the current state. `zones` has the predicted,
-    charged and confirmed zones. `set_aside` says why the story ends early: an event that cannot be
+    """One pod's story. `current` is one sentence on the current state. `zones` has the predicted,
+    charged and confirmed zones. `quarantined` says why the story ends early, if an event cannot be
     read.
     """
 
     uid: str
     key: str
     lines: list[story.Line]
-    stands: str = ""
+    current: str = ""
     zones: dict[str, Any] = {}
-    set_aside: str = ""
+    quarantined: str = ""
 
 
 async def explain(log: EventLog, pod: str, deciding: Deciding | None = None) -> list[Story]:

@@ -291,7 +291,7 @@ async def pod_page(follower: Follower, uid: str) -> list[str]:
     lines = []
     for story in stories:
         age = model.age_text(model.age_s(story.uid, follower.created_us, follower.now_us))
-        lines.append(f"{story.key}  age {age}  {story.stands}")
+        lines.append(f"{story.key}  age {age}  {story.current}")
         for step in story.lines:
             lines.append(f"  {step.position:>8}  {step.time[11:23]}  {step.title}")
             lines += [f"            {text}" for text in step.detail]

@@ -84,7 +84,7 @@ def test_a_damaged_row_is_named_by_every_verb_and_skipped_by_an_operators_word(
     code, out, _ = topolog("replay", "at", "5", "--json")
     stand = json.loads(out)
     assert (code, stand["position"], stand["pods"]) == (0, 5, 1)
-    assert "event 3 (PodObserved" in stand["set_aside"][0]
+    assert "event 3 (PodObserved" in stand["quarantined"][0]
     assert "quarantined: event 3" in topolog("replay", "at", "5")[1]
     code, out, err = topolog("replay", "explain", "uid-web")
     assert (code, err) == (0, "")

@@ -57,5 +57,5 @@ async def test_a_waiting_pod_shows_what_it_waits_for_now() -> None:
     await story.node("n2")
     await story.report(zone(0, 8), zone(1, 8), node="n2")
     (told,) = await explain(story.log, "large", DECIDING)
-    assert told.stands.startswith("waits since")
-    assert "it fits n2" in told.stands
+    assert told.current.startswith("waits since")
+    assert "it fits n2" in told.current

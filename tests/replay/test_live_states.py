@@ -119,7 +119,7 @@ async def test_every_service_with_a_state_is_compared_at_its_own_position(
             "binder",
             "topology-store",
         }
-        assert (verdict.violations, verdict.silent) == ([], [])
+        assert (verdict.violations, verdict.unreported) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
@@ -149,17 +149,17 @@ async def test_a_service_without_an_answer_or_with_another_token_is_named(
 ) -> None:
     told = await states(await log())
     verdict = await verify(await log(), [("binder-2", "http://127.0.0.1:9/state")])
-    assert [(each.service, each.why) for each in verdict.silent] == [
+    assert [(each.service, each.why) for each in verdict.unreported] == [
         ("binder-2", "connection refused")
     ]
     verdict = await found(services, told, token="other")
-    assert {each.service for each in verdict.silent} == set(told)
-    assert "TOPOLOG_HTTP_TOKEN" in verdict.silent[0].why
+    assert {each.service for each in verdict.unreported} == set(told)
+    assert "TOPOLOG_HTTP_TOKEN" in verdict.unreported[0].why
     assert (verdict.ok, verdict.compared) == (True, [])
     (_, url) = services.asked()[0]
     assert (
         await verify(await log(), [("other", url.replace("scheduler", "other"))], token=TOKEN)
-    ).silent == []
+    ).unreported == []
     with pytest.raises(FilterError, match="it has none"):
         await verify(await log(), [], [url.replace("scheduler", "other")], TOKEN)
 

@@ -304,8 +304,8 @@ async def test_explain_says_of_a_pod_that_terminates_unbound_that_it_is_being_de
         streams.pod("uid-a"), BindRefused("uid-a", "n0", "terminating", "pod a is being deleted")
     )
     (found,) = await explain(story.log, "a")
-    assert found.stands.startswith("is being deleted since ")
-    assert "zone" not in found.stands
+    assert found.current.startswith("is being deleted since ")
+    assert "zone" not in found.current
     await story.tell(streams.pod("uid-a"), PodObserved(pod("a", cpus=5), terminating=True))
     (found,) = await explain(story.log, "a")
-    assert found.stands.startswith("is being deleted since ")
+    assert found.current.startswith("is being deleted since ")
