@@ -54,9 +54,9 @@ class Verdict(msgspec.Struct):
             "S6": f"equal positions, equal state ({len(self.compared)} live state(s) compared)",
             "S7": "every effect has an earlier intent",
             "S9": f"no pods, no charges ({self.live_pods} live pod(s))",
-            "facts": "every fact can be read and folded",
+            "facts": "every event can be read and folded",
             "history": "every row is what was appended, by the hash chain",
-            "ledger": "bounds equal those computed anew",
+            "ledger": "bounds equal those of a second computation",
         }
         return [
             [f"{key} {text}", "BROKEN" if key in broken else "holds"] for key, text in names.items()

@@ -49,7 +49,7 @@ def _headline(refusal: Refusal) -> str:
             format_amount(refusal.resource, refusal.asked),
             format_amount(refusal.resource, max(0, refusal.best)),
         )
-        parts.append(f"asks for {refusal.resource} {asked}, {where} surely has {best}")
+        parts.append(f"requests {refusal.resource} {asked}, {where} has {best} guaranteed free")
     if refusal.policy:
         source = f" by {refusal.policy_source}" if refusal.policy_source else ""
         parts.append(f"policy {refusal.policy}/{refusal.scope or 'container'}{source}")

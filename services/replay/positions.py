@@ -67,7 +67,7 @@ async def window(log: EventLog, begins: Sequence[str] = (), ends: Sequence[str] 
     if not ends:
         newest = clock((await log.read(last - 1, 1))[0].time_us)
         return Window(
-            first, last, empty=f"no fact is as late as {begin}: the last one is of {newest}"
+            first, last, empty=f"no event is as late as {begin}: the last one is of {newest}"
         )
     end = " and ".join(f"{TO} {text}" for text in ends)
     if first > last + 1 or not any(
@@ -77,7 +77,7 @@ async def window(log: EventLog, begins: Sequence[str] = (), ends: Sequence[str] 
             f"{begin} lies behind {end}",
             f"{FROM} the earlier, {TO} the later one; see: topolog replay log",
         )
-    return Window(first, last, empty=f"no fact lies between {begin} and {end}")
+    return Window(first, last, empty=f"no event lies between {begin} and {end}")
 
 
 async def _beginning(log: EventLog, text: str) -> tuple[int, str]:
@@ -90,7 +90,7 @@ async def _beginning(log: EventLog, text: str) -> tuple[int, str]:
         return (
             first.position,
             (
-                f"{FROM} {text} lies before the log begins: from its first fact on, at "
+                f"{FROM} {text} lies before the log begins: from its first event on, at "
                 f"{clock(first.time_us)}"
             ),
         )

@@ -30,7 +30,7 @@ def nominated_again(
     would = (
         f"over all nodes it would be {_text(anywhere, pods)}"
         if anywhere is not None
-        else "over all nodes nobody would be evicted"
+        else "over all nodes no pod would be evicted"
     )
     return _same(event, _found(placing, pods, event, (event.node,))), f"{would} ({UNRECORDED})"
 

@@ -128,7 +128,7 @@ _TITLES: dict[type[Event], Callable[[Any], str]] = {
     scheduling.PodNominated: lambda event: (
         f"nominated to {event.node}, evicting {len(event.victims)} pod(s)"
     ),
-    scheduling.NodeClaimed: lambda event: f"claim stands on {event.node}",
+    scheduling.NodeClaimed: lambda event: f"nomination claims room on {event.node}",
     scheduling.NominationWithdrawn: lambda event: (
         f"nomination to {event.node} withdrawn: {event.cause.replace('_', ' ')}"
     ),
@@ -177,7 +177,8 @@ def _observed(event: cluster.PodObserved) -> list[str]:
             "its node for it"
         )
         detail.append(
-            f"to have Topolog place it, make it anew with spec.schedulerName: {SCHEDULER_NAME}"
+            "to have Topolog place it, delete it and recreate it with "
+            f"spec.schedulerName: {SCHEDULER_NAME}"
         )
     return detail
 

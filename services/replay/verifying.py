@@ -74,7 +74,7 @@ class Audit(msgspec.Struct):
                 self._violated(
                     "ledger",
                     self.ledger.position,
-                    f"bounds of node {node.name} differ from those computed anew",
+                    f"bounds of node {node.name} differ from those of a second computation",
                 )
         return self.violations
 

@@ -118,16 +118,16 @@ def _observed(event: cluster.PodObserved, _names: Names) -> str:
         return "is being deleted"
     if event.node:
         whose = "a static pod" if event.static else f"schedulerName {event.pod.scheduler_name}"
-        return f"seen on {event.node} ({whose}); asks for {asks}"
+        return f"seen on {event.node} ({whose}); requests {asks}"
     gates = (
         f"; held back by {', '.join(event.pod.constraints.gates)}"
         if event.pod.constraints.gates
         else ""
     )
-    return f"queued: {event.pod.qos}, asks for {asks}{gates}"
+    return f"queued: {event.pod.qos}, requests {asks}{gates}"
 
 
-_ENDS = {"absent_from_list": "gone, its end was seen by nobody", "node_ended": "gone with its node"}
+_ENDS = {"absent_from_list": "gone, its end was not observed", "node_ended": "gone with its node"}
 
 
 def _ended(event: cluster.PodEnded, _names: Names) -> str:
@@ -266,11 +266,10 @@ def _opened(event: log.LogOpened, _: Names) -> str:
 _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     log.LogOpened: _opened,
     log.FactsRedacted: lambda event, _: (
-        f"personal text was masked in {len(event.rows)} facts: {event.reason}"
+        f"personal text was masked in {len(event.rows)} events: {event.reason}"
     ),
     log.FactSkipped: lambda event, _: (
-        f"fact {event.position} counts as never told"
-        + (f": {event.reason}" if event.reason else "")
+        f"event {event.position} is skipped" + (f": {event.reason}" if event.reason else "")
     ),
     report.NodeReported: _reported,
     report.NodeReportChanged: _changed,
@@ -287,7 +286,7 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     cluster.PodRunning: lambda event, _: "admitted and running",
     cluster.PodEnded: _ended,
     cluster.ClusterListed: lambda event, _: (
-        f"all {event.kind} of the cluster were told, first on timeline {event.timeline}"
+        f"all {event.kind} of the cluster were listed, first on timeline {event.timeline}"
     ),
     surroundings.VolumeObserved: _volume,
     surroundings.ClaimObserved: lambda event, _: (

@@ -167,7 +167,7 @@ def test_a_story_reads_from_queue_to_running(replay: Shown) -> None:
     output = printed[printed.index("queued") :]
     steps = [
         "queued",
-        "Guaranteed, asks for cpu 2",
+        "Guaranteed, requests cpu 2",
         "reserved on n1",
         "predicted on zone 0",
         "charged to n1",
@@ -185,7 +185,8 @@ def test_a_waiting_pod_is_explained_with_amounts_zones_and_holders(replay: Shown
     output = replay("explain", "big")
     assert "waits: 0/1 nodes: 1 no single zone" in output
     assert (
-        "near miss n1: no single zone, container c, asks for cpu 9, zone 0 surely has 6" in output
+        "near miss n1: no single zone, container c, requests cpu 9, zone 0 has 6 guaranteed free"
+        in output
     )
     assert "zone 0: cpu 6 of 8 surely free; held by ns/web" in output
 

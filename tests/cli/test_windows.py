@@ -157,17 +157,17 @@ def test_a_window_without_a_event_shows_none_and_says_why_and_nothing_is_made_of
     topolog: Run, tmp_path: Path
 ) -> None:
     code, out, err = topolog("replay", "log", "--since", "10s")
-    assert (code, out, "note: no fact is as late as --from 10s: the last one is of" in err) == (
+    assert (code, out, "note: no event is as late as --from 10s: the last one is of" in err) == (
         0,
         "",
         True,
     )
     code, out, err = topolog("replay", "log", "--from", "380s", "--to", "320s")
-    assert (code, out, "no fact lies between --from 380s and --to 320s" in err) == (0, "", True)
+    assert (code, out, "no event lies between --from 380s and --to 320s" in err) == (0, "", True)
     for window in (("--since", "10s"), ("--from", "380s", "--to", "320s")):
         for verb in (("log", "export", "--out", str(tmp_path / "x")), ("replay", "whatif")):
             code, out, err = topolog(*verb, *window)
-            assert (code, out, "no fact" in err, "  try: " in err) == (2, "", True, True), err
+            assert (code, out, "no event" in err, "  try: " in err) == (2, "", True, True), err
     for window in (
         ("--from", "9", "--to", "3"),
         ("--from", "350s", "--to", "650s"),

@@ -31,7 +31,10 @@ def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
         zones=zones,
     )
     assert lines(cpu, u1="ns/web", u2="ns/db") == [
-        "near miss n17: no single zone, container main, asks for cpu 8, zone 1 surely has 6",
+        (
+            "near miss n17: no single zone, container main, requests cpu 8, zone 1 has 6 "
+            "guaranteed free"
+        ),
         "  zone 0: cpu 1500m of 16 surely free, 4 at best; held by ns/web, ns/db",
         "  zone 1: cpu 6 of 16 surely free",
     ]
@@ -44,7 +47,10 @@ def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
         remedy="ask for less",
     )
     assert lines(memory) == [
-        "near miss n1: too little on the node, asks for memory 2Gi, the node surely has 512Mi",
+        (
+            "near miss n1: too little on the node, requests memory 2Gi, the node has 512Mi "
+            "guaranteed free"
+        ),
         "  would fit: ask for less",
     ]
 

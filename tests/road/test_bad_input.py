@@ -106,7 +106,7 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_delays_no_pod(road: Roa
     runs(road, "after-a-giant")
     explained = topolog("replay", "explain", "giant", "--data-dir", str(road.folder)).stdout
     assert "near miss" in explained
-    assert "asks for cpu 900" in explained
+    assert "requests cpu 900" in explained
 
 
 def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_again(
