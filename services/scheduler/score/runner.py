@@ -18,6 +18,7 @@ from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES
 from services.scheduler.score.strategies.registry import STRATEGIES as REGISTRY
 from services.scheduler.score.strategies.strategy import (
     BoundedStrategy,
+    Columns,
     DemandClass,
     DemandStrategy,
     Distances,
@@ -126,7 +127,9 @@ class StrategyRunner:
         request = np.array(list(asked.values()), dtype=np.int64)
         weights = np.array([self._weights.get(name, 1) for name in asked], dtype=np.int64)
         devices = np.array([is_device(name) for name in asked], dtype=np.bool_)
-        return self._columns.score_nodes(request, free, whole, whole > 0, fits, weights, devices)
+        return self._columns.score_nodes(
+            Columns(request, free, whole, whole > 0, fits, weights, devices)
+        )
 
     # -- one node
 

@@ -19,6 +19,7 @@ from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES, STRA
 from services.scheduler.score.strategies.strategy import (
     COLUMN_LIMIT,
     Bools,
+    Columns,
     DemandClass,
     Ints,
     LandingStrategy,
@@ -104,7 +105,9 @@ def test_columns_score_like_single_nodes(name: str, cluster: Cluster, as_floats:
     if as_floats:
         available, allocatable = available.astype(np.float64), allocatable.astype(np.float64)
     scores = strategy.score_nodes(
-        cluster.request, available, allocatable, cluster.present, fits, cluster.weights, DEVICES
+        Columns(
+            cluster.request, available, allocatable, cluster.present, fits, cluster.weights, DEVICES
+        )
     )
     alone = [
         strategy.score(request, node_zones(cluster, node), {}, weights, 8)
@@ -276,6 +279,6 @@ def test_a_cluster_without_zones_scores_zero_everywhere(name: str) -> None:
     present, fits = empty.astype(np.bool_), np.zeros((0, 3), dtype=np.bool_)
     request = weights = np.ones(len(RESOURCES), dtype=np.int64)
     scores = COLUMN_STRATEGIES[name].score_nodes(
-        request, empty, empty, present, fits, weights, DEVICES
+        Columns(request, empty, empty, present, fits, weights, DEVICES)
     )
     assert scores.tolist() == [0, 0, 0]

@@ -24,6 +24,7 @@ from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
     Bools,
+    Columns,
     Distances,
     Floats,
     Ints,
@@ -58,21 +59,10 @@ class MostAllocated:
         scores = _zone_scores(request, zones, _mean_of(used_percent, weights))
         return min(scores, default=WORST)
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
+    def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`."""
-        total, divisor = _weighted_sums(
-            request, available, allocatable, present, weights, used_percent_column
-        )
-        worst = _extreme_mean(total, divisor, fits, np.minimum, np.inf)
+        total, divisor = _weighted_sums(columns, used_percent_column)
+        worst = _extreme_mean(total, divisor, columns.fits, np.minimum, np.inf)
         worst[worst > BEST] = WORST
         return worst.astype(np.int64)
 
@@ -97,21 +87,10 @@ class LeastAllocated:
         scores = _zone_scores(request, zones, _mean_of(free_percent, weights))
         return max(scores, default=WORST)
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
+    def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`."""
-        total, divisor = _weighted_sums(
-            request, available, allocatable, present, weights, free_percent_column
-        )
-        best = _extreme_mean(total, divisor, fits, np.maximum, -np.inf)
+        total, divisor = _weighted_sums(columns, free_percent_column)
+        best = _extreme_mean(total, divisor, columns.fits, np.maximum, -np.inf)
         best[best < WORST] = WORST
         return best.astype(np.int64)
 
@@ -138,17 +117,9 @@ class BalancedAllocation:
         """Return 50..100 if a zone fits; weights, distances and the limit do not matter."""
         return min(_zone_scores(request, zones, _balance), default=WORST)
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
+    def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`."""
+        request, available, allocatable, present, fits, _, _ = columns
         total, squares, share = (np.zeros(fits.shape) for _ in range(3))
         count: Floats | float = 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -233,17 +204,11 @@ def _floor_percent(out: Floats, whole: Ints) -> None:
     np.floor(out, out=out)
 
 
-def _weighted_sums(
-    request: Ints,
-    available: Ints,
-    allocatable: Ints,
-    present: Bools,
-    weights: Ints,
-    percent: PercentColumn,
-) -> tuple[Floats, Floats | float]:
+def _weighted_sums(columns: Columns, percent: PercentColumn) -> tuple[Floats, Floats | float]:
     """The weighted sum of percentages of each zone, and the sum of weights: one number if all zones
     list all resources.
     """
+    request, available, allocatable, present, _, weights, _ = columns
     total, share = np.zeros(present.shape[1:]), np.empty(present.shape[1:])
     divisor: Floats | float = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):

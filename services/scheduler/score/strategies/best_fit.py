@@ -19,7 +19,7 @@ from services.scheduler.score.strategies.fit import lowest_plain, plain
 from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
-    Bools,
+    Columns,
     Distances,
     Floats,
     Ints,
@@ -78,17 +78,9 @@ class BestFit:
             return BEST
         return BEST - STEP * min(stranded, LEVELS) - shares * REST // (counted * 100)
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
+    def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`."""
+        request, available, allocatable, present, fits, _, devices = columns
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)

@@ -28,7 +28,7 @@ from services.scheduler.score.strategies.fit import lowest_plain, plain
 from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
-    Bools,
+    Columns,
     DemandClass,
     Distances,
     Floats,
@@ -130,17 +130,9 @@ class KeepRoom:
         loss = self._plain.lost(free, wanted, whole) // GRAIN
         return BEST - bisect_right(LOSS_LEVELS, loss + share)
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
+    def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`; without demand weights."""
+        request, available, allocatable, present, fits, _, _ = columns
         if not fits.shape[0]:
             return np.zeros(fits.shape[1], dtype=np.int64)
         nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)

@@ -23,6 +23,7 @@ from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
     Bools,
+    Columns,
     Distances,
     Ints,
     ZoneView,
@@ -79,17 +80,9 @@ class KoordinatorMostAllocated:
         used = {zone.id for zone in existing if zone.used} | {suited[0].id}
         return self._score(len(used) * BEST // len(existing))
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
+    def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`."""
+        _, available, allocatable, present, fits, _, _ = columns
         if not fits.any():
             return np.zeros(fits.shape[1], dtype=np.int64)
         used: Bools = np.logical_or.reduce(present & (available < allocatable), axis=0)

@@ -55,6 +55,24 @@ class ZoneView(msgspec.Struct, frozen=True):
     used: bool = False
 
 
+class Columns(NamedTuple):
+    """One request, and the zones of all nodes: R resources, Z zones of a node in ascending order of
+    id, N nodes.
+
+    All devices of the zones are among R, with a request of 0 if none is requested. Amounts obey
+    0 <= available <= allocatable <= `COLUMN_LIMIT`; available and allocatable may be float64 copies
+    of the same integers, which are faster.
+    """
+
+    request: Ints  # [R]
+    available: Ints  # [R,Z,N]
+    allocatable: Ints  # [R,Z,N]
+    present: Bools  # [R,Z,N]: whether the zone lists the resource
+    fits: Bools  # [Z,N]: whether the request fits the zone, as of `fit.fitting`
+    weights: Ints  # [R]
+    devices: Bools  # [R]: whether the resource is a device
+
+
 class Strategy(Protocol):
     """Scores one request on one node.
 
@@ -88,24 +106,8 @@ class Strategy(Protocol):
 class ColumnStrategy(Strategy, Protocol):
     """A strategy that also scores all nodes at once."""
 
-    def score_nodes(
-        self,
-        request: Ints,
-        available: Ints,
-        allocatable: Ints,
-        present: Bools,
-        fits: Bools,
-        weights: Ints,
-        devices: Bools,
-    ) -> Ints:
-        """Return int64[N] of 0..100.
-
-        The arrays are request[R], available, allocatable and present[R,Z,N], fits[Z,N] as of
-        `fit.fitting`, weights[R] and devices[R]: whether the resource is a device. All devices of
-        the zones are among R, with a request of 0 if none is requested. Zones of a node are in
-        ascending order of id. Amounts obey 0 <= available <= allocatable <= `COLUMN_LIMIT`;
-        available and allocatable may be float64 copies of the same integers, which are faster.
-        """
+    def score_nodes(self, columns: Columns) -> Ints:
+        """Return int64[N] of 0..100."""
 
 
 @runtime_checkable
