@@ -3,7 +3,7 @@
 S1 positions, S2 versions, S3 epochs by role, S5 one binding per uid, S7 reservation before intent
 before effect, S9 no charges without pods. The caller checks S6 (equal positions, equal hashes),
 because it knows the live hashes. "history": each row is what was appended, by the hash chain.
-"events": each event can be read and folded; a stream with an unreadable event is quarantined, as in
+"facts": each event can be read and folded; a stream with an unreadable event is quarantined, as in
 the services.
 """
 
