@@ -2,7 +2,8 @@
 what differs.
 
 A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at
-the end. Exits 1 on any failure and on any file that no kind recognises. `--scheduler` looks at
+the end. The peers' cases have a line each, and those that Topolog lacks are counted apart, as
+`absent`. Exits 1 on any failure and on any file that no kind recognises. `--scheduler` looks at
 admission sequences only, through the scheduler's eyes (`scheduler_eyes`), prints a JSON line a
 file, and exits 1 on a verdict that is unsound or refuses needlessly.
 """
@@ -10,18 +11,27 @@ file, and exits 1 on a verdict that is unsound or refuses needlessly.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from tests.vectors.kinds import admission_sequences
-from tests.vectors.registry import UnreadableError, all_kinds, kind_of, load, results
+from tests.vectors.kinds import admission_sequences, peers
+from tests.vectors.registry import (
+    ENDINGS,
+    Case,
+    UnreadableError,
+    all_kinds,
+    kind_of,
+    load,
+    results,
+)
 from tests.vectors.scheduler_eyes import tally
 
 USAGE = (
     "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, "
-    ".json or .json.gz)"
+    ".json, .jsonl or either as .gz)"
 )
 SHOWN_CASES = 3
 SHOWN_DIFFERENCES = 4
@@ -32,13 +42,7 @@ def main(arguments: list[str]) -> int:
     """Run over all paths; the process's exit code."""
     paths = [argument for argument in arguments if argument != "--scheduler"]
     if not paths:
-        print(
-            (
-                "usage: python -m tests.vectors [--scheduler] PATH... (vector files or folders, "
-                ".json or .json.gz)"
-            ),
-            file=sys.stderr,
-        )
+        print(USAGE, file=sys.stderr)
         return 2
     return (
         _through_the_schedulers_eyes(paths)
@@ -73,28 +77,28 @@ def _through_the_schedulers_eyes(paths: list[str]) -> int:
 
 
 def _through_the_models(paths: list[str]) -> int:
-    passed = failed = strange = 0
+    passed = failed = absent = strange = 0
     for path in _files(paths):
         counted = _run(path)
         if counted is None:
             strange += 1
         else:
             passed, failed = passed + counted[0], failed + counted[1]
-    print(f"{passed} passed, {failed} failed")
+            absent += counted[2]
+    print(f"{passed} passed, {failed} failed" + (f", {absent} absent" if absent else ""))
     return 1 if failed or strange else 0
 
 
 def _files(arguments: list[str]) -> Iterator[Path]:
     for argument in arguments:
         path = Path(argument)
-        inside = sorted(
-            found for found in path.rglob("*") if found.name.endswith((".json", ".json.gz"))
-        )
+        inside = sorted(inside for inside in path.rglob("*") if inside.name.endswith(ENDINGS))
         # A folder without any is told as what it is: nothing was checked there.
         yield from inside if path.is_dir() and inside else [path]
 
 
-def _run(path: Path) -> tuple[int, int] | None:
+def _run(path: Path) -> tuple[int, int, int] | None:
+    """Return how many cases pass, fail and are absent; None if the file cannot be read."""
     try:
         doc = load(path)
     except UnreadableError as error:
@@ -105,6 +109,8 @@ def _run(path: Path) -> tuple[int, int] | None:
         known = ", ".join(known.KIND for known in all_kinds())
         print(f"{path}: of no known kind (known: {known})")
         return None
+    if kind is peers:
+        return _run_peers(path, doc["cases"])
     try:
         outcomes = list(results(kind, doc))
     except Exception as error:  # one strange file must not hide the others
@@ -118,7 +124,29 @@ def _run(path: Path) -> tuple[int, int] | None:
     for name, differences in wrong[:SHOWN_CASES]:
         for difference in differences[:SHOWN_DIFFERENCES]:
             print(f"    {name}: {difference[:SHOWN_CHARS]}")
-    return len(outcomes) - len(wrong), len(wrong)
+    return len(outcomes) - len(wrong), len(wrong), 0
+
+
+def _run_peers(path: Path, cases: list[Case]) -> tuple[int, int, int]:
+    """Print a line for each case."""
+    counts: Counter[str] = Counter()
+    remarks: Counter[str] = Counter()
+    for case in cases:
+        try:
+            judgement = peers.judge(case)
+        except Exception as error:  # one strange case must not hide the others
+            judgement = peers.Judgement([f"raised {type(error).__name__}: {error}"])
+        outcome = "failed" if judgement.differences else "passed"
+        if peers.is_absent(case):
+            outcome = "absent"
+        counts[outcome] += 1
+        remarks.update(judgement.remarks if outcome == "passed" else ())
+        shown = "; ".join(judgement.differences or judgement.remarks)[:SHOWN_CHARS]
+        print(f"{case.get('id')}: {outcome}" + (f" ({shown})" if shown else ""))
+    print(f"{path}: {counts['passed']}/{len(cases)}")
+    for remark, number in sorted(remarks.items()):
+        print(f"    {remark}: {number}")
+    return counts["passed"], counts["failed"], counts["absent"]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ from tests.vectors import kinds
 
 Case = dict[str, Any]
 
+# Endings of vector files.
+ENDINGS = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+
 
 class Kind(Protocol):
     """What a module of `tests.vectors.kinds` offers; `cases(doc)` is optional."""
@@ -44,14 +47,17 @@ def all_kinds() -> list[Kind]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the document in a `.json` or `.json.gz` file. Raises `UnreadableError` with the
-    problem.
+    """Return the document in a file. JSON lines are one case each. Raises `UnreadableError` with
+    the problem.
     """
     if path.is_dir():
-        raise UnreadableError("no vector file in this folder (.json or .json.gz)")
+        raise UnreadableError("no vector file in this folder (.json, .jsonl or either as .gz)")
     try:
         raw = path.read_bytes()
-        doc = json.loads(gzip.decompress(raw) if path.name.endswith(".gz") else raw)
+        raw = gzip.decompress(raw) if path.name.endswith(".gz") else raw
+        if path.name.endswith((".jsonl", ".jsonl.gz")):
+            return {"cases": [json.loads(line) for line in raw.splitlines() if line.strip()]}
+        doc = json.loads(raw)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UnreadableError(f"cannot be read as JSON ({error})") from error
     if not isinstance(doc, dict) or not isinstance(doc.get("cases"), list):

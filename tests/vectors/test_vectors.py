@@ -16,11 +16,33 @@ from shared.kubelet.device_state import Device, register
 from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.vectors.__main__ import main
 from tests.vectors.indistinguishable import agree, hides_devices, with_devices_elsewhere
+from tests.vectors.kinds import peers
 from tests.vectors.registry import kind_of, load, results
 from tests.vectors.scheduler_eyes import tally
 
 DATA = Path(__file__).parent / "data"
 FILES = sorted(DATA.glob("*.json.gz"))
+PEERS = load(DATA / "peers.jsonl.gz")["cases"]
+
+
+# Cases in which a peer's answer is better today. Topolog ranks best-effort nodes by amounts, not by
+# the zones of its prediction.
+RANKED_WORSE = {
+    "kai-choice-02",
+    "scheduler-plugins-choice-01",
+    "volcano-choice-01",
+    "volcano-choice-02",
+}
+# Nodes that NodeResourceTopology objects describe: wide pods, init containers, preemption.
+OBJECTS_WORSE = {
+    "kai-filter-26",
+    "kai-restricted-objects-05",
+    "kai-restricted-objects-08",
+    "scheduler-plugins-filter-35",
+    "scheduler-plugins-filter-37",
+    "scheduler-plugins-filter-47",
+    "scheduler-plugins-preempt-05",
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json.gz"))
@@ -30,6 +52,33 @@ def test_every_recorded_case_holds(path: Path) -> None:
     assert kind is not None, f"no kind recognises {path.name}"
     wrong = [(name, differences) for name, differences in results(kind, doc) if differences]
     assert not wrong, wrong[:3]
+
+
+def test_no_answer_is_worse_than_a_peers_except_the_listed_ones() -> None:
+    """The kubelet decides where it admits, the peer where it only ranks or preempts."""
+    cases = [case for case in PEERS if not peers.is_absent(case)]
+    failed = {case["id"] for case in cases if peers.check(case)}
+    assert failed <= RANKED_WORSE | OBJECTS_WORSE
+    assert len(cases) == 137
+
+
+def test_the_runner_prints_a_line_for_each_case_of_a_peer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_id = {case["id"]: case for case in PEERS}
+    wrong = {**by_id["kai-filter-02"], "id": "wrong", "expect": {"p": {}}}
+    broken = {**by_id["kai-filter-01"], "id": "broken", "nodes": {"n1": {"machine": {}}}}
+    cases = [by_id["kai-filter-01"], by_id["kai-gang-02"], by_id["kai-filter-34"], wrong, broken]
+    lines = "\n".join(json.dumps(case) for case in cases)
+    (tmp_path / "cases.jsonl").write_text(lines)
+    assert main([str(tmp_path)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "kai-filter-01: passed"
+    assert shown[1].startswith("kai-gang-02: absent")
+    assert shown[2] == "kai-filter-34: passed (with on_missing_report: pass)"
+    assert shown[3].startswith("wrong: failed (p: expected {}, waits: ")
+    assert shown[4] == "broken: failed (raised KeyError: 'zones')"
+    assert shown[-1] == "2 passed, 2 failed, 1 absent"
 
 
 def test_the_scheduler_judges_every_seventh_recorded_sequence_as_the_kubelet_did() -> None:

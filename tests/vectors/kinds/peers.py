@@ -1,0 +1,121 @@
+"""Cases from the tests and documents of other NUMA-aware schedulers, as states and pods.
+
+`expect` is what the kubelet does where it admits, and the peer's answer where it only ranks or
+preempts. Gangs are absent from Topolog and counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from services.scheduler.snapshot.result import Placed
+from shared.domain.pod import Pod
+from tests.scheduler.cycle_worlds import World
+from tests.vectors.peers_world import pod_of, world_of
+from tests.vectors.registry import has_keys
+
+KIND = "peers"
+Json = dict[str, Any]
+
+# Topics that Topolog does not have.
+ABSENT = ("gang",)
+
+
+class Judgement(NamedTuple):
+    """The differences from the expected answer, and remarks about a case that passes."""
+
+    differences: list[str]
+    remarks: tuple[str, ...] = ()
+
+
+def recognises(doc: Json) -> bool:
+    return has_keys(doc, "id", "peer", "topic", "ask", "nodes", "pods", "expect")
+
+
+def is_absent(case: Json) -> bool:
+    """Return True if the case asks for something that Topolog does not have."""
+    return case["topic"] in ABSENT
+
+
+def check(case: Json) -> list[str]:
+    return judge(case).differences
+
+
+def judge(case: Json) -> Judgement:
+    """Put the case to the scheduler.
+
+    A node without a report takes no pod that needs zones, unless a setting says so. The peers have
+    no such setting: if only that makes the difference, the case passes with a remark."""
+    judgement = _judge(case, world_of(case))
+    if judgement.differences and any("zones" not in n and "machine" not in n for n in _nodes(case)):
+        passing = _judge(case, world_of(case, on_missing_report="pass"))
+        if not passing.differences:
+            return passing._replace(remarks=(*passing.remarks, "with on_missing_report: pass"))
+    return judgement
+
+
+def _nodes(case: Json) -> Iterable[Json]:
+    nodes: dict[str, Json] = case["nodes"]
+    return nodes.values()
+
+
+def _judge(case: Json, world: World) -> Judgement:
+    if case["ask"] == "place":
+        return _placed(case, world)
+    pod = pod_of(case["pods"][0])
+    differences = (
+        _scored(case, world, pod) if case["ask"] == "score" else _evicted(case, world, pod)
+    )
+    return Judgement(differences)
+
+
+def _placed(case: Json, world: World) -> Judgement:
+    """Place the pods one after another, each bound where it was placed."""
+    differences: list[str] = []
+    remarks: list[str] = []
+    for doc in case["pods"]:
+        pod, wanted = pod_of(doc), case["expect"][doc["name"]]
+        result = world.cluster.place(pod)
+        if not isinstance(result, Placed):
+            if wanted is not None:
+                differences.append(f"{pod.name}: expected {wanted}, waits: {result.message}")
+            continue
+        world.bound(pod, result.node)
+        zones = sorted({zone for zones in result.predicted.values() for zone in zones})
+        if wanted is None:
+            differences.append(f"{pod.name}: expected to wait, got {result.node} zones {zones}")
+            continue
+        nodes = wanted.get("node", result.node)
+        if result.node not in ([nodes] if isinstance(nodes, str) else nodes):
+            differences.append(f"{pod.name}: expected node {nodes}, got {result.node}")
+        if "zones" in wanted and not result.predicted:
+            remarks.append("zone not told")
+        elif wanted.get("zones", zones) != zones:
+            differences.append(f"{pod.name}: expected zones {wanted['zones']}, got {zones}")
+    return Judgement(differences, tuple(remarks))
+
+
+def _scored(case: Json, world: World, pod: Pod) -> list[str]:
+    evaluator, differences = world.cluster.evaluator, []
+    for name, wanted in case["expect"].items():
+        node_info = world.cluster.node(name)
+        if node_info is None:
+            raise ValueError(f"no node {name}")
+        score = evaluator.score(evaluator.pod_class(pod), node_info)
+        if abs(score - wanted) > case.get("within", 0):
+            differences.append(f"{name}: expected score {wanted}, got {score}")
+    return differences
+
+
+def _evicted(case: Json, world: World, pod: Pod) -> list[str]:
+    if isinstance(world.cluster.place(pod), Placed):
+        return [f"{pod.name}: fits without an eviction"]
+    nomination = world.cluster.nominate(pod, world.ledger.pods, frozenset(), None)
+    victims = sorted(nomination.victims) if nomination is not None else []
+    expect = case["expect"]
+    if "count" in expect:
+        return [] if len(victims) == expect["count"] else [f"expected {expect}, got {victims}"]
+    allowed = [expect["victims"]] if "victims" in expect else expect["any_of"]
+    is_expected = victims in [sorted(each) for each in allowed]
+    return [] if is_expected else [f"expected {expect}, got {victims}"]
