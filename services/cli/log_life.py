@@ -40,6 +40,7 @@ WHAT = {
     "snapshot": "snapshots of projections",
     "older_snapshot": "older snapshots, for questions about the past",
     "projection_mark": "marks of projections",
+    "pod_name": "index of pods by name",
 }
 
 

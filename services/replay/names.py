@@ -1,22 +1,28 @@
-"""Keys (`namespace/name`) of pods by uid, read from the log at their first use and cached within a
-bound.
+"""Names of pods and nodes: keys (`namespace/name`) by uid, read at their first use and cached, uids
+by name, and near matches of a name that the log does not have.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 
 from services.replay import reading
 from services.replay.filters import FilterError, UnknownPod
 from services.replay.suggestions import did_you_mean
-from shared.eventlog.port import EventLog
+from shared.domain.pod import Pod
+from shared.eventlog.file_log import FileLog
+from shared.eventlog.port import EventLog, PodNames
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableEvent, decode
+from shared.events.envelope import Envelope
 
 KEPT = 50_000
+
+# Near matches of a name come from so many events before the head: to read more takes seconds.
+SUGGESTED_FROM = 20_000
 
 
 class Names:
@@ -51,33 +57,43 @@ async def uids_of(log: EventLog, pod: str) -> list[str]:
     """Return the uids of the pods called `pod` (a uid, a name, or namespace/name), in order of
     appearance.
     """
-    return (await pods_called(log, pod))[0]
-
-
-async def pods_called(log: EventLog, pod: str) -> tuple[list[str], set[str]]:
-    """Return the same, and the keys of all pods of the log, for near matches."""
     uids: dict[str, None] = {}
-    keys: set[str] = set()
-    async for envelope in reading.envelopes(log):
-        if envelope.type != PodObserved.__name__:
-            continue
-        try:
+    async for observed in _observed(log, await log.pods_named(pod.rpartition("/")[2])):
+        if pod in (observed.name, observed.key):
+            uids[observed.uid] = None
+    if (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
+        uids[pod] = None
+    return list(uids)
+
+
+async def _observed(log: EventLog, listed: PodNames) -> AsyncIterator[Pod]:
+    """Yield the pods that were observed at the listed positions or before the list began."""
+    if listed.unlisted:
+        async for envelope in reading.envelopes(log, 0, listed.unlisted):
+            if envelope.type == PodObserved.__name__:
+                for pod in _pods_in([envelope]):
+                    yield pod
+    for position in listed.positions:
+        for pod in _pods_in(await log.read(position - 1, 1)):
+            yield pod
+
+
+def _pods_in(envelopes: Iterable[Envelope]) -> Iterator[Pod]:
+    for envelope in envelopes:
+        with contextlib.suppress(UndecodableEvent):
             event = decode(envelope)
-        except UndecodableEvent:
-            continue
-        if isinstance(event, PodObserved):
-            keys.add(event.pod.key)
-            if pod in (event.pod.uid, event.pod.name, event.pod.key):
-                uids[event.pod.uid] = None
-    return list(uids), keys
+            if isinstance(event, PodObserved):
+                yield event.pod
 
 
 async def require_pod(log: EventLog, pod: str) -> list[str]:
-    """Return the uids of the pods with this name. Raises UnknownPod with near matches if there is
-    none.
+    """Return the uids of the pods with this name. Raises UnknownPod, with near matches of the pods
+    that were observed lately, if there is none.
     """
-    uids, keys = await pods_called(log, pod)
+    uids = await uids_of(log, pod)
     if not uids:
+        lately = [envelope async for envelope in _lately(log, ("PodObserved",))]
+        keys = {observed.key for observed in _pods_in(lately)}
         raise UnknownPod(
             f"no pod {pod!r} in the log{did_you_mean(pod, keys)}",
             "topolog replay log --type PodObserved",
@@ -86,17 +102,25 @@ async def require_pod(log: EventLog, pod: str) -> list[str]:
 
 
 async def require_node(log: EventLog, node: str) -> None:
-    """Raise FilterError with near matches if the log does not know the node."""
-    if (await log.versions([streams.node(node)]))[streams.node(node)] or (
-        await log.versions([streams.report(node)])
-    )[streams.report(node)]:
+    """Raise FilterError, with near matches of the nodes that were observed lately, if the log does
+    not know the node.
+    """
+    names = [streams.node(node), streams.report(node)]
+    if any((await log.versions(names)).values()):
         return
     node_names = {
         envelope.stream.partition("/")[2]
-        async for envelope in reading.envelopes(log)
-        if envelope.type in ("NodeObserved", "NodeReported")
+        async for envelope in _lately(log, ("NodeObserved", "NodeReported", "NodeReportChanged"))
     }
     raise FilterError(
         f"no node {node!r} in the log{did_you_mean(node, node_names)}",
         "topolog replay log --type NodeObserved",
     )
+
+
+async def _lately(log: EventLog, types: Collection[str]) -> AsyncIterator[Envelope]:
+    head = await log.head()
+    first = log.first - 1 if isinstance(log, FileLog) else 0
+    async for envelope in reading.envelopes(log, max(first, head - SUGGESTED_FROM), head):
+        if envelope.type in types:
+            yield envelope

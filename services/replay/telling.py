@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 
 from services.replay import reading, story
-from services.replay.filters import UnknownPod, clock
+from services.replay.filters import clock
 from services.replay.judging import outcome_now, rejected_elsewhere
-from services.replay.names import Names, pods_called
+from services.replay.names import Names, require_pod
 from services.replay.proofs import proofs_of
 from services.replay.recomputing import Deciding, Recorded, recomputed
 from services.replay.rejected import explained, said
 from services.replay.state_at import label_problems
 from services.replay.story import Proof
-from services.replay.suggestions import did_you_mean
 from services.replay.words import by_container, mentioned, zones_list
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -55,14 +54,7 @@ async def explain(log: EventLog, pod: str, deciding: Deciding | None = None) -> 
     With `by`, decisions are recomputed, which folds the log from its beginning. Raises UnknownPod
     with near matches.
     """
-    uids, keys = await pods_called(log, pod)
-    if not uids and (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
-        uids = [pod]  # a uid whose first fact cannot be read
-    if not uids:
-        raise UnknownPod(
-            f"no pod {pod!r} in the log{did_you_mean(pod, keys)}",
-            "topolog replay log --type PodObserved",
-        )
+    uids = await require_pod(log, pod)
     names = Names(log)
     return [await _story(log, uid, names, uids, deciding) for uid in uids]
 

@@ -27,7 +27,7 @@ from shared.eventlog.history_file import (
 )
 from shared.eventlog.limits import MAX_PAGE
 from shared.eventlog.pages import KeptBlocks, page_of
-from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place, PodNames
 from shared.events.envelope import Envelope
 
 
@@ -109,6 +109,9 @@ class FileLog:
         start = max(0, after_version - (self._heads[stream] - len(positions)))
         limit = min(limit, MAX_PAGE)
         return page_of((self._at(position) for position in positions[start : start + limit]), limit)
+
+    async def pods_named(self, name: str) -> PodNames:
+        return PodNames([], self.last)
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}

@@ -31,6 +31,7 @@ from shared.eventlog.port import (
     Mark,
     Outcome,
     Place,
+    PodNames,
 )
 from shared.eventlog.snapshots import superseded
 from shared.events import streams
@@ -170,6 +171,9 @@ class MemoryEventLog:
             if event.stream == stream and event.version > after_version
         )
         return page_of(events, min(limit, MAX_PAGE))
+
+    async def pods_named(self, name: str) -> PodNames:
+        return PodNames([], len(self._events))
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}

@@ -131,6 +131,16 @@ class Mark(msgspec.Struct, frozen=True):
     digest: str
 
 
+class PodNames(msgspec.Struct, frozen=True):
+    """The positions at which pods of a name were first observed, ascending, and the position up to
+    which such pods may be missing from them: the caller reads the
+    events 1 to `unlisted` to find those.
+    """
+
+    positions: list[int]
+    unlisted: int = 0
+
+
 class EventLog(Protocol):
     """The log. Positions are 1..n without holes; a reader that sees anything else must stop."""
 
@@ -168,6 +178,12 @@ class EventLog(Protocol):
         self, stream: str, after_version: int = 0, limit: int = 1000
     ) -> list[Envelope]:
         """Return events of one stream in version order, with the same bounds."""
+
+    async def pods_named(self, name: str) -> PodNames:
+        """Return where pods of this name (without namespace) were first observed.
+
+        A position may be of another name: the caller reads the event.
+        """
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         """Return the current version of each stream (0 if it does not exist)."""

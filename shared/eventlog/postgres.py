@@ -15,7 +15,7 @@ import stamina
 from shared.domain.secret_url import Address
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_PAGE_BYTES, MAX_SNAPSHOT_BYTES
-from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place
+from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place, PodNames
 from shared.eventlog.postgres_append import Appender
 from shared.eventlog.postgres_archived import Archived
 from shared.eventlog.postgres_connection import (
@@ -39,6 +39,11 @@ T = TypeVar("T")
 _POOL_TIMEOUT_S = 10.0
 
 _VERSIONS = "SELECT stream, version FROM stream_head WHERE stream = ANY($1::text[])"
+_PODS_NAMED = """
+SELECT (SELECT position FROM pod_name_from) AS unlisted,
+       ARRAY(SELECT position FROM pod_name WHERE hash = topolog_name_hash($1) ORDER BY position)
+           AS positions
+"""
 _CHECKPOINT = """
 INSERT INTO checkpoint AS c (consumer, position)
     SELECT $1, $2 WHERE $3 = 0 OR EXISTS (SELECT 1 FROM checkpoint WHERE consumer = $1)
@@ -186,6 +191,10 @@ class PostgresEventLog:
             await self._fetchrow(READ_STREAM, stream, after_version, limit, MAX_PAGE_BYTES)
         )
         return await self._archived.completed_stream(page, stream, after_version, limit)
+
+    async def pods_named(self, name: str) -> PodNames:
+        row = await self._fetchrow(_PODS_NAMED, name)
+        return PodNames(row["positions"], row["unlisted"])
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         rows = await self._fetch(_VERSIONS, list(streams))

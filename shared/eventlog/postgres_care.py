@@ -43,6 +43,12 @@ INSERT INTO commit_seen (commit_id, first, last)
 INSERT INTO writer (role, epoch) SELECT role, max(epoch) FROM fact WHERE epoch > 0 GROUP BY role
     ON CONFLICT (role) DO UPDATE SET epoch = greatest(writer.epoch, excluded.epoch);
 """
+_LIST_POD = """
+INSERT INTO pod_name (hash, position)
+    SELECT topolog_name_hash(n.name), $1 FROM topolog_pod_name($2) AS n(name)
+        WHERE n.name IS NOT NULL
+    ON CONFLICT DO NOTHING
+"""
 _PARTITIONS = """
 SELECT c.oid::regclass::text AS name, substring(c.relname FROM 6)::bigint AS first,
        pg_total_relation_size(c.oid) AS bytes
@@ -53,7 +59,7 @@ _GROWING = """
 SELECT c.relname, pg_total_relation_size(c.oid)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'public' AND c.relname IN ('archived_block', 'archived_stream', 'commit_seen',
-        'stream_head', 'snapshot', 'older_snapshot', 'projection_mark')
+        'stream_head', 'snapshot', 'older_snapshot', 'projection_mark', 'pod_name')
 """
 
 
@@ -159,11 +165,12 @@ async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) 
         chunk = positions[start : start + MASKED_AT_ONCE]
         page = page_in(await connection.fetchrow(READ_THESE, chunk, BLOCK_BYTES))
         start = bisect_right(positions, page[-1].position) if page else start + len(chunk)
-        changes = [(event.position, masked(event.stream, event.payload)) for event in page]
+        page = [_masked(event, masked) for event in page]
         await connection.executemany(
             "UPDATE fact SET payload = $2 WHERE position = $1",
-            [change for change in changes if change[1] is not None],
+            [(event.position, event.payload) for event in page],
         )
+        await _list_again(connection, page)
         done += len(page)
     await connection.execute("ALTER TABLE fact ENABLE TRIGGER fact_immutable")
     return done
@@ -179,20 +186,33 @@ async def _mask_archived(connection: Any, positions: Collection[int], masked: Ma
             data = await connection.fetchval(
                 "SELECT data FROM archived_block WHERE first = $1", first
             )
-            packed = pack(
-                [
-                    _masked(event, masked) if event.position in covered else event
-                    for event in unpack(data)
-                ]
-            )
+            events = [
+                _masked(event, masked) if event.position in covered else event
+                for event in unpack(data)
+            ]
+            packed = pack(events)
             await connection.execute(
                 "UPDATE archived_block SET data = $2, sha256 = $3 WHERE first = $1",
                 first,
                 packed,
                 sha256(packed).digest(),
             )
+            await _list_again(connection, [event for event in events if event.position in covered])
             done += len(covered)
     return done
+
+
+async def _list_again(connection: Any, masked: Sequence[Envelope]) -> None:
+    """List the pods that these masked events observe by their new names."""
+    listed = await connection.fetch(
+        "DELETE FROM pod_name WHERE position = ANY($1) RETURNING position",
+        [event.position for event in masked],
+    )
+    positions = {row["position"] for row in listed}
+    await connection.executemany(
+        _LIST_POD,
+        [(event.position, event.payload) for event in masked if event.position in positions],
+    )
 
 
 def _masked(envelope: Envelope, masked: Masked) -> Envelope:

@@ -106,6 +106,18 @@ older_snapshot = Table(
     Column("state", LargeBinary, nullable=False),
     Column("saved_at", DateTime(timezone=True), nullable=False),
 )
+pod_name = Table(
+    "pod_name",
+    metadata,
+    Column("hash", BigInteger, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+)
+pod_name_from = Table(
+    "pod_name_from",
+    metadata,
+    Column("position", BigInteger, nullable=False),
+    Column("one", Boolean, primary_key=True),
+)
 projection_mark = Table(
     "projection_mark",
     metadata,

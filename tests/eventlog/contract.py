@@ -24,10 +24,11 @@ from shared.eventlog.port import (
     Place,
 )
 from shared.events.catalog import CATALOG
-from shared.events.cluster_events import PodEnded, PodRunning
+from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.events.codec import decode
 from tests.eventlog.timelines import TimelineContract
 from tests.eventlog.words import commit, draft, given, place, places, seen
+from tests.ledger.given import pod
 
 
 class AppendingContract:
@@ -254,6 +255,16 @@ class ReadingContract:
         assert [event.version for event in await log.read_stream("a", 1)] == [2, 3]
         assert [event.version for event in await log.read_stream("a", 0, 1)] == [1]
         assert await log.read_stream("none") == []
+
+    async def test_a_pod_is_listed_by_its_name_or_is_among_the_unlisted_events(
+        self, log: EventLog
+    ) -> None:
+        observed = [Draft(f"pod/uid-{name}", PodObserved(pod(name, cpus=1))) for name in ("a", "b")]
+        await log.append([commit("pods", *observed)])
+        for position, name in enumerate(("a", "b"), start=1):
+            names = await log.pods_named(name)
+            assert position in names.positions or position <= names.unlisted
+        assert (await log.pods_named("c")).positions == []
 
     async def test_a_page_of_large_events_is_short_and_the_next_goes_on(
         self, log: EventLog

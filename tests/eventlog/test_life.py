@@ -277,6 +277,7 @@ def tables_that_grow() -> set[str]:
         "lease",
         "checkpoint",
         "schema_works_from",
+        "pod_name_from",
     }
 
 
