@@ -151,11 +151,13 @@ def predictions(result: Predictions, by: str) -> None:
     """Print hit rates, then the misses."""
     from services.scheduler.explain.wording import within
 
-    say_table((by, "#predicted", "#hit", "#rate"), [group.row() for group in result.groups])
+    head = (by, "#predicted", "#hit", "#rate", "#certain", "#certain hit")
+    say_table(head, [group.row() for group in result.groups])
     for miss in result.misses:
         predicted, actual = by_container(miss.predicted), by_container(miss.actual)
         say(
-            f"{miss.position:>9}  {miss.pod} on {miss.node}: predicted {predicted}, "
+            f"{miss.position:>9}  {miss.pod} on {miss.node}: "
+            f"predicted {predicted}{' with certainty' if miss.certain else ''}, "
             f"got {actual}; {miss.difference}{within(miss.within)}"
         )
 

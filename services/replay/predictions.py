@@ -2,7 +2,9 @@
 Pure but for reading.
 
 The prediction is in `PodReserved`. The actual zones are in the first report that confirms the pod.
-If a miss was undecided (bounded) under the current settings, the miss says so.
+If a miss was undecided (bounded) under the current settings, the miss says so. A prediction that
+was certain until its confirmation (`shared/ledger/certainty.py`) does not miss, unless kubelet and
+model differ.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Zones = dict[str, tuple[int, ...]]
 class Pending(msgspec.Struct):
     """A reservation whose pod no report has confirmed yet, and the node as the prediction saw it:
     pods by key (True: confirmed), the available amounts by zone in the report, and the undecided
-    parts.
+    parts. `met` are the keys of all pods that were on the node since.
     """
 
     event: PodReserved
@@ -43,11 +45,12 @@ class Pending(msgspec.Struct):
     beside: dict[str, bool]
     available: ZoneAmounts
     within: tuple[str, ...]
+    met: set[str]
 
 
 class Miss(msgspec.Struct, frozen=True):
     """One wrong prediction. `difference` says what the model could not know, `within` names the
-    undecided parts.
+    undecided parts. `certain`: see the head of this module.
     """
 
     position: int
@@ -57,6 +60,7 @@ class Miss(msgspec.Struct, frozen=True):
     actual: Zones
     difference: str
     within: tuple[str, ...] = ()
+    certain: bool = False
 
 
 class Group(msgspec.Struct):
@@ -65,11 +69,14 @@ class Group(msgspec.Struct):
     name: str
     predicted: int = 0
     hit: int = 0
+    certain: int = 0
+    certain_hit: int = 0
 
     def row(self) -> list[str]:
         """Return the cells for a table."""
         rate = f"{100 * self.hit / self.predicted:.1f} %" if self.predicted else "-"
-        return [self.name, str(self.predicted), str(self.hit), rate]
+        counts = [str(number) for number in (self.predicted, self.hit)]
+        return [self.name, *counts, rate, str(self.certain), str(self.certain_hit)]
 
 
 class Predictions(msgspec.Struct):
@@ -99,13 +106,16 @@ async def predictions(
         event, touched = reading.fold_one(ledger, envelope, quarantined)
         if isinstance(event, PodReserved) and event.predicted:
             seen = *_seen(ledger.nodes.get(event.node), event.uid), _within(placing, ledger, event)
-            pending.setdefault(event.node, {})[event.uid] = Pending(event, envelope.position, *seen)
+            pending.setdefault(event.node, {})[event.uid] = Pending(
+                event, envelope.position, *seen, set()
+            )
         elif isinstance(event, ReservationWithdrawn | BindRefused):
             pending.get(event.node, {}).pop(event.uid, None)
         for name in touched:
             if name in pending and name in ledger.nodes:
                 ended += _ended(ledger, pending[name])
-                _compare(ledger.nodes[name], pending[name], groups, misses, group_by)
+                _note_met(ledger.nodes[name], pending[name])
+                _compare(ledger, ledger.nodes[name], pending[name], groups, misses, group_by)
     unconfirmed = sum(len(waiting) for waiting in pending.values())
     return Predictions(
         sorted(groups.values(), key=lambda group: group.name),
@@ -122,7 +132,14 @@ def _ended(ledger: Ledger, pending: dict[str, Pending]) -> int:
     return len(gone)
 
 
+def _note_met(node: LedgerNode, pending: dict[str, Pending]) -> None:
+    keys = {charge.key for charge in node.charges.values() if charge.demand} if pending else set()
+    for waiting in pending.values():
+        waiting.met |= keys
+
+
 def _compare(
+    ledger: Ledger,
     node: LedgerNode,
     pending: dict[str, Pending],
     groups: dict[str, Group],
@@ -141,10 +158,12 @@ def _compare(
             node.name if group_by == "node" else policy,
             Group(node.name if group_by == "node" else policy),
         )
-        group.predicted += 1
-        if all(actual.get(name, zones) == zones for name, zones in predicted.items()):
-            group.hit += 1
-        else:
+        is_hit = all(actual.get(name, zones) == zones for name, zones in predicted.items())
+        certain = ledger.pods[uid].certain
+        group.predicted, group.hit = group.predicted + 1, group.hit + is_hit
+        group.certain += certain
+        group.certain_hit += certain and is_hit
+        if not is_hit:
             difference = _difference(waiting, node, charge)
             misses.append(
                 Miss(
@@ -155,6 +174,7 @@ def _compare(
                     actual,
                     difference,
                     waiting.within,
+                    certain,
                 )
             )
 
@@ -197,9 +217,11 @@ def _difference(waiting: Pending, node: LedgerNode, own_charge: Charge) -> str:
         for charge in node.charges.values()
         if charge.uid != own_charge.uid and charge.demand
     }
+    passing = waiting.met - reported - seen_before.keys() - {own_charge.key}
     changes = [
         _named("ended in between", [key for key in seen_before if key not in reported]),
         _named("started in between", [key for key in reported if key not in seen_before]),
+        _named("came and went in between", list(passing)),
         _named(
             "on the way when it was predicted",
             [key for key, confirmed in seen_before.items() if key in reported and not confirmed],

@@ -40,9 +40,11 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
 
     `report_version` is the version of `report/<node>` that the decision used, and `order` is its
     place in the batch. `score` is 0 to 100, and `candidates` is how many nodes passed. `predicted`
-    has zone ids by container, by the kubelet model (empty: none). `config` and `code` are
-    fingerprints: with the log up to `based_on` and the earlier reservations of the batch, the same
-    configuration and code decide the same again (`topolog replay explain`)."""
+    has zone ids by container, by the kubelet model (empty: none). `certain` is True if every
+    kubelet state that log and report allow leads to these zones, whatever the order of the other
+    pods and ends; later events on the node may void that (`shared/ledger/certainty.py`). `config`
+    and `code` are fingerprints: with the log up to `based_on` and the earlier reservations of the
+    batch, the same configuration and code decide the same again (`topolog replay explain`)."""
 
     uid: str
     node: str
@@ -55,6 +57,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     nominated: bool = False
     config: str = ""
     code: str = ""
+    certain: bool = False
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

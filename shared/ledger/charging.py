@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared.domain.resources import add
 from shared.ledger.alike import kind_of
+from shared.ledger.certainty import check_after_charge, check_after_end
 from shared.ledger.charge import landing, listed_demand
 from shared.ledger.nodes import count, forget_ended, node_of, stop_counting
 from shared.ledger.recompute import could_have_freed, recompute
@@ -48,6 +49,7 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
     if not _lists_placements(node):
         _expect(node, position)
     _first_charge(node, charge)
+    check_after_charge(ledger, node, charge)
 
 
 def _forget_absence(node: LedgerNode, key: str, uid: str) -> None:
@@ -129,6 +131,7 @@ def release_charge(
         recompute(node, ())
     else:
         restore(node.free_min, charge.zones)
+    check_after_end(ledger, node, charge)
 
 
 def _ended(

@@ -154,7 +154,7 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
     if entry is None:
         return ()
     entry.stage, entry.reserved_at = "reserved", envelope.position
-    entry.verdict, entry.predicted = "", dict(event.predicted)
+    entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
@@ -216,7 +216,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, envelope: Envelope) -> Touch
     if entry is None or entry.stage not in ("reserved", "intended") or entry.node != node:
         return ()
     release_charge(ledger, entry, envelope.position, came=False)
-    entry.stage, entry.reserved_at = "pending", 0
+    entry.stage, entry.reserved_at, entry.certain = "pending", 0, False
     return (node,)
 
 

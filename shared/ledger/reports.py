@@ -8,6 +8,7 @@ import msgspec
 
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.ledger.certainty import check_after_report, check_before_report
 from shared.ledger.nodes import forget_ended, node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
@@ -22,13 +23,16 @@ def reported(ledger: Ledger, event: NodeReported, version: int, position: int) -
     """Fold a full report, and return the node's name."""
     report = event.report
     node = node_of(ledger, report.node)
-    node.listed = None if report.placements is None else by_key(report.placements)
+    listed = None if report.placements is None else by_key(report.placements)
     bare = msgspec.structs.replace(report, placements=None)
+    has_moved = node.report is None or not _same_shape(node.report, bare)
+    check_before_report(ledger, node, bare, listed, has_moved or node.released)
+    node.listed = listed
     node.unlisted_devices = unlisted(node.report, node.unlisted_devices, report)
     node.resources_in_zones = ever_in_zones(node.report, node.resources_in_zones, report)
-    has_moved = node.report is None or not _same_shape(node.report, bare)
     _make_current(ledger, node, bare, version, position, has_moved)
     recompute(node)
+    check_after_report(ledger, node)
     return report.node
 
 
@@ -39,14 +43,17 @@ def changed(ledger: Ledger, event: NodeReportChanged, version: int, position: in
     if last is None:
         return event.node
     names: set[str] | None = None
-    if node.listed is not None:
+    listed = node.listed
+    if listed is not None:
         new = by_key(event.listed)
-        node.listed = _changed_listing(node.listed, event, new)
-        names = {*event.unlisted, *new}
+        listed, names = _changed_listing(listed, event, new), {*event.unlisted, *new}
     report, has_moved = _changed_report(last, event), last.boot_id != event.boot_id
+    check_before_report(ledger, node, report, listed, has_moved or node.released)
+    node.listed = listed
     has_moved = _make_current(ledger, node, report, version, position, has_moved)
     hidden_changed = event.hidden is not None or event.checkpoints is not None
     recompute(node, None if has_moved else names, hidden_changed)
+    check_after_report(ledger, node)
     return event.node
 
 

@@ -84,6 +84,8 @@ class LedgerPod(msgspec.Struct, gc=False):
     static: bool = False
     terminating: bool = False
     predicted: dict[str, tuple[int, ...]] = {}
+    # The prediction is certain, by the decision and by all that happened on the node since.
+    certain: bool = False
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):

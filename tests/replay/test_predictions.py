@@ -18,11 +18,10 @@ from tests.scheduler.default.story import Story
 A, B = pod("a", cpus=4), pod("b", cpus=4)
 
 
-async def reserve(story: Story, made: Pod, zone_id: int) -> None:
+async def reserve(story: Story, made: Pod, zone_id: int, certain: bool = False) -> None:
     await story.arrives(made)
-    await story.tell(
-        streams.pod(made.uid), PodReserved(made.uid, "n1", 1, predicted={"c": (zone_id,)})
-    )
+    reserved = PodReserved(made.uid, "n1", 1, predicted={"c": (zone_id,)}, certain=certain)
+    await story.tell(streams.pod(made.uid), reserved)
     await story.tell(streams.node("n1"), NodeCharged("n1", made.uid))
 
 
@@ -84,6 +83,35 @@ async def test_a_miss_names_the_pod_that_started_in_between() -> None:
         zone(0, 8, 4), zone(1, 8, 4), at=2, placements=(held("b", 0, 4), held("a", 1, 4))
     )
     assert (await only_miss(story)).difference == "started in between: ns/b"
+
+
+async def test_a_miss_names_the_pod_that_came_and_went_in_between() -> None:
+    story = await node()
+    await reserve(story, A, 0)
+    await story.seen_bound(B)
+    await story.ends(B)
+    await story.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
+    assert (await only_miss(story)).difference == "came and went in between: ns/b"
+
+
+async def test_certain_predictions_are_counted_and_a_miss_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing happened that ends the certainty: kubelet and model differ."""
+    for zone_id, shown in ((0, "100.0 %  1        1"), (1, "with certainty, got zone 1")):
+        story = await node()
+        await reserve(story, A, 0, certain=True)
+        free = {zone_id: 4}
+        await story.report(
+            *(zone(number, 8, free.get(number, 8)) for number in (0, 1)),
+            at=2,
+            placements=(held("a", zone_id, 4),),
+        )
+        found = await predictions(story.log, "node", 10, CycleConfig())
+        (group,) = found.groups
+        assert (group.certain, group.certain_hit) == (1, 1 - zone_id)
+        replay_print.predictions(found, "node")
+        assert " ".join(shown.split()) in " ".join(capsys.readouterr().out.split())
 
 
 async def test_a_miss_names_the_pod_that_was_on_its_way() -> None:

@@ -21,7 +21,7 @@ from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.excluded_nodes import excluded
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
-from services.scheduler.filter.topology.predict import predict
+from services.scheduler.filter.topology.certain import predict_if_on
 from services.scheduler.preempt.search import minimal_victims
 from services.scheduler.select.score_cache import OPTIMISTIC, RULED_OUT
 from services.scheduler.select.select_node import last_resort
@@ -307,8 +307,9 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
         evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
         return f"{node}: {_node_text(placing, node_info, pod_class).text}"
     plan, _ = evaluator.plan(pod_class, node_info)
-    predicted = predict(node_info, plan) if placing.config.prediction != "off" else {}
-    return Placed(node_info.name, score, 1, node_info.ledger.report_version, predicted)
+    predicted, certain = predict_if_on(node_info, plan, placing.config)
+    version = node_info.ledger.report_version
+    return Placed(node_info.name, score, 1, version, predicted, certain)
 
 
 # Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks

@@ -135,6 +135,7 @@ def reservation(
         candidates=placed.candidates,
         predicted=placed.predicted,
         nominated=nominated,
+        certain=placed.certain,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (

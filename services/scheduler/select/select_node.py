@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.scheduler.filter.constraints.registry import PodChecks
-from services.scheduler.filter.topology.predict import predict
+from services.scheduler.filter.topology.certain import predict_if_on
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.score_cache import RULED_OUT, salt_of
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
@@ -103,5 +103,6 @@ def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, score:
     """Return the placement on this node, with the zones that the kubelet will likely choose."""
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
     candidates = cluster.evaluator.cache.candidates(pod_class.row)
-    predicted = predict(node_info, plan) if cluster.config.prediction != "off" else {}
-    return Placed(node_info.name, score, candidates, node_info.ledger.report_version, predicted)
+    predicted, certain = predict_if_on(node_info, plan, cluster.config)
+    version = node_info.ledger.report_version
+    return Placed(node_info.name, score, candidates, version, predicted, certain)

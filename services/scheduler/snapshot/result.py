@@ -10,7 +10,8 @@ from shared.ledger.state import ZoneAmounts
 class Placed(msgspec.Struct, frozen=True):
     """`score` is 0..100. `candidates` is how many nodes were not ruled out when this one was chosen
     (at least all that fit: nodes that scored lower are not always evaluated to the end).
-    `predicted` is container -> zone ids.
+    `predicted` is container -> zone ids, and `certain` says that no order of other pods and ends
+    leads elsewhere.
     """
 
     node: str
@@ -18,6 +19,7 @@ class Placed(msgspec.Struct, frozen=True):
     candidates: int
     report_version: int
     predicted: dict[str, tuple[int, ...]] = {}
+    certain: bool = False
 
 
 class Unplaceable(msgspec.Struct, frozen=True):

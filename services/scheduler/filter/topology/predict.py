@@ -87,7 +87,7 @@ def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
     zones = expected.zones
     if zones is None:
         return None
-    places = _places(zones, plan.demand, plan.rule.scope)
+    places = lowest_places(zones, plan.demand, plan.rule.scope)
     expected.latest = plan.demand, places
     return tuple([zones[place][0] for place in places]) if places is not None else None
 
@@ -103,7 +103,7 @@ def note_assumed_in_expected_zones(node_info: NodeInfo, charge: Charge) -> None:
     if expected.zones is not None:
         demand, places = expected.latest
         if demand is not charge.demand:
-            places = _places(expected.zones, charge.demand, node_info.rule.scope)
+            places = lowest_places(expected.zones, charge.demand, node_info.rule.scope)
         if not _take(expected.zones, charge.demand, places):
             expected.zones = None
     expected.assumed, expected.latest = len(node_info.assumed), ((), None)
@@ -138,7 +138,7 @@ def _zones(node_info: NodeInfo) -> Zones | None:
         return None
     zones, scope = sorted(free.items()), node_info.rule.scope
     for charge in pending:
-        places = _places(zones, charge.demand, scope)
+        places = lowest_places(zones, charge.demand, scope)
         if not _is_plain_pod(node, charge) or not _take(zones, charge.demand, places):
             return None
     return zones
@@ -165,7 +165,7 @@ def _take(zones: Zones, demand: Sequence[ContainerDemand], places: Sequence[int]
     return True
 
 
-def _places(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> list[int] | None:
+def lowest_places(zones: Zones, demand: Sequence[ContainerDemand], scope: str) -> list[int] | None:
     """Positions in `zones`, container by container; None if one has no zone, or containers before
     it may change that.
     """
