@@ -1,4 +1,6 @@
-"""Generate docs/metrics.md and docs/events.md from the code (`make docs`). A test compares them."""
+"""Generate docs/metrics.md, docs/events.md and a table of docs/constraints.md from the code (`make
+docs`). A test compares them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shared.domain.scheduler_keys import KEYS, TREATMENTS
 from shared.events.catalog import CATALOG
 from shared.telemetry import names
 from shared.telemetry.declare import EVENTS, METRICS, SPANS, Metric
@@ -91,11 +94,35 @@ def _sentences(struct: type[msgspec.Struct]) -> str:
     return " ".join((inspect.getdoc(struct) or "").split())
 
 
+BEGIN, END = "<!-- make docs: keys -->", "<!-- end -->"
+
+
+def constraints() -> str:
+    """Return the page of constraints with the table of other schedulers' keys made again."""
+    page = (ROOT / "docs" / "constraints.md").read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{_keys()}\n{rest[rest.index(END) :]}"
+
+
+def _keys() -> str:
+    lines = ["| key | where, read by | meaning | treatment | what keeps or replaces it |"]
+    lines += ["| --- | --- | --- | --- | --- |"]
+    for row in KEYS:
+        treatments = ", ".join(dict.fromkeys(TREATMENTS[ask] for ask in row.treated))
+        cells = [f"`{row.key}`", f"{row.place}, {row.reader}", row.meaning, treatments, row.remedy]
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines)
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"docs/metrics.md": metrics, "docs/events.md": events}
+PAGES = {
+    "docs/metrics.md": metrics,
+    "docs/events.md": events,
+    "docs/constraints.md": constraints,
+}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

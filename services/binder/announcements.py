@@ -7,14 +7,17 @@ Preempted (kube-scheduler 1.36).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 from services.binder.core import Identity
+from shared.domain.scheduler_keys import BY_KEY
 
 REPORTER = "topolog-scheduler"
 MESSAGE_LIMIT = 1024
+PREFERENCES_KEPT = "topolog.io/PreferencesKept"
 
 
 _REMEDIES = {
@@ -62,6 +65,27 @@ def condition(
         "reason": reason,
         "message": message,
         "lastTransitionTime": _timestamp(since_us // 1_000_000),
+        **({"observedGeneration": generation} if generation else {}),
+    }
+    return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}
+
+
+def ignored_preferences(keys: Sequence[str]) -> str:
+    """Return the message about preferences without effect, by their keys."""
+    rows = [BY_KEY[key] for key in keys if key in BY_KEY]
+    return "; ".join(f"{row.shown} had no effect: {row.remedy}" for row in rows)
+
+
+def preferences_condition(
+    uid: str, message: str, time_us: int, generation: int = 0
+) -> dict[str, Any]:
+    """Return the status patch of a pod with preferences that had no effect."""
+    entry: dict[str, Any] = {
+        "type": PREFERENCES_KEPT,
+        "status": "False",
+        "reason": "NoEffect",
+        "message": message[:MESSAGE_LIMIT],
+        "lastTransitionTime": _timestamp(time_us // 1_000_000),
         **({"observedGeneration": generation} if generation else {}),
     }
     return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}

@@ -86,13 +86,13 @@ class Announcer:
         """Write one announcement. Return the answer if it did not judge it, so that it is
         repeated."""
         pod, unjudged = announcement.pod, None
-        if announcement.kind in LASTING:
+        if announcement.kind in LASTING or announcement.kind == "without_effect":
             patch = self._patch(announcement)
             patched = await self._kube.patch_pod_status(pod.namespace, pod.name, patch)
             unjudged = _unjudged(patched)
             if isinstance(patched, Answer) and patched.status == 404:
                 return None
-        if announcement.kind == "nominated":
+        if announcement.kind in ("nominated", "without_effect"):
             return unjudged
         event = self._event(announcement)
         if event is None:
@@ -105,6 +105,13 @@ class Announcer:
     def _patch(self, announcement: Announcement) -> Object:
         if announcement.kind == "nominated":
             return announcements.nominated(announcement.uid, announcement.node)
+        if announcement.kind == "without_effect":
+            return announcements.preferences_condition(
+                announcement.uid,
+                announcement.message,
+                announcement.time_us,
+                announcement.pod.generation,
+            )
         return announcements.condition(
             announcement.uid,
             announcement.message,

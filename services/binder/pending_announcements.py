@@ -32,10 +32,19 @@ TRIES = 60
 _NO_POD = Identity("", "")
 
 Kind = Literal[
-    "unschedulable", "refused", "bound", "nominated", "preempted", "admitted", "excluded"
+    "unschedulable",
+    "refused",
+    "bound",
+    "nominated",
+    "preempted",
+    "admitted",
+    "excluded",
+    "without_effect",
 ]
 # These hold until the pod is bound or ends.
 LASTING: tuple[Kind, ...] = ("unschedulable", "refused", "nominated")
+# These do not replace another announcement of the pod.
+_APART: tuple[Kind, ...] = ("nominated", "admitted", "without_effect")
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -46,6 +55,7 @@ class Announcement(msgspec.Struct, frozen=True):
     - `preempted`: the preemptor's uid in `message`
     - `admitted`: the zones in `message`
     - `excluded`: the cause in `message`, why pods like `pod` are not sent to `node`
+    - `without_effect`: in `message` the preferences that the placement ignored
     """
 
     kind: Kind
@@ -62,7 +72,7 @@ class Announcement(msgspec.Struct, frozen=True):
         """Of announcements with one key only the newest is kept."""
         if self.kind == "excluded":
             return self.node, self.kind
-        return self.uid, self.kind if self.kind in ("nominated", "admitted") else ""
+        return self.uid, self.kind if self.kind in _APART else ""
 
 
 class PendingAnnouncements:
@@ -76,6 +86,7 @@ class PendingAnnouncements:
         self._nominated: dict[str, str] = {}
         self._victims: dict[str, Identity] = {}
         self._since_us: dict[str, int] = {}
+        self._without_effect: dict[str, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
         """The queue's length without announcements in flight."""
@@ -123,6 +134,7 @@ class PendingAnnouncements:
             for pod in self._admissions.fold(event)
         ]
         made += self._announcements(event)
+        made += self._ignored_preferences(event)
         for announcement in made:
             if leads or announcement.kind in LASTING:
                 self._add(state, announcement, envelope)
@@ -181,6 +193,21 @@ class PendingAnnouncements:
             self._nominated[event.uid] = event.node
             return [Announcement("nominated", event.uid, node=event.node)]
         return self._nomination_ended(event)
+
+    def _ignored_preferences(self, event: Event) -> list[Announcement]:
+        """Announce at the binding what the reservation ignored: a withdrawn one had no effect."""
+        if isinstance(event, PodReserved):
+            self._without_effect.pop(event.uid, None)
+            if event.without_effect:
+                self._without_effect[event.uid] = event.without_effect
+                _drop_oldest(self._without_effect)
+        if not isinstance(event, PodBound | PodEnded):
+            return []
+        keys = self._without_effect.pop(event.uid, ())
+        if not keys or isinstance(event, PodEnded):
+            return []
+        message = announcements.ignored_preferences(keys)
+        return [Announcement("without_effect", event.uid, message, event.node)]
 
     def _nomination_ended(self, event: Event) -> list[Announcement]:
         """Announce the end of a nomination that was withdrawn, or whose pod was placed elsewhere.

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from services.doctor.finding import Finding, problem, warning
+from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
 from shared.domain.report import UNKNOWN, Report
 from shared.kubelet.versions import PROVEN, is_proven
 from shared.ledger.state import Ledger, LedgerNode
 
-POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 # With more combinations of hints a kubelet's own merge takes minutes: one for each subset of zones
 # and each resource.
 MERGE_LIMIT = 10**7
@@ -80,8 +80,13 @@ def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iter
         yield warning(
             about,
             f"its label says {labelled}, its kubelet uses {report.policy}",
-            f"kubectl label node {name} {POLICY_LABEL}-, or change the kubelet's policy",
+            f"set topologyManagerPolicy {labelled} in the kubelet's configuration; "
+            "docs/constraints.md says which of the two decides",
         )
+    labels = node.observed.labels if node.observed else {}
+    for _, sentence in unkept_labels(report, labels):
+        key, _, remedy = sentence.partition(": ")
+        yield warning(about, f"its kubelet does not keep the {key}", remedy)
     if rejected:
         yield warning(
             about,

@@ -209,7 +209,8 @@ def _verdict(event: scheduling.PodVerdictChanged, _names: Names) -> str:
 
 def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
     predicted = f", predicted on {by_container(event.predicted)}" if event.predicted else ""
-    return f"reserved{predicted}; best of {event.candidates} node(s), score {event.score}"
+    ignored = f"; without effect: {', '.join(event.without_effect)}" if event.without_effect else ""
+    return f"reserved{predicted}; best of {event.candidates} node(s), score {event.score}{ignored}"
 
 
 def _charged(event: scheduling.NodeCharged, _names: Names) -> str:

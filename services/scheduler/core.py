@@ -45,6 +45,7 @@ from services.scheduler.reserve.proposals import (
 from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.withdrawals import withdrawals
 from services.scheduler.score.demand import DemandTracker
+from services.scheduler.select.preferences import without_effect
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state import state as scheduler_state
@@ -417,9 +418,20 @@ class SchedulerCore:
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
         pod_version = self._version(streams.pod(pod.uid))
         node_version = self._version(streams.node(placed.node))
-        position = self.ledger.position
+        node = self.ledger.nodes.get(placed.node)
+        observed = node.observed if node is not None else None
+        labels = observed.labels if observed is not None else {}
         return reservation(
-            pod, placed, zones, order, position, pod_version, node_version, nominated, narrowed
+            pod,
+            placed,
+            zones,
+            order,
+            self.ledger.position,
+            pod_version,
+            node_version,
+            nominated,
+            narrowed,
+            without_effect(pod, labels, self.config.cycle.strategy),
         )
 
     def _nomination(self, entry: LedgerPod) -> Proposal | None:

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     SET_ASIDE = "node set aside for such pods"
     NOMINATED = "kept free for a nominated pod of another scheduler"
     FEATURE = "feature not declared by the node"
+    KEY_NOT_KEPT = "key of another scheduler not kept"
     GIVEN_BY_DRIVER = "given by a DRA driver"
     HOST_PORT = "host port taken"
     POD_AFFINITY = "no pod of its required affinity there"

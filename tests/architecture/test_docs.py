@@ -25,7 +25,7 @@ def generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("page", ["docs/metrics.md", "docs/events.md"])
+@pytest.mark.parametrize("page", ["docs/metrics.md", "docs/events.md", "docs/constraints.md"])
 def test_a_page_says_what_the_code_says(page: str) -> None:
     assert (ROOT / page).read_text(encoding="utf-8") == generator().PAGES[page](), "run: make docs"
 

@@ -18,7 +18,12 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
-from shared.events.scheduling_events import NodeSetAside, PodNominated, PodVerdictChanged
+from shared.events.scheduling_events import (
+    NodeSetAside,
+    PodNominated,
+    PodReserved,
+    PodVerdictChanged,
+)
 from shared.kube.port import Answer, Lost, Object
 from tests.ledger.given import pod
 from tests.runtime.helpers import running, until
@@ -375,3 +380,46 @@ async def test_the_condition_names_the_generation_of_the_spec_that_was_seen_last
             await until(partial(is_last, scene.kube.said, f"a: waits {generation}"))
     said = [patch["status"]["conditions"][0] for patch in scene.kube.patches]
     assert [condition_patch.get("observedGeneration") for condition_patch in said] == [None, 1, 2]
+
+
+async def test_preferences_without_effect_become_a_condition_once_the_pod_is_bound() -> None:
+    scene = Told()
+    scene.kube.go.set()
+    stream = "pod/uid-a"
+    scene.tell(
+        stream,
+        PodObserved(pod("a")),
+        PodReserved("uid-a", "n1", without_effect=("kai.scheduler/queue",)),
+    )
+    scene.tell(stream, PodObserved(pod("b")), PodReserved("uid-b", "n1"), PodBound("uid-b", "n1"))
+    assert scene.kube.patches == []
+    scene.tell(stream, PodBound("uid-a", "n1"), time_us=5_000_000)
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.patches)
+        await asyncio.sleep(0.02)
+    (patch,) = scene.kube.patches
+    (entry,) = patch["status"]["conditions"]
+    assert entry == {
+        "type": "topolog.io/PreferencesKept",
+        "status": "False",
+        "reason": "NoEffect",
+        "message": "pod label kai.scheduler/queue (KAI-Scheduler) had no effect: "
+        "Topolog has no queues; use ResourceQuota or Kueue",
+        "lastTransitionTime": "1970-01-01T00:00:05Z",
+    }
+
+
+async def test_a_reservation_elsewhere_replaces_what_had_no_effect() -> None:
+    scene = Told()
+    scene.kube.go.set()
+    scene.tell(
+        "pod/uid-a",
+        PodObserved(pod("a")),
+        PodReserved("uid-a", "n1", without_effect=("kai.scheduler/queue",)),
+        PodReserved("uid-a", "n2"),
+        PodBound("uid-a", "n2"),
+    )
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.said)
+        await asyncio.sleep(0.02)
+    assert scene.kube.patches == []

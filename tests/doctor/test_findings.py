@@ -8,7 +8,8 @@ import pytest
 from services.cli.doctor import fold
 from services.doctor import bus, cluster, database, nodes, reading
 from services.doctor.finding import Finding
-from services.doctor.nodes import POLICY_LABEL, Machine
+from services.doctor.nodes import Machine
+from services.scheduler.snapshot.topology_policy import POLICY_LABEL
 from services.upkeep.skipping import skip
 from shared.bus.description import StreamState
 from shared.eventlog.inspection import Inspection

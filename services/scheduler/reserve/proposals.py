@@ -121,6 +121,7 @@ def reservation(
     node_version: int,
     nominated: bool = False,
     narrowed: dict[str, tuple[int, ...]] | None = None,
+    without_effect: tuple[str, ...] = (),
 ) -> Proposal:
     """Return a reservation: one event on the pod's stream and one on the node's, both at the
     versions that the decision saw.
@@ -136,6 +137,7 @@ def reservation(
         predicted=placed.predicted,
         nominated=nominated,
         certain=placed.certain,
+        without_effect=without_effect,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (

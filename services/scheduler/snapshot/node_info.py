@@ -56,7 +56,8 @@ class Profile(NamedTuple):
 
     `state` is `report_state`, `tracked` the aligned resources, `layout` the zones with their
     resources. `placeless` resources have devices that lie in no zone, `between` resources devices
-    that lie in several.
+    that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
+    resource whose exclusive use it concerns.
     """
 
     state: str
@@ -66,6 +67,7 @@ class Profile(NamedTuple):
     layout: Layout = ()
     placeless: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    unkept: tuple[tuple[str, str], ...] = ()
 
 
 class MachineType(NamedTuple):
@@ -307,6 +309,7 @@ class NodeInfo:
             self._layout(),
             tuple(sorted(placeless)),
             tuple(name for name, _ in between_zones(report)),
+            policy.unkept_labels(report, labels),
         )
         return cast("Profile", _shared(profile, profile))
 

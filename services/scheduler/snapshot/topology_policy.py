@@ -15,7 +15,8 @@ from services.scheduler.snapshot.config import Precedence
 from shared.domain.pod import Pod
 from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, parse
 from shared.domain.report import Report
-from shared.domain.resources import is_memory
+from shared.domain.resources import CPU, MEMORY, is_memory
+from shared.domain.scheduler_keys import asked_by_node
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 MEMORY_LABEL = "node.koordinator.sh/numa-memory-policy"
@@ -134,18 +135,30 @@ def combined(node: Rule, wanted: str) -> Rule:
 
 
 def pinned(report: Report, labels: Mapping[str, str], precedence: Precedence) -> tuple[str, ...]:
-    """Return the resources that are aligned on this node: what its managers track, changed by the
-    memory label.
+    """Return the resources that are aligned on this node: what its managers track.
 
-    `numa-memory-policy: none` leaves memory and hugepages out if the label may overrule the report;
-    any other value adds them if the zones report them.
+    `numa-memory-policy: none` leaves memory and hugepages out if the label may overrule the report.
     """
-    label = labels.get(MEMORY_LABEL, "").strip().lower()
-    if not label:
-        return report.tracked
-    memory = {name for zone in report.zones for name in zone.resources if is_memory(name)}
-    if label != "none":
-        return tuple(sorted({*report.tracked, *memory}))
-    if precedence == "label-first":
-        return tuple(name for name in report.tracked if name not in memory)
+    if precedence == "label-first" and labels.get(MEMORY_LABEL, "").strip().lower() == "none":
+        return tuple(name for name in report.tracked if not is_memory(name))
     return report.tracked
+
+
+def unkept_labels(report: Report, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what the node's labels ask for and its kubelet does not do: (resource, sentence).
+    Pods that need exclusive amounts of the resource do not run there.
+    """
+    unkept = []
+    for row, ask in asked_by_node(labels):
+        resource = MEMORY if ask == "memory zones" else CPU
+        keeps = ask in ("zones", "preference")
+        keeps |= ask == "memory zones" and MEMORY in report.tracked
+        keeps |= ask == "full cores" and gives_full_cores(report)
+        if not keeps:
+            unkept.append((resource, f"{row.shown}: {row.remedy}"))
+    return tuple(unkept)
+
+
+def gives_full_cores(report: Report) -> bool:
+    """Return whether the kubelet gives only full physical cores."""
+    return report.options.get("full-pcpus-only") == "true"

@@ -21,6 +21,7 @@ from services.scheduler.filter.constraints.given_by_drivers import GivenByDriver
 from services.scheduler.filter.constraints.host_ports import HostPorts
 from services.scheduler.filter.constraints.nominated import Nominated
 from services.scheduler.filter.constraints.pod_affinity import PodAffinity, PodAntiAffinity
+from services.scheduler.filter.constraints.scheduler_keys import SchedulerKeys
 from services.scheduler.filter.constraints.topology_spread import TopologySpread
 from services.scheduler.filter.constraints.unusable_resources import UnusableResources
 from services.scheduler.filter.constraints.volumes import Volumes
@@ -34,6 +35,7 @@ _ALL: tuple[Constraint, ...] = (
     ExcludedNodes(),
     Nominated(),
     DeclaredFeatures(),
+    SchedulerKeys(),
     GivenByDrivers(),
     HostPorts(),
     PodAffinity(),

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from services.scheduler.filter.constraints.constraint import RefusalReason
+from services.scheduler.filter.constraints.scheduler_keys import NOT_KEPT
 from services.scheduler.filter.topology import bounds
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, pending_parts_on
@@ -104,6 +105,9 @@ def blocked(
         return reason, plan.rule.problem
     if plan.mode != "free" and not profile.layout:
         return NO_ZONES, ""
+    for resource, label in profile.unkept:
+        if pod_class.kind.demand((resource,)):
+            return NOT_KEPT, label
     return None
 
 

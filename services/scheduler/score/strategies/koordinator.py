@@ -58,6 +58,11 @@ def strategy_for(labels: Mapping[str, str], configured: str = DEFAULT) -> Choice
     )
 
 
+def honours(labels: Mapping[str, str], configured: str) -> bool:
+    """Return whether the node's label decides how the node is scored."""
+    return configured in _BY_VALUE.values() and labels.get(LABEL, "") in _BY_VALUE
+
+
 class KoordinatorMostAllocated:
     """100 * zones in use after placement / zones of the node."""
 

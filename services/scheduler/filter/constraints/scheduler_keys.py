@@ -1,0 +1,87 @@
+"""Annotations, labels and resources of other schedulers that require something of a node.
+
+`shared/domain/scheduler_keys.py` has every key with its treatment. This constraint keeps the keys
+of the pod and refuses nodes that do not do what the keys require. Topology policies and node labels
+are not its matter: the node's profile has them (`snapshot/topology_policy.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
+from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.topology_policy import gives_full_cores
+from shared.domain.demand import zonal_demand
+from shared.domain.fields import Json
+from shared.domain.pod import Pod
+from shared.domain.refusal import Reason, Refusal
+from shared.domain.resources import CPU
+from shared.domain.scheduler_keys import Asked, asked_by, keys_of_pod
+
+NOT_KEPT = RefusalReason(
+    name=Reason.KEY_NOT_KEPT,
+    phrase="node(s) could not keep %s",
+    remedy="docs/constraints.md says for each key what keeps it",
+)
+
+
+class SchedulerKeys:
+    """Keeps the pod's keys by place."""
+
+    name = "schedulerKeys"
+    handles: frozenset[str] = frozenset()
+    reasons = (NOT_KEPT,)
+    depends_on = None
+
+    def read(self, spec: Json, pod: Pod) -> Any:
+        return keys_of_pod(pod) or None
+
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
+        required = [asked for asked in asked_by(kept) if asked.ask != "preference"]
+        if not required:
+            return None
+        has_exclusive_cpus = _requests_exclusive_cpus(pod)
+
+        def check(node_info: NodeInfo) -> Refusal | None:
+            lacking = [
+                asked for asked in required if not _keeps(node_info, asked, has_exclusive_cpus)
+            ]
+            if not lacking:
+                return None
+            shown = _shown(lacking)
+            keys = ", ".join(dict.fromkeys(asked.row.key for asked in lacking))
+            remedies = "; ".join(dict.fromkeys(asked.row.remedy for asked in lacking))
+            return NOT_KEPT.refusal(node_info.name, keys, shown=shown, remedy=remedies)
+
+        return check
+
+
+def _keeps(node_info: NodeInfo, asked: Asked, has_exclusive_cpus: bool) -> bool:
+    report = node_info.report
+    if report is None or asked.ask == "scheduler":
+        return False
+    if asked.ask == "device":
+        return asked.row.key in report.tracked
+    if not has_exclusive_cpus or CPU not in report.tracked:
+        return False
+    return asked.ask == "exclusive CPUs" or gives_full_cores(report)
+
+
+def _requests_exclusive_cpus(pod: Pod) -> bool:
+    """Return whether a static CPU Manager gives every container that requests CPUs its own."""
+    exclusive = {part.name for part in zonal_demand(pod, (CPU,)) if CPU in part.amounts}
+    requesting = {part.name for part in pod.containers if part.requests.get(CPU, 0) > 0}
+    return bool(requesting) and requesting <= exclusive
+
+
+def _shown(lacking: Sequence[Asked]) -> str:
+    """Name the keys, those with one remedy together: `pod label a, b (Koordinator): remedy`."""
+    groups: dict[tuple[str, str, str], dict[str, None]] = {}
+    for row, _ in lacking:
+        groups.setdefault((row.place, row.reader, row.remedy), {})[row.key] = None
+    return "; ".join(
+        f"{place} {', '.join(keys)} ({reader}): {remedy}"
+        for (place, reader, remedy), keys in groups.items()
+    )

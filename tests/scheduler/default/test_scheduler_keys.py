@@ -1,0 +1,203 @@
+"""Keys of other schedulers, from a manifest as the observer reads it to the pod's node, event or
+condition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.scheduler.watch import pods_and_nodes
+from services.scheduler.watch.seen_specs import SeenSpecs
+from shared.domain.refusal import Reason
+from shared.events import streams
+from shared.events.cluster_events import PodObserved
+from shared.events.scheduling_events import PodReserved
+from tests.scheduler.cycle_worlds import amounts, zone
+from tests.scheduler.default.story import ROOMY, Story
+
+GANG = "gang.scheduling.koordinator.sh"
+SPEC = "scheduling.koordinator.sh/resource-spec"
+STATIC = ("cpu", "memory")
+
+
+def seen(
+    name: str = "p",
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    cpu: str = "2",
+    limit: str = "",
+    more: dict[str, str] | None = None,
+) -> PodObserved:
+    """The event of a pod object with one container; Guaranteed without a `limit` of its own."""
+    requests = {"cpu": cpu, "memory": "1Gi", **(more or {})}
+    limits = {**requests, "cpu": limit or cpu}
+    container = {"name": "c", "resources": {"requests": requests, "limits": limits}}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "resourceVersion": "5",
+        "labels": labels or {},
+        "annotations": annotations or {},
+    }
+    event = pods_and_nodes.pod_event(
+        Story().cores[0].ledger,
+        "topolog",
+        {
+            "metadata": metadata,
+            "spec": {"schedulerName": "topolog", "containers": [container]},
+            "status": {"phase": "Pending"},
+        },
+        SeenSpecs(),
+    )
+    assert isinstance(event, PodObserved)
+    assert not event.problem, event.problem
+    return event
+
+
+async def world(
+    policy: str = "none",
+    tracked: tuple[str, ...] = STATIC,
+    labels: dict[str, str] | None = None,
+    options: dict[str, str] | None = None,
+    strategy: str = "KeepRoom",
+) -> Story:
+    """One node with two zones of 8 CPUs."""
+    story = Story(strategy=strategy)
+    allocatable = {**ROOMY, "koordinator.sh/gpu-core": 800}
+    await story.node("n1", labels=labels or {}, allocatable=allocatable)
+    zones = zone(0, amounts(8, 8)), zone(1, amounts(8, 8))
+    await story.report(*zones, node="n1", policy=policy, tracked=tracked, options=options or {})
+    return story
+
+
+async def placed(story: Story, event: PodObserved) -> str:
+    """Return the pod's node, or the message of its event."""
+    await story.tell(streams.pod(event.pod.uid), event)
+    found = (await story.decide()).get(event.pod.uid)
+    return found or (await story.verdicts(event.pod))[-1]
+
+
+async def test_a_pod_of_a_gang_waits_and_its_event_names_the_keys_and_what_keeps_them() -> None:
+    story = await world()
+    gang = seen(annotations={f"{GANG}/name": "train", f"{GANG}/min-available": "4"})
+    assert await placed(story, gang) == (
+        f"0/1 nodes are available: 1 node(s) could not keep pod annotation {GANG}/min-available, "
+        f"{GANG}/name (Koordinator): Topolog places each pod by itself; let koord-scheduler place "
+        "the gang, or remove the key."
+    )
+    columns = story.cores[0].cluster.columns
+    assert columns is not None
+    refusal = columns.verdict(gang.pod, "n1")
+    assert refusal is not None
+    assert refusal.reason == Reason.KEY_NOT_KEPT
+    assert "let koord-scheduler place the gang" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        seen(annotations={f"{GANG}/name": "train", f"{GANG}/min-available": "1"}),
+        seen(labels={"koordinator.sh/qosClass": "LS"}),
+        seen(labels={"koordinator.sh/qosClass": "BE"}),
+        seen(annotations={SPEC: '{"preferredCPUBindPolicy": "Default"}'}),
+        seen(annotations={"volcano.sh/numa-topology-policy": "none"}),
+        seen(annotations={"katalyst.kubewharf.io/qos_level": "shared_cores"}),
+    ],
+)
+async def test_a_value_that_changes_nothing_passes(pod: PodObserved) -> None:
+    story = await world()
+    assert await placed(story, pod) == "n1"
+    assert [event.without_effect for event in await story.events(PodReserved)] == [()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"labels": {"koordinator.sh/qosClass": "LSR"}},
+        {"annotations": {"katalyst.kubewharf.io/qos_level": "dedicated_cores"}},
+    ],
+)
+async def test_exclusive_cpus_are_kept_where_the_kubelet_gives_them(words: Any) -> None:
+    story = await world()
+    assert await placed(story, seen(**words)) == "n1"
+    assert "give each container whole CPUs" in await placed(
+        story, seen("burst", limit="3", **words)
+    )
+    assert "give each container whole CPUs" in await placed(
+        story, seen("part", cpu="1500m", **words)
+    )
+    story = await world(tracked=("memory",))
+    assert "cpuManagerPolicy static" in await placed(story, seen(**words))
+
+
+async def test_full_cores_are_kept_under_full_pcpus_only() -> None:
+    full = {SPEC: '{"requiredCPUBindPolicy": "FullPCPUs"}'}
+    spread = {SPEC: '{"requiredCPUBindPolicy": "SpreadByPCPUs"}'}
+    options = {"full-pcpus-only": "true"}
+    assert await placed(await world(options=options), seen(annotations=full)) == "n1"
+    assert f"{SPEC} (Koordinator)" in await placed(await world(), seen(annotations=full))
+    assert f"{SPEC} (Koordinator)" in await placed(
+        await world(options=options), seen(annotations=spread)
+    )
+
+
+async def test_a_resource_that_only_koordinator_gives_makes_the_pod_wait() -> None:
+    pod = seen(more={"koordinator.sh/gpu-core": "100"})
+    assert "resource koordinator.sh/gpu-core (Koordinator)" in await placed(await world(), pod)
+    story = await world(tracked=("cpu", "koordinator.sh/gpu-core"))
+    assert "could not keep" not in await placed(story, pod)
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "tracked", "options", "passes"),
+    [
+        ("node.koordinator.sh/numa-memory-policy", "static", ("cpu",), {}, False),
+        ("node.koordinator.sh/numa-memory-policy", "static", STATIC, {}, True),
+        ("node.koordinator.sh/numa-memory-policy", "none", ("cpu",), {}, True),
+        ("node.koordinator.sh/cpu-bind-policy", "FullPCPUsOnly", STATIC, {}, False),
+        (
+            "node.koordinator.sh/cpu-bind-policy",
+            "FullPCPUsOnly",
+            STATIC,
+            {"full-pcpus-only": "true"},
+            True,
+        ),
+        ("node.koordinator.sh/cpu-bind-policy", "SpreadByPCPUs", STATIC, {}, False),
+        ("node.koordinator.sh/cpu-bind-policy", "None", STATIC, {}, True),
+    ],
+)
+async def test_a_node_label_that_the_kubelet_does_not_keep_concerns_exclusive_amounts(
+    label: str, value: str, tracked: tuple[str, ...], options: dict[str, str], passes: bool
+) -> None:
+    story = await world(tracked=tracked, options=options, labels={label: value})
+    got = await placed(story, seen())
+    assert (got == "n1") is passes
+    assert passes or f"could not keep node label {label} (Koordinator): " in got
+    assert await placed(story, seen("share", limit="4")) == "n1"
+
+
+async def test_a_preference_without_effect_is_stored_with_the_reservation() -> None:
+    label = {"node.koordinator.sh/numa-allocate-strategy": "LeastAllocated"}
+    queue = seen(labels={"kai.scheduler/queue": "q"})
+    story = await world(labels=label)
+    assert await placed(story, queue) == "n1"
+    (reserved,) = await story.events(PodReserved)
+    assert reserved.without_effect == (
+        "kai.scheduler/queue",
+        "node.koordinator.sh/numa-allocate-strategy",
+    )
+    story = await world(labels=label, strategy="KoordinatorMostAllocated")
+    assert await placed(story, seen()) == "n1"
+    assert [event.without_effect for event in await story.events(PodReserved)] == [()]
+
+
+async def test_keys_that_are_added_while_the_pod_waits_are_observed() -> None:
+    """The pod's second event differs from its first in nothing but the key."""
+    plain, gang = seen(), seen(annotations={f"{GANG}/name": "train"})
+    assert plain.pod != gang.pod
+    assert gang.pod.annotations == {}
+    story = await world()
+    await story.tell(streams.pod(plain.pod.uid), plain)
+    assert "could not keep" in await placed(story, gang)
