@@ -36,7 +36,7 @@ from shared.eventlog.port import (
 from shared.eventlog.snapshots import superseded
 from shared.events import streams
 from shared.events.catalog import CATALOG
-from shared.events.codec import encode, type_of
+from shared.events.codec import encode_on, type_of
 from shared.events.envelope import Envelope
 
 
@@ -89,7 +89,7 @@ class MemoryEventLog:
         for commit in commits:
             check_commit(commit)
             for draft in commit.drafts:
-                check_payload(commit, draft.stream, encode(draft.event))
+                check_payload(commit, draft.stream, encode_on(draft.stream, draft.event))
         appended: dict[str, bool] = {}
         outcomes: list[Outcome] = []
         for commit in commits:
@@ -146,7 +146,7 @@ class MemoryEventLog:
             version=self._heads[draft.stream],
             type=name,
             schema=CATALOG[name].schema,
-            payload=encode(draft.event),
+            payload=encode_on(draft.stream, draft.event),
             time_us=commit.time_us,
             role=commit.role,
             epoch=commit.epoch,

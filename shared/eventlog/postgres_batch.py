@@ -25,7 +25,7 @@ from shared.eventlog.port import (
 )
 from shared.events import streams as names
 from shared.events.catalog import CATALOG
-from shared.events.codec import encode, type_of
+from shared.events.codec import encode_on, type_of
 
 APPEND = """
 SELECT * FROM topolog_append(
@@ -46,7 +46,7 @@ class Encoded(msgspec.Struct, frozen=True):
 def encode_commit(commit: Commit) -> Encoded:
     """Check and encode a commit. Raises CommitInvalid."""
     check_commit(commit)
-    payloads = tuple(encode(draft.event) for draft in commit.drafts)
+    payloads = tuple(encode_on(draft.stream, draft.event) for draft in commit.drafts)
     for draft, payload in zip(commit.drafts, payloads, strict=True):
         check_payload(commit, draft.stream, payload)
     return Encoded(commit, payloads, sum(map(len, payloads)))

@@ -13,15 +13,24 @@ from functools import partial
 
 import msgspec
 
+from shared.domain.version import VERSION
+from shared.events import streams
 from shared.events.catalog import CATALOG, Entry, Event
 from shared.events.envelope import Envelope
 from shared.events.upcasting import upcast
 
 _encoder = msgspec.json.Encoder()
+_RELEASE = b',"release":"%s"}' % VERSION.encode()
 _NUL = b"\\u0000"
 _REPLACEMENT = "\ufffd".encode()
 _ESCAPE = re.compile(rb"\\u0000|\\.", re.DOTALL)
+# A foreign text in a message.
+_RELEASE_CHARS = 40
 _UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError)
+
+
+class _Written(msgspec.Struct, frozen=True):
+    release: str = ""
 
 
 class UndecodableEvent(Exception):
@@ -54,6 +63,18 @@ def encode(event: Event) -> bytes:
     return _ESCAPE.sub(lambda escape: escape[0].replace(_NUL, _REPLACEMENT), payload)
 
 
+def encode_on(stream: str, event: Event) -> bytes:
+    """Return the payload as stored on this stream.
+
+    On streams that carry safety events it names the release that wrote it, as one more key that
+    decoders ignore: a service that cannot read the event stops, and says which release can.
+    """
+    payload = encode(event)
+    if not streams.carries_safety(stream):
+        return payload
+    return payload[:-1] + _RELEASE
+
+
 def decode(envelope: Envelope) -> Event:
     """Return the event in its newest form. Raises UndecodableEvent."""
     schemas = _READERS.get(envelope.type)
@@ -74,9 +95,19 @@ def decode(envelope: Envelope) -> Event:
 def _writer(envelope: Envelope) -> str:
     written = datetime.fromtimestamp(envelope.time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
-        f"written at {written} by role {envelope.role}, epoch {envelope.epoch}, of a release with "
-        f"schema {envelope.schema} of {envelope.type}"
+        f"written at {written} by role {envelope.role}, epoch {envelope.epoch}, of "
+        f"{_release(envelope)}"
     )
+
+
+def _release(envelope: Envelope) -> str:
+    """Return the release that wrote an event, as far as the event names it."""
+    try:
+        release = msgspec.json.decode(envelope.payload, type=_Written).release
+    except (msgspec.MsgspecError, ValueError):
+        release = ""
+    schema = f"a release with schema {envelope.schema} of {envelope.type}"
+    return f"Topolog {ascii(release[:_RELEASE_CHARS])[1:-1]}, {schema}" if release else schema
 
 
 def decode_all(page: Sequence[Envelope]) -> list[Event] | None:

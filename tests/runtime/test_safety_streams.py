@@ -17,6 +17,7 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import fold_of
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.skipping import skip
+from shared.domain.version import VERSION
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.catalog import Event
@@ -118,7 +119,9 @@ async def test_a_restore_is_noticed_after_an_unknown_event_of_the_log() -> None:
         await services.caught_up()
         (red, _) = services.health.status().red.values()
         assert "Fence schema 1 on log" in red
-        assert "by role test, epoch 0, of a release with schema 1 of Fence" in red
+        assert (
+            f"by role test, epoch 0, of Topolog {VERSION}, a release with schema 1 of Fence" in red
+        )
         assert "topolog log skip 1" in red
         await skip(log, 1, "me", "a rollback", 1)
         await services.caught_up()
