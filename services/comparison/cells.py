@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from shared.domain.policies import Policy
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, Policy
 
 RowName = Literal[
     "no awareness",
@@ -33,6 +33,18 @@ TRACE_NODES = (200, 1523)
 DENSE_ZONES = (2, 4, 8)
 DENSE_NODES = 24
 DENSE = "dense"
+# Pods of one GPU around pods of a zone, of two zones and of a whole node.
+WIDE = "wide"
+WIDE_ZONES = (2, 4)
+WIDE_NODES = 10
+WIDE_LOADS = (0.6, 0.8)
+WIDE_POLICIES: tuple[Policy, ...] = (RESTRICTED, BEST_EFFORT, NONE)
+WIDE_ROWS: tuple[RowName, ...] = (
+    "ledger, proof",
+    "ledger, proof, BestFit",
+    "ledger, proof, MostAllocated",
+)
+WIDE_HORIZON_S = 1800
 OPENB = "openb"
 HORIZON_S = {200: 600, 1523: 200}
 DENSE_HORIZON_S = 600
@@ -42,8 +54,10 @@ FORMAT = 3
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One run. `workload` is `dense`, `openb` or the name of another trace; `zones` is 0 for traces
-    (their overlay decides), `load` the offered share of the scarce resource, `reports` the seconds
+    """One run.
+
+    `workload` is `dense`, `wide`, `openb` or another trace's name; `zones` is 0 for traces (their
+    overlay decides). `load` is the offered share of the scarce resource, `reports` the seconds
     between two reports of a node or `change`, `policy` the kubelets' Topology Manager policy."""
 
     workload: str
@@ -71,7 +85,7 @@ class Cell(msgspec.Struct, frozen=True):
         """Everything that cells with the same machines and tasks share, but the seed."""
         where = (
             f"{self.workload}-{self.zones}z"
-            if self.workload == DENSE
+            if self.workload in (DENSE, WIDE)
             else f"{self.workload}-{self.nodes}"
         )
         return " | ".join((where, f"load {self.load:g}", self.policy, f"{self.horizon_s}s"))
@@ -93,6 +107,8 @@ class Grid(msgspec.Struct, frozen=True):
     reports: tuple[Reports, ...] = REPORTS
     seeds: tuple[int, ...] = SEEDS
     policy: Policy = "single-numa-node"
+    wide_loads: tuple[float, ...] = WIDE_LOADS
+    wide_policies: tuple[Policy, ...] = WIDE_POLICIES
     horizon_s: int = 0
     """0: by the number of nodes."""
 
@@ -107,6 +123,7 @@ def full(grid: Grid) -> Iterator[Cell]:
         for load in grid.loads:
             for reports in grid.reports:
                 yield from _traces(grid, nodes, load, reports, horizon_s)
+    yield from _wide(grid)
 
 
 def quick(grid: Grid) -> Iterator[Cell]:
@@ -148,6 +165,28 @@ def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator
             yield Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s, seed, grid.policy)
 
 
+def _wide(grid: Grid) -> Iterator[Cell]:
+    """Reports come every 10 s: how room is kept does not depend on them."""
+    horizon_s = grid.horizon_s or WIDE_HORIZON_S
+    for policy in grid.wide_policies:
+        for zones in WIDE_ZONES:
+            for load in grid.wide_loads:
+                for row in WIDE_ROWS:
+                    for seed in grid.seeds:
+                        yield Cell(
+                            WIDE, WIDE_NODES, zones, load, "10", row, horizon_s, seed, policy
+                        )
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Waits of the tasks of one size; tasks that still wait at the horizon count."""
+
+    tasks: int
+    admitted: int
+    mean_s: float
+    p99_s: float
+
+
 class Result(msgspec.Struct, frozen=True):
     """The measurements of one cell.
 
@@ -157,7 +196,7 @@ class Result(msgspec.Struct, frozen=True):
     horizon, `tasks` those that arrived and fit some node. Waits are seconds from a task's arrival
     to its admission; waiting tasks count with their wait so far. `withheld` is zone-CPU-hours that
     are free in truth and hidden from the scheduler while pods waited, `hidden` the same at all
-    times.
+    times. `waits_by_gpus` parts the waits by the GPUs that a task requests.
     """
 
     cell: Cell
@@ -174,3 +213,4 @@ class Result(msgspec.Struct, frozen=True):
     unexplained: tuple[str, ...]
     real_s: float
     notes: tuple[str, ...] = ()
+    waits_by_gpus: dict[int, Waits] = {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from services.comparison.cells import Cell, Result
+from services.comparison.cells import Cell, Result, Waits
 from services.comparison.rows import Row
 from services.comparison.truth import AFTER_END, OVERTAKEN, UNEXPLAINED, TrueNode
 from shared.domain.pod import Pod
@@ -26,18 +26,25 @@ class Measures:
         self._cell, self._nodes, self._row = cell, nodes, row
         self._arrived: dict[str, float] = {}
         self._waits: list[float] = []
+        self._gpus: dict[str, int] = {}
+        self._waits_by_gpus: dict[int, list[float]] = {}
         self._rejected = self._after_end = self._overtaken = 0
         self._stories: list[str] = []
         self._withheld = self._hidden = 0.0
 
-    def arrived(self, uid: str, arrived_s: float) -> None:
+    def arrived(self, uid: str, arrived_s: float, gpus: int = 0) -> None:
         """A pod was created for a task that arrived then."""
         self._arrived[uid] = arrived_s
+        if gpus:
+            self._gpus[uid] = gpus
 
     def admitted(self, uid: str, now_s: float) -> None:
         """A kubelet took the pod."""
         if uid in self._arrived:
-            self._waits.append(now_s - self._arrived.pop(uid))
+            wait_s = now_s - self._arrived.pop(uid)
+            self._waits.append(wait_s)
+            if uid in self._gpus:
+                self._waits_by_gpus.setdefault(self._gpus[uid], []).append(wait_s)
 
     def gave_up(self, uid: str) -> None:
         """Record that the pod was deleted before it was placed."""
@@ -92,16 +99,38 @@ class Measures:
             rejected=self._rejected,
             rejected_after_end=self._after_end,
             rejected_overtaken=self._overtaken,
-            wait_mean_s=round(sum(waits) / max(1, len(waits)), 2),
-            wait_p99_s=round(
-                waits[min(len(waits) - 1, int(len(waits) * 0.99))] if waits else 0.0, 2
-            ),
+            wait_mean_s=_mean(waits),
+            wait_p99_s=_p99(waits),
             withheld_cpu_h=round(self._withheld, 2),
             hidden_cpu_h=round(self._hidden, 2),
             infeasible=infeasible,
             unexplained=tuple(self._stories),
             real_s=round(real_s, 1),
+            waits_by_gpus=self._by_gpus(),
         )
+
+    def _by_gpus(self) -> dict[int, Waits]:
+        """The waits by the GPUs of a task."""
+        still_waiting: dict[int, list[float]] = {}
+        for uid, arrived_s in self._arrived.items():
+            if uid in self._gpus:
+                waited_s = max(0.0, self._cell.horizon_s - arrived_s)
+                still_waiting.setdefault(self._gpus[uid], []).append(waited_s)
+        by_gpus = {}
+        for gpus in sorted({*self._waits_by_gpus, *still_waiting}):
+            admitted = self._waits_by_gpus.get(gpus, [])
+            waits = sorted([*admitted, *still_waiting.get(gpus, [])])
+            by_gpus[gpus] = Waits(len(waits), len(admitted), _mean(waits), _p99(waits))
+        return by_gpus
+
+
+def _mean(waits: Sequence[float]) -> float:
+    return round(sum(waits) / max(1, len(waits)), 2)
+
+
+def _p99(waits: Sequence[float]) -> float:
+    """The 99th percentile of sorted waits."""
+    return round(waits[min(len(waits) - 1, int(len(waits) * 0.99))] if waits else 0.0, 2)
 
 
 def as_line(result: Result) -> bytes:

@@ -18,6 +18,7 @@ from services.comparison.measures import Measures
 from services.comparison.rows import Row
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import PodTask, Workload, member_task, pod_of
+from services.simulator.cluster import GPU
 from services.simulator.kubelet import Trial
 from services.simulator.workload import Task
 from shared.domain.pod import Pod
@@ -186,7 +187,8 @@ class Simulation:
         if isinstance(job.task, PodTask) and job.task.bound:
             self._bound_elsewhere(job, job.task.node)
             return
-        self.measures.arrived(pod.uid, job.arrived_s)
+        gpus = sum(part.requests.get(GPU, 0) for part in pod.containers if part.kind == "app")
+        self.measures.arrived(pod.uid, job.arrived_s, gpus)
         if isinstance(job.task, PodTask) and job.task.gives_up_s < self._cell.horizon_s:
             self._after(max(0.0, job.task.gives_up_s - self.now_s), lambda: self._gives_up(job))
         self._after(

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from services.comparison.cells import DENSE, Cell
+from services.comparison import wide
+from services.comparison.cells import DENSE, WIDE, Cell
 from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
 from services.simulator.feasibility import infeasible, rooms
 from services.simulator.traces import TraceError, is_openb, read_nodes, read_tasks
@@ -89,6 +90,8 @@ class Workload(msgspec.Struct, frozen=True):
 
 def workload(cell: Cell, traces: Path) -> Workload:
     """The cell's workload; depends on everything but the row and the reports."""
+    if cell.workload == WIDE:
+        return _wide_pods(cell)
     return _dense(cell) if cell.workload == DENSE else _traces(cell, traces)
 
 
@@ -154,6 +157,15 @@ def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
         Task(f"before-{number}-{task.name}", task.containers, chance.uniform(0, task.lifetime_s))
         for number, task in enumerate(chosen)
     )
+
+
+def _wide_pods(cell: Cell) -> Workload:
+    nodes, rate = wide.nodes(cell), wide.rate(cell)
+    tasks, bad = _feasible(wide.tasks(cell, int(rate * cell.horizon_s * 1.3) + 50), nodes)
+    arrivals = tuple(
+        arrival for arrival in poisson(tasks, rate, cell.seed) if arrival.at_s < cell.horizon_s
+    )
+    return Workload(nodes, (), arrivals, (), "MostAllocated", bad)
 
 
 # -- dense

@@ -45,14 +45,16 @@ ONE = {CPU: 8000}
 class Told:
     """A core on a log in miniature."""
 
-    def __init__(self, strategy: str = "KeepRoom") -> None:
+    def __init__(self, strategy: str = "KeepRoom", policy: str = "single-numa-node") -> None:
         self.config = CoreConfig(cycle=CycleConfig(strategy=strategy))
         self.core = SchedulerCore(self.config)
         self.weighed: list[tuple[Wanted, ...]] = []
         self.tell(
             streams.node("n1"), NodeObserved("n1", "u", allocatable={CPU: 64_000, "pods": 110})
         )
-        self.tell(streams.report("n1"), NodeReported(report(zone(0, 32), zone(1, 32))))
+        self.tell(
+            streams.report("n1"), NodeReported(report(zone(0, 32), zone(1, 32), policy=policy))
+        )
 
     def tell(self, stream: str, event: Event) -> None:
         position, version = self.core.ledger.position + 1, self.core.versions.get(stream, 0) + 1
@@ -271,23 +273,82 @@ def test_weights_are_few_exact_and_grow_with_demand_and_scarcity(
     assert all(one * 2.001 >= other for at, one in enumerate(value) for other in value[at:])
 
 
-def test_room_is_counted_zone_by_zone_and_only_where_kubelets_align() -> None:
+def places(made: World, *classes: Amounts) -> list[int]:
+    return made.cluster.places([tuple(sorted(each.items())) for each in classes])
+
+
+def test_room_is_counted_zone_by_zone_where_kubelets_align() -> None:
     made = World(KEEP_ROOM)
     made.node("n1", sized(0, amounts(10, 64), WHOLE), sized(1, amounts(7, 64, 2), WHOLE))
-    made.node("n2", sized(0, WHOLE), policy="none")
-    wants: list[Amounts] = [amounts(4), amounts(4, 16, 1), amounts(11), {"other.example/device": 1}]
-    assert made.cluster.places([tuple(sorted(each.items())) for each in wants]) == [
-        3,
+    wants = amounts(4), amounts(4, 16, 1), amounts(11), {"other.example/device": 1}
+    assert places(made, *wants) == [3, 1, 0, NOWHERE]
+    assert places(made, amounts(17)) == [NOWHERE]
+    assert made.cluster.places([((CPU, 1),)]) == [17_000]
+    assert places(World(KEEP_ROOM), amounts(1)) == [NOWHERE]
+
+
+def test_room_is_counted_in_sets_of_zones_under_restricted() -> None:
+    made = World(KEEP_ROOM)
+    zones = [sized(at, amounts(cpus, 64), WHOLE) for at, cpus in enumerate((16, 4, 16, 12))]
+    made.node("n1", *zones, policy="restricted")
+    assert places(made, amounts(20), amounts(32), amounts(40), amounts(20, 8)) == [
         1,
-        0,
+        1,
+        1,
+        NOWHERE,  # The processors need two zones, the memory one: no kubelet admits it.
+    ]
+    assert places(made, amounts(65)) == [NOWHERE]
+    assert places(made, amounts(11)) == [3]
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_room_is_counted_on_whole_nodes_where_zones_refuse_no_pod(policy: str) -> None:
+    made = World(KEEP_ROOM)
+    made.node("n1", sized(0, amounts(16), WHOLE), sized(1, amounts(16), WHOLE), policy=policy)
+    whole = made.cluster.nodes()[0].allocatable[CPU] // 1000
+    assert places(made, amounts(whole), amounts(whole // 2), amounts(whole + 1)) == [
+        1,
+        2,
         NOWHERE,
     ]
-    assert made.cluster.places([tuple(sorted(amounts(17).items()))]) == [NOWHERE]
-    assert World(KEEP_ROOM).cluster.places([((CPU, 1),)]) == [NOWHERE]
+
+
+def test_a_node_that_holds_a_wide_pod_is_spared_under_restricted() -> None:
+    """The small pod would take as much of an empty zone on either node."""
+    made = World(KEEP_ROOM)
+    empty = sized(0, WHOLE), sized(1, WHOLE)
+    made.node("whole", *empty, policy="restricted")
+    made.node("broken", sized(0, amounts(1, 4), WHOLE), empty[1], policy="restricted")
+    made.cluster.rank_by((Wanted(amounts(32), HEAVIEST), Wanted(amounts(2), HEAVIEST)))
+    small = [guaranteed(f"p{number}", container("c", amounts(2))) for number in range(8)]
+    choices = [made.cluster.place(pod) for pod in small]
+    assert {choice.node for choice in choices if isinstance(choice, Placed)} == {"broken"}
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_a_node_that_holds_a_demanded_pod_is_spared_where_zones_refuse_no_pod(policy: str) -> None:
+    """The other node is less full, and has no devices."""
+    made = World(KEEP_ROOM)
+    made.node("with", sized(0, WHOLE), policy=policy, allocatable=amounts(12, 64, 4))
+    made.node("without", sized(0, WHOLE), policy=policy, allocatable=amounts(32, 64))
+    made.cluster.rank_by((Wanted(amounts(12, 1, 4), HEAVIEST),))
+    choice = made.cluster.place(guaranteed("p", container("c", amounts(2))))
+    assert isinstance(choice, Placed)
+    assert choice.node == "without"
+
+
+def test_demand_of_whole_pods_is_weighed_where_no_kubelet_refuses_for_zones() -> None:
+    told = Told(policy="best-effort")
+    told.sees(FEWEST_CHANGES, cpus=1)
+    told.sees(2, cpus=40, first=50)
+    told.decides()
+    told.decides()
+    assert told.weighed
+    assert {CPU: 40_000} in [wanted.amounts for wanted in told.weighed[-1]]
 
 
 def aligned(made: World) -> str:
-    found = made.cluster.aligning()
+    found = made.cluster.typical()
     assert found is not None
     return found[1].scope
 

@@ -1,7 +1,8 @@
 """What pods ask for, and how much room for it weighs in a node's score.
 
-1. A demand class is what one pod, or one container, asks of a zone. The tracker counts the live
-   pods of each class as events are folded; the counts are volatile and rebuilt from the ledger.
+1. A demand class is what one pod, or one container, asks of a zone, of a set of zones or of a
+   node. The tracker counts the live pods of each class as events are folded; the counts are
+   volatile and rebuilt from the ledger.
 2. A demand weight says how much the room for a class is worth: the demand divided by the places
    that remain. The last place of a thousand is worth nothing, the only place everything. A waiting
    pod counts many times, because only a waiting pod is sure to need a place.
@@ -19,11 +20,12 @@ from typing import Protocol
 
 import numpy as np
 
-from services.scheduler.score.strategies.keep_room import Pairs
-from services.scheduler.score.strategies.strategy import Items
-from services.scheduler.snapshot.node_arrays import NodeArrays, Selection
+from services.scheduler.score.strategies.room import Pairs
+from services.scheduler.score.strategies.set_room import SetRoomTable
+from services.scheduler.score.strategies.strategy import DemandClass, Floats, Ints, Items
 from services.scheduler.snapshot.node_info import Profile
 from shared.domain.demand import peak
+from shared.domain.policies import BEST_EFFORT, NONE
 from shared.domain.resources import Amounts
 from shared.events.scheduling_events import Wanted
 from shared.ledger.alike import Kind, kind_of
@@ -44,12 +46,12 @@ FEWEST_CHANGES, FEWEST_CHANGES_TURNED = 16, 8
 NODES_A_CHANGE, NODES_A_CHANGE_TURNED = 2, 16
 
 MOST_FREE = 1 << 40
-# No zone holds one of the class, even when it is empty.
+# No node holds one of the class, even when it is empty.
 NOWHERE = -1
 # Zones that are counted together: the intermediate arrays stay in the processor's cache.
 ZONES_AT_ONCE = 512
 
-# How many more of each class the zones hold, or NOWHERE: no room is kept for what never has any.
+# How many more of each class the nodes hold, or NOWHERE: no room is kept for what never has any.
 CountPlaces = Callable[[Sequence[Items]], Sequence[int]]
 
 
@@ -58,11 +60,11 @@ class RankedNodes(Protocol):
 
     def __len__(self) -> int: ...
 
-    def aligning(self) -> Profile | None:
-        """Return the profile of most nodes that align, None without such nodes."""
+    def typical(self) -> Profile | None:
+        """Return the profile that says what pods request together, None without such nodes."""
 
     def places(self, demand_classes: Sequence[Items]) -> Sequence[int]:
-        """Return how many more of each class the nodes' zones hold, or NOWHERE."""
+        """Return how many more of each class the nodes hold, or NOWHERE."""
 
 
 class DemandTracker:
@@ -105,10 +107,12 @@ class DemandTracker:
         if self._nodes is None or not self._due(len(self._nodes)):
             return None
         self._changes, self._turned = 0, False
-        profile = self._nodes.aligning()
+        profile = self._nodes.typical()
         if profile is None:
             return None
-        whole_pods, tracked = profile[1].scope == "pod", profile.tracked
+        # A kubelet that never refuses a pod for its zones takes the pod as a whole.
+        whole_pods = profile.rule.scope == "pod" or profile.rule.policy in (NONE, BEST_EFFORT)
+        tracked = profile.tracked
         running = _by_class(self._running, tracked, whole_pods)
         waiting = _by_class(self._waiting, tracked, whole_pods)
         weights = weighed(running, waiting, self._nodes.places)
@@ -179,22 +183,15 @@ def _power_of_two(weight: int) -> int:
     return 1 << (weight.bit_length() - 1) if weight else 0
 
 
-def places_in(
-    arrays: NodeArrays, selection: Selection, demand_classes: Sequence[Items]
+def places_in_zones(
+    names: Sequence[str], free: Ints, whole: Floats, demand_classes: Sequence[Items]
 ) -> list[int]:
-    """Return how many more of each class the zones of the selected nodes hold, each class for
-    itself; NOWHERE if no zone holds one even when it is empty.
+    """Return how many more of each class the zones hold, each class for itself; NOWHERE if no zone
+    holds one even when it is empty. Free and whole are [resource of `names`, zone].
     """
-    names = tuple(arrays.rows)
-    countable = [
-        items
-        for items in dict.fromkeys(demand_classes)
-        if items and all(name in names for name, _ in items)
-    ]
+    countable = _with_rows(names, demand_classes)
     if not countable:
         return [NOWHERE] * len(demand_classes)
-    free = arrays.free_min[:, :, selection].reshape(len(names), -1)
-    whole = arrays.whole[:, :, selection].reshape(len(names), -1)
     pairs, count = Pairs(countable, names), np.zeros(len(countable), dtype=np.int64)
     ever = np.zeros(len(countable), dtype=np.bool_)
     for first in range(0, free.shape[1], ZONES_AT_ONCE):
@@ -206,3 +203,22 @@ def places_in(
         ever |= holds.any(axis=1)
     places = dict(zip(countable, np.where(ever, count, NOWHERE).tolist(), strict=True))
     return [places.get(items, NOWHERE) for items in demand_classes]
+
+
+def places_in_sets(
+    names: Sequence[str], free: Ints, whole: Floats, demand_classes: Sequence[Items]
+) -> list[int]:
+    """Return the same for sets of several zones; free and whole are [resource, zone, node]."""
+    countable = _with_rows(names, demand_classes)
+    table = SetRoomTable([DemandClass(items, 1) for items in countable], names)
+    counts, empty = table.places(free, whole)
+    places = dict(zip(countable, np.where(empty > 0, counts, NOWHERE).tolist(), strict=True))
+    return [places.get(items, NOWHERE) for items in demand_classes]
+
+
+def _with_rows(names: Sequence[str], demand_classes: Sequence[Items]) -> list[Items]:
+    return [
+        items
+        for items in dict.fromkeys(demand_classes)
+        if items and all(name in names for name, _ in items)
+    ]

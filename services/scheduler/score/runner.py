@@ -66,7 +66,7 @@ class StrategyRunner:
         self._rows = self.generation = 0
         self._use(REGISTRY[name])
         self.at_once = self._columns is not None
-        self.ranks_by_demand = isinstance(self._strategy, DemandStrategy)
+        self.ranks_by_demand = self._demand is not None
 
     def _use(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -74,6 +74,7 @@ class StrategyRunner:
         self.by_landing = isinstance(unlabelled, LandingStrategy)
         self._bounded = unlabelled if isinstance(unlabelled, BoundedStrategy) else None
         self._plain = unlabelled.score_plain if isinstance(unlabelled, PlainStrategy) else None
+        self._demand = unlabelled if isinstance(unlabelled, DemandStrategy) else None
         self.is_bounded = self._bounded is not None
         self._landed: dict[Items, Landed] = {}
 
@@ -108,6 +109,14 @@ class StrategyRunner:
         """See `DemandStrategy.zone_values`."""
         return cast("DemandStrategy", self._strategy).zone_values(free, whole, tuple(rows))
 
+    def lost_by_sets(
+        self, items: Items, rows: Mapping[str, int], landing: Ints, free: Ints, whole: Floats
+    ) -> Floats | None:
+        """See `DemandStrategy.lost_by_sets`; None under a strategy without demand."""
+        if self._demand is None:
+            return None
+        return self._demand.lost_by_sets(items, tuple(rows), landing, free, whole)
+
     def part_on_all(self, items: Items, free: Ints, whole: Floats, fits: Bools) -> Ints:
         """Return the part's score on every node, as `part` gives it: `free` and `whole` are
         [resource of items, zone, node].
@@ -122,6 +131,14 @@ class StrategyRunner:
         fits = np.logical_and.reduce(available >= request[:, None, None], axis=0)
         return self._score_nodes(asked, available, allocatable, fits)
 
+    def whole_by_demand(
+        self, asked: Amounts, rows: Mapping[str, int], free: Ints, whole: Ints
+    ) -> Ints:
+        """Score every node as one zone: `free` and `whole` are [resource of `rows`, node]."""
+        landed = cast("DemandStrategy", self._demand).landed(tuple(asked.items()), tuple(rows))
+        # Nodes that do not offer what is asked are ruled out, whatever they score.
+        return landed.scores(np.clip(free, 0, whole), np.maximum(whole, 1).astype(np.float64))
+
     def _score_nodes(self, asked: Amounts, free: Ints, whole: Ints, fits: Bools) -> Ints:
         assert self._columns is not None
         request = np.array(list(asked.values()), dtype=np.int64)
@@ -133,13 +150,17 @@ class StrategyRunner:
 
     # -- one node
 
-    def part(self, items: Items, node_info: NodeInfo) -> int:
-        """Return the score of one part on this node."""
+    def part(self, items: Items, node_info: NodeInfo, in_sets: bool = False) -> int:
+        """Return the score of one part on this node. `in_sets`: its kubelet also admits pods that
+        need several zones.
+        """
         report = node_info.report
         if report is None:
             return 0
         if self._plain is not None:
             zones = node_info.for_single_zones(node_info.free_min)
+            if in_sets and self._demand is not None:
+                return self._demand.score_with_sets(items, zones, node_info.sizes)
             return self._plain(items, zones, node_info.sizes)
         distances, views = self._distances(node_info.name, report), self._views(node_info)
         return _clipped(
@@ -181,6 +202,10 @@ class StrategyRunner:
         """
         if not asked:
             return 0
+        if self._demand is not None:
+            allocatable = node_info.allocatable
+            of_node = {name: node_info.free(name) for name in allocatable}
+            return self._demand.score_plain(tuple(asked.items()), {0: of_node}, {0: allocatable})
         free = {name: node_info.free(name) for name in asked}
         whole = {name: node_info.allocatable.get(name, 0) for name in asked}
         used = any(free[name] < whole[name] for name in asked)
@@ -238,7 +263,10 @@ def score_node(
     parts = [part.amounts for part in plan.parts]
     if plan.rule.policy == RESTRICTED and not fits_one_zone(parts, node_info.machine.capacities):
         return 0
-    total = sum(count * strategy.part(items, node_info) for items, count in plan.part_kinds)
+    in_sets = plan.rule.policy == RESTRICTED
+    total = sum(
+        count * strategy.part(items, node_info, in_sets) for items, count in plan.part_kinds
+    )
     return total // len(parts)
 
 

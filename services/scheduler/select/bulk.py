@@ -31,6 +31,7 @@ from services.scheduler.snapshot.node_arrays import (
 )
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Plan, PlanOnNodes, PodClass
+from shared.domain.policies import RESTRICTED
 from shared.domain.resources import is_memory
 
 Nodes = Sequence[NodeInfo | None]
@@ -196,21 +197,32 @@ class PlanEvaluation:
         self, items: Items, fits: Bools, alone: Bools, selection: Selection, size: int
     ) -> Ints:
         """The part lands in the lowest zone that holds it."""
-        positions = fits.argmax(axis=0) * self._arrays.capacity
+        landing = fits.argmax(axis=0)
+        positions = landing * self._arrays.capacity
         positions += slots_of(selection)
+        by_sets = self._lost_by_sets(items, landing, selection)
         if np.logical_and.reduce(alone):
-            return self._scores_at(items, positions)
+            return self._scores_at(items, positions, by_sets)
         scores = np.zeros(size, dtype=np.int64)
-        scores[alone] = self._scores_at(items, positions[alone])
+        of_alone = None if by_sets is None else by_sets[alone]
+        scores[alone] = self._scores_at(items, positions[alone], of_alone)
         return scores
 
-    def _scores_at(self, items: Items, positions: Slots) -> Ints:
+    def _lost_by_sets(self, items: Items, landing: Ints, selection: Selection) -> Floats | None:
+        """What sets of zones lose on nodes whose kubelets admit pods in them."""
+        if self._plan.rule.policy != RESTRICTED or not self._strategy.ranks_by_demand:
+            return None
+        free = select(self._arrays.free_min, selection)
+        whole = select(self._arrays.whole, selection)
+        return self._strategy.lost_by_sets(items, self._arrays.rows, landing, free, whole)
+
+    def _scores_at(self, items: Items, positions: Slots, by_sets: Floats | None) -> Ints:
         """Scores of zones by their position [zone * capacity + node]."""
         free_min, whole = self._arrays.free_min, self._arrays.whole
         free = free_min.reshape(len(free_min), -1).take(positions, axis=1)
         sizes = whole.reshape(len(whole), -1).take(positions, axis=1)
         kept = self._zone_values.of(positions) if len(positions) >= KEPT_FROM else None
-        return self._strategy.landed(items, self._arrays.rows).scores(free, sizes, kept)
+        return self._strategy.landed(items, self._arrays.rows).scores(free, sizes, kept, by_sets)
 
     def _part_scores(self, items: Items, fits: Bools, selection: Selection) -> Ints:
         if not self._zones:
@@ -260,6 +272,13 @@ class PlanEvaluation:
         if not self._strategy.at_once:
             items = tuple(self._asked.items())
             return self._strategy.highest(items, free[:, None], np.ones(size, dtype=np.int64))
+        if self._strategy.ranks_by_demand:
+            free, offered = (
+                select(array, selection) for array in (self._arrays.free, self._arrays.offered)
+            )
+            return self._strategy.whole_by_demand(
+                self._asked, self._arrays.free_rows, free, offered
+            )
         offered = select(self._arrays.offered, selection).take(rows, axis=0)
         return self._strategy.whole_on_all(self._asked, free, offered)
 

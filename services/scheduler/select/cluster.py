@@ -20,7 +20,7 @@ from services.scheduler.filter.constraints.selectors import likeness
 from services.scheduler.filter.constraints.unusable_resources import unusable_resources
 from services.scheduler.filter.topology.kubelet_search import note_assumed_in_searches
 from services.scheduler.filter.topology.predict import note_assumed_in_expected_zones
-from services.scheduler.score.demand import NOWHERE, places_in
+from services.scheduler.score.demand import NOWHERE, places_in_sets, places_in_zones
 from services.scheduler.score.preferences import Preferences, PreferredNodes
 from services.scheduler.score.strategies.strategy import DemandClass
 from services.scheduler.select.evaluate import Evaluator
@@ -32,6 +32,7 @@ from services.scheduler.snapshot.node_arrays import (
     ProfileGroup,
     ReservationArrays,
     ScoreOffsets,
+    select,
 )
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, PodClass, key_of
@@ -42,6 +43,9 @@ from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.events.scheduling_events import Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
+
+# Policies under which a kubelet refuses pods for their zones.
+ALIGNING = SINGLE_NUMA_NODE, RESTRICTED
 
 
 class Cluster:
@@ -82,11 +86,14 @@ class Cluster:
             [DemandClass(tuple(sorted(demand.amounts.items())), demand.weight) for demand in wanted]
         )
 
-    def aligning(self) -> Profile | None:
-        """Return the profile of most nodes with aligning kubelets, None without such nodes. Of
-        equally many nodes, the first node by name decides, whatever the order of arrival.
+    def typical(self) -> Profile | None:
+        """Return the profile of most nodes whose kubelets refuse pods for their zones; without any,
+        of most nodes with zones; None without those. Of equally many nodes, the first node by name
+        decides, whatever the order of arrival.
         """
-        groups = self._aligning()
+        groups = [group for group in self._arrays.groups() if group.profile.layout]
+        aligning = [group for group in groups if group.profile.rule.policy in ALIGNING]
+        groups = aligning or groups
         most = max((group.size for group in groups), default=0)
         largest = [group for group in groups if group.size == most]
         return min(largest, key=self._first_name).profile if largest else None
@@ -95,24 +102,35 @@ class Cluster:
         return min(self.evaluator.node_at(slot).name for slot in group.slots.tolist())
 
     def places(self, demand_classes: Sequence[Items]) -> list[int]:
-        """Return how many more of each class the zones of aligning nodes hold, each class for
-        itself; NOWHERE if no zone holds one even when it is empty.
+        """Return how many more of each class the nodes hold, each class for itself: in zones, under
+        `restricted` also in sets of zones, and in whole nodes if their kubelets refuse no pod for
+        its zones. NOWHERE if none holds one even when it is empty.
         """
-        self._arrays.refresh()
-        total = [NOWHERE] * len(demand_classes)
-        for group in self._aligning():
-            counts = places_in(self._arrays, group.selection, demand_classes)
-            for index, count in enumerate(counts):
-                if count != NOWHERE:
-                    total[index] = count if total[index] == NOWHERE else total[index] + count
+        arrays, total = self._arrays, [NOWHERE] * len(demand_classes)
+        arrays.refresh()
+        names = tuple(arrays.rows)
+        for group in arrays.groups():
+            selection, policy = group.selection, group.profile.rule.policy
+            if not group.profile.layout:
+                continue
+            if policy not in ALIGNING:
+                counts = places_in_zones(
+                    tuple(arrays.free_rows),
+                    select(arrays.free, selection),
+                    select(arrays.offered, selection).astype(np.float64),
+                    demand_classes,
+                )
+                total = _added(total, counts)
+                continue
+            free, whole = arrays.free_min[:, :, selection], arrays.whole[:, :, selection]
+            shape = len(names), -1
+            counts = places_in_zones(
+                names, free.reshape(shape), whole.reshape(shape), demand_classes
+            )
+            total = _added(total, counts)
+            if policy == RESTRICTED:
+                total = _added(total, places_in_sets(names, free, whole, demand_classes))
         return total
-
-    def _aligning(self) -> list[ProfileGroup]:
-        return [
-            group
-            for group in self._arrays.groups()
-            if group.profile.rule.policy in (SINGLE_NUMA_NODE, RESTRICTED)
-        ]
 
     # -- changes
 
@@ -282,3 +300,11 @@ class Cluster:
         """Return the node that the pod is nominated for, with the pod's own claim given back."""
         node_info = self._by_name.get(self._claims.get(uid, ""))
         return node_info.hypothetical((), {}, uid, self.config) if node_info is not None else None
+
+
+def _added(total: list[int], counts: list[int]) -> list[int]:
+    """Both counts of each class; NOWHERE counts as none, and stays if both are."""
+    return [
+        max(one, other) if NOWHERE in (one, other) else one + other
+        for one, other in zip(total, counts, strict=True)
+    ]

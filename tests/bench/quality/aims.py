@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from services.comparison.cells import DENSE, ROWS, Result, RowName
+from services.comparison.cells import DENSE, ROWS, WIDE, Result, RowName
 
 # One cell under each of its seeds.
 Runs = tuple[Result, ...]
@@ -36,8 +36,8 @@ def groups(results: Sequence[Result]) -> list[Group]:
 def _title(result: Result) -> str:
     cell = result.cell
     where = (
-        f"dense, {cell.zones} zones"
-        if cell.workload == DENSE
+        f"{cell.workload}, {cell.zones} zones"
+        if cell.workload in (DENSE, WIDE)
         else f"{cell.workload}, {cell.nodes} nodes"
     )
     policy = "" if cell.policy == "single-numa-node" else f", {cell.policy}"

@@ -26,6 +26,9 @@ from services.comparison.cells import (
     ROWS,
     SEEDS,
     TRACE_NODES,
+    WIDE,
+    WIDE_LOADS,
+    WIDE_POLICIES,
     Cell,
     Grid,
     Result,
@@ -35,7 +38,7 @@ from services.comparison.cells import (
 from services.comparison.measures import as_line
 from services.comparison.runner import run_cell
 from services.simulator.traces import TraceError, is_trace, read_nodes
-from shared.domain.policies import POLICIES
+from shared.domain.policies import POLICIES, SINGLE_NUMA_NODE
 from tests.bench.quality import report
 
 OWN_SAMPLES = ("tests/simulator/traces", "tests/data/traces", "tests/bench/quality/traces")
@@ -103,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         help="results, one JSON line a cell; finished cells are skipped",
     )
     add("--jobs", type=_positive, default=1, help="processes")
-    add("--workload", choices=("traces", DENSE), default=None, help="only this workload")
+    add("--workload", choices=("traces", DENSE, WIDE), default=None, help="only this workload")
     add("--row", choices=ROWS, action="append", default=None, help="only these rows")
     add(
         "--nodes",
@@ -111,13 +114,13 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help="only cells of so many nodes; any number for a trace",
     )
-    add("--zones", type=int, choices=(2, 4, 8), help="only dense cells of so many zones")
+    add("--zones", type=int, choices=(2, 4, 8), help="only made cells of so many zones")
     add(
         "--load",
         type=float,
         action="append",
         default=None,
-        help=f"offered load of a trace (default {LOADS})",
+        help=f"offered load of traces (default {LOADS}) and wide cells ({WIDE_LOADS})",
     )
     add(
         "--reports",
@@ -130,8 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--policy",
         choices=POLICIES,
-        default="single-numa-node",
-        help="the kubelets' Topology Manager policy",
+        default=None,
+        help="the kubelets' Topology Manager policy (default single-numa-node; wide cells: the "
+        "other three)",
     )
     add(
         "--horizon",
@@ -151,7 +155,7 @@ def _positive(text: str) -> int:
 
 def _grid(options: argparse.Namespace, folder: Path) -> Grid:
     wanted: Iterable[int] = TRACE_NODES
-    if options.workload != DENSE:
+    if options.workload not in (DENSE, WIDE):
         listed = len(read_nodes(folder))
         wanted = (
             [options.nodes]
@@ -164,7 +168,9 @@ def _grid(options: argparse.Namespace, folder: Path) -> Grid:
         loads=tuple(options.load or LOADS),
         reports=tuple(options.reports or REPORTS),
         seeds=tuple(options.seed or SEEDS),
-        policy=options.policy,
+        policy=options.policy or SINGLE_NUMA_NODE,
+        wide_loads=tuple(options.load or WIDE_LOADS),
+        wide_policies=(options.policy,) if options.policy else WIDE_POLICIES,
         horizon_s=options.horizon,
     )
 
@@ -182,9 +188,9 @@ def _name(folder: Path) -> str:
 
 
 def _chosen(cell: Cell, options: argparse.Namespace) -> bool:
-    dense = cell.workload == DENSE and cell.zones > 0
+    made = cell.workload in (DENSE, WIDE) and cell.zones > 0
     return (
-        options.workload in (None, DENSE if dense else "traces")
+        options.workload in (None, cell.workload if made else "traces")
         and (options.row is None or cell.row in options.row)
         and options.nodes in (None, cell.nodes)
         and options.zones in (None, cell.zones)

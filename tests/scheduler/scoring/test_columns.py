@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from services.scheduler.score.strategies.best_fit import BestFit
 from services.scheduler.score.strategies.fit import fitting
-from services.scheduler.score.strategies.keep_room import BLOCK, KeepRoom
+from services.scheduler.score.strategies.keep_room import KeepRoom
 from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES, STRATEGIES
+from services.scheduler.score.strategies.room import BLOCK
 from services.scheduler.score.strategies.strategy import (
     COLUMN_LIMIT,
     Bools,
@@ -145,8 +146,12 @@ def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[DemandC
     loss = sum(
         each.weight * (_places(each, free, whole) - _places(each, left, whole)) for each in wanted
     )
+    anywhere = sum(
+        each.weight * 4096 * min([asked.get(name, 0) // amount for name, amount in each.amounts])
+        for each in wanted
+    )
     shares = sum(left[name] * 100 // whole[name] for name in asked)
-    steps = loss // 1024 + shares * 16 // (100 * len(asked))
+    steps = max(0, loss - anywhere) // 1024 + shares * 16 // (100 * len(asked))
     score, least = 100, 1
     while steps >= least and score > 1:
         score, least = score - 1, least + max(1, least // 8)

@@ -113,7 +113,13 @@ class _Landed:
         devices = [row for row, name in enumerate(names) if is_device(name)]
         self._devices = np.array(devices, dtype=np.intp)
 
-    def scores(self, free: Ints, whole: Floats, zone_values: Floats | None = None) -> Ints:
+    def scores(
+        self,
+        free: Ints,
+        whole: Floats,
+        zone_values: Floats | None = None,
+        lost_besides: Floats | None = None,
+    ) -> Ints:
         rest = np.maximum(free, 0.0) - self._request
         devices, asked = self._devices, self._asked
         stranded = _levels(rest.take(devices, axis=0), whole.take(devices, axis=0)).sum(axis=0)

@@ -139,13 +139,20 @@ class PlainStrategy(Strategy, Protocol):
 class Landed(Protocol):
     """One request prepared to be scored in many zones at once."""
 
-    def scores(self, free: Ints, whole: Floats, zone_values: Floats | None = None) -> Ints:
+    def scores(
+        self,
+        free: Ints,
+        whole: Floats,
+        zone_values: Floats | None = None,
+        lost_besides: Floats | None = None,
+    ) -> Ints:
         """Return 0..100 of each zone from free and whole [resource, zone]; whole is 0 if a resource
         is not listed.
 
         The request fits. Free is at most the whole, and may be below 0 if nothing is requested of
         it. Amounts are up to `COLUMN_LIMIT`. `zone_values` are `DemandStrategy.zone_values` of
-        these zones, if they are known.
+        these zones, if they are known, and `lost_besides` what `DemandStrategy.lost_by_sets` says
+        of their nodes.
         """
 
 
@@ -158,7 +165,7 @@ class LandingStrategy(ColumnStrategy, Protocol):
 
 
 @runtime_checkable
-class DemandStrategy(LandingStrategy, Protocol):
+class DemandStrategy(LandingStrategy, PlainStrategy, Protocol):
     """A strategy that ranks by demand: a pure function of the demand weights, too."""
 
     def given(self, demand_classes: Sequence[DemandClass]) -> DemandStrategy:
@@ -167,6 +174,18 @@ class DemandStrategy(LandingStrategy, Protocol):
     def zone_values(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
         """Return the value of each zone as it is, whatever is requested, from free and whole
         [resource of `names`, zone].
+        """
+
+    def score_with_sets(
+        self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]
+    ) -> int:
+        """Return `score_plain` of a node whose kubelet also admits pods in sets of zones."""
+
+    def lost_by_sets(
+        self, items: Items, names: Sequence[str], landing: Ints, free: Ints, whole: Floats
+    ) -> Floats | None:
+        """Return what such nodes' sets of zones lose if the request lands in the zone `landing`
+        [node], from free and whole [resource of `names`, zone, node]; None for nothing anywhere.
         """
 
 
