@@ -104,7 +104,7 @@ class UpstreamPlacing:
         self._start()
         pod_class = PodClass(self.class_of(pod), pod, 0)
         if pod_class.problem or pod.constraints.unsupported:
-            return explain.hopeless(pod_class, pod)
+            return explain.refused_everywhere(pod_class, pod)
         barred = checks_for(pod, self._around)
         refused = {
             name: _node_refusal(pod_class, barred, node_info)

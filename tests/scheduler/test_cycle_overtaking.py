@@ -39,7 +39,7 @@ def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() ->
     assert refusal is not None
     assert (refusal.reason, refusal.subject) == (
         Reason.NOT_ON_EVERY_BRANCH,
-        "may take the place of pods on their way",
+        "it could take zones that pending pods need",
     )
 
 
@@ -53,7 +53,7 @@ def test_a_zone_without_the_devices_that_one_on_its_way_asks_for_is_none_that_it
     world.bound(guaranteed("a", container("c", amounts(6, gpu=2))), "n")
     refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(2))), "n")
     assert refusal is not None
-    assert refusal.subject == "may take the place of pods on their way"
+    assert refusal.subject == "it could take zones that pending pods need"
 
 
 def with_sidecar(name: str) -> Pod:
@@ -81,7 +81,7 @@ def test_a_newcomer_does_not_send_one_on_its_way_to_a_zone_without_such_memory()
     world.bound(with_sidecar("a"), "n")
     refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(4, 1))), "n")
     assert refusal is not None
-    assert refusal.subject == "may take the place of pods on their way"
+    assert refusal.subject == "it could take zones that pending pods need"
 
 
 def huge_world(*zones: Zone) -> World:
@@ -125,7 +125,7 @@ def test_a_pod_sent_because_of_an_end_is_protected_while_the_report_lists_the_en
     world.bound(guaranteed("a", container("c", amounts(6))), "n")
     refusal = world.cluster.verdict(guaranteed("b", container("c", amounts(4))), "n")
     assert refusal is not None
-    assert refusal.subject == "may take the place of pods on their way"
+    assert refusal.subject == "it could take zones that pending pods need"
 
 
 def test_assumed_pods_are_pending_too() -> None:
@@ -213,7 +213,7 @@ def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(polic
     assert refusal is not None
     assert (refusal.reason, refusal.subject) == (
         Reason.NOT_ON_EVERY_BRANCH,
-        "may take the place of pods on their way",
+        "it could take zones that pending pods need",
     )
     assert isinstance(world.cluster.place(guaranteed("c", container("c", amounts(4)))), Placed)
     for uid in ("a", "other"):

@@ -83,7 +83,7 @@ def test_the_device_is_named_with_what_helps() -> None:
     refusal = world_of(seen, CycleConfig()).cluster.verdict(seen.pod, NODE)
     assert refusal is not None
     assert (refusal.resource, refusal.container) == (GPU, "c")
-    assert refusal.remedy.startswith(f"leave {GPU} out of the container's limits")
+    assert refusal.remedy.startswith(f"remove {GPU} from the container's limits")
 
 
 def test_no_pod_takes_the_zone_that_another_is_drawn_to() -> None:

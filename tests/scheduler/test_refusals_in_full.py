@@ -327,7 +327,7 @@ def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     assert found.reason is Reason.NEVER_ALIGNED
     assert found.remedy == (
         "request at most 8 cpu in container c; otherwise necessary: "
-        "amounts that fit as few zones each when these are empty (now: cpu 2, memory 1)"
+        "amounts that fit the same number of empty zones (now: cpu 2, memory 1)"
     )
     assert (
         headline(found) == "node(s) had no set of NUMA zones with 10 cpu that all resources prefer"

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.explain.alignment_refusal import _nearest, _nearest_set
+from services.scheduler.explain.alignment_refusal import _nearest_set, _nearest_zone
 from services.scheduler.filter.topology.bounds import fits
 from services.scheduler.snapshot.pod_class import AlignedPart
 from services.scheduler.snapshot.zone_sizes import preferred_widths, size_in
@@ -51,8 +51,8 @@ def nearest(
     }
     if any(fits(part.amounts, held) for held in places.values()):
         return None
-    name, at, best, subject = _nearest(places, part)
-    return name, sets[at], best, subject
+    name, index, best, subject = _nearest_zone(places, part)
+    return name, sets[index], best, subject
 
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), ASKED)

@@ -133,7 +133,7 @@ def test_restricted_does_not_take_as_many_zones_for_seats_and_fewer_for_the_rest
     refused = refusal(world("restricted"), asking({"cpu": 2, SEAT: 3}))
     assert (refused.resource, refused.subject) == (
         SEAT,
-        "of those that seats offers, beside the rest",
+        "that seats offers, together with the other resources",
     )
 
 
@@ -154,7 +154,7 @@ def test_what_the_first_container_leaves_is_too_little_for_the_second(
     use(monkeypatch, Licences())
     refused = refusal(world(policy), asking({"cpu": 1, LICENCE: 1}, {"cpu": 1, LICENCE: 2}))
     assert (refused.resource, refused.container, refused.asked) == (LICENCE, "c1", 2)
-    assert refused.subject == "of those that licences offers"
+    assert refused.subject == "that licences offers"
     assert refused.remedy.startswith("wait until licences has some")
     assert refused.reason is (
         Reason.NO_SINGLE_ZONE if policy == "single-numa-node" else Reason.NO_ZONE_SET
@@ -177,7 +177,7 @@ def test_two_that_have_some_in_different_zones_now(
         assert isinstance(world(policy).cluster.place(asking({"cpu": 1, alone: 1})), Placed)
     refused = refusal(world(policy), asking({"cpu": 1}, {"cpu": 1, LICENCE: 1, BADGE: 1}))
     assert (refused.resource, refused.container) == (BADGE, "c1")
-    assert refused.subject == "of those that badges offers, beside the rest"
+    assert refused.subject == "that badges offers, together with the other resources"
 
 
 @pytest.mark.parametrize("cpus", [2, 16])
@@ -195,9 +195,9 @@ def test_two_that_ever_have_some_in_different_zones_only(
     assert (refused.reason, refused.resource, refused.subject) == (
         Reason.NEVER_ALIGNED,
         BADGE,
-        "where the rest is given",
+        "together with the other resources",
     )
-    assert "nodes where one zone gives all of it" in refused.remedy
+    assert "nodes with a zone that has all of them" in refused.remedy
 
 
 @pytest.mark.parametrize("cpus", [2, 16])

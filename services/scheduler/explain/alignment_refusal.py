@@ -1,5 +1,5 @@
-"""Why the zones of one node cannot take a pod: the part, resource and zone with the smallest
-shortage, and the remedy.
+"""Why the zones of one node cannot take a pod: the part of the pod, the resource and the zone with
+the smallest shortage, and the remedy.
 
 This module only explains; `filter/topology` decides.
 """
@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import msgspec
 
-from services.scheduler.explain.init_containers import pinned_by_init
-from services.scheduler.explain.provider_refusal import drawn_by_zeros, unoffered
+from services.scheduler.explain.admission_refusal import (
+    WITH_OTHERS,
+    init_container_refusal,
+    provider_refusal,
+    zero_request_refusal,
+)
 from services.scheduler.explain.remedies import NECESSARY, more_free
 from services.scheduler.filter.topology.bounds import fits, possible
 from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, filter_result
@@ -31,22 +36,20 @@ from shared.hints.cpu import by_socket
 from shared.kubelet.layout import threads_per_core
 from shared.ledger.state import ZoneAmounts
 
+LARGER_ZONES = "use nodes with larger zones"
+
 
 def alignment_refusal(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> Refusal | None:
-    """Return the refusal; None if the node takes the pod."""
+    """Return why the node's zones cannot take the pod; None if they can."""
     result = filter_result(node_info, pod_class, plan, config, steps)
     if result == ADMITTED:
         return None
     if result == ENDANGERS:
-        remedy = "wait until the pods on their way to the node are admitted"
-        return Refusal(
-            node_info.name,
-            Reason.NOT_ON_EVERY_BRANCH,
-            "may take the place of pods on their way",
-            remedy=remedy,
-        )
+        remedy = "wait until the node has admitted its pending pods"
+        subject = "it could take zones that pending pods need"
+        return Refusal(node_info.name, Reason.NOT_ON_EVERY_BRANCH, subject, remedy=remedy)
     if result == UNKNOWN:
         count = len(node_info.pending)
         remedy = (
@@ -55,67 +58,64 @@ def alignment_refusal(
         )
         subject = f"{count} pod(s) pending on the node, more than {steps} states"
         return Refusal(node_info.name, Reason.BRANCH_LIMIT, subject, remedy=remedy)
-    short = _smt(node_info, plan, config) or _shortage(node_info, plan)
     return (
-        short
-        or unoffered(node_info, plan, steps)
-        or drawn_by_zeros(node_info, plan, steps)
-        or pinned_by_init(node_info, plan, steps)
-        or _uncertain(node_info, plan)
+        _partial_core_refusal(node_info, plan, config)
+        or _shortage(node_info, plan)
+        or provider_refusal(node_info, plan, steps)
+        or zero_request_refusal(node_info, plan, steps)
+        or init_container_refusal(node_info, plan, steps)
+        or _unnamed_refusal(node_info, plan)
     )
 
 
 def larger_than_zones(node_info: NodeInfo, plan: Plan) -> Refusal | None:
-    """Return the refusal of a part that no empty zone holds, if each part must go into one zone."""
+    """Return the refusal of a part that no zone could hold even when it is empty, if each part must
+    go into one zone.
+    """
     if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or plan.may_be_split:
         return None
-    return next(
-        (refusal for part in plan.parts if (refusal := _never(node_info, part)) is not None), None
-    )
+    refusals = (_larger_than_every_zone(node_info, part) for part in plan.parts)
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
-def _smt(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> Refusal | None:
+def _partial_core_refusal(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> Refusal | None:
+    """Return the refusal of a container whose CPUs do not fill whole cores, if they must."""
     if not plan.full_pcpus_only:
         return None
     threads = _threads_per_core(node_info, config)
+    remedy = (
+        f"{NECESSARY}a multiple of {threads} CPUs, because the kubelet runs with full-pcpus-only"
+    )
     for part in plan.demand:
-        asked = part.amounts.get(CPU, 0)
+        asked, reason = part.amounts.get(CPU, 0), Reason.SMT_ALIGNMENT
         if asked % (1000 * threads):
-            remedy = (
-                f"{NECESSARY}a multiple of {threads} CPUs, because the kubelet runs with "
-                "full-pcpus-only"
-            )
-            return Refusal(
-                node_info.name,
-                Reason.SMT_ALIGNMENT,
-                resource=CPU,
-                container=part.name,
-                asked=asked,
-                remedy=remedy,
-            )
+            return Refusal(node_info.name, reason, "", CPU, part.name, asked, remedy=remedy)
     return None
 
 
 def _threads_per_core(node_info: NodeInfo, config: CycleConfig) -> int:
-    """The node's own if its report shows them, else the setting for all nodes."""
+    """Return the number that the node's report shows, or else the setting for all nodes."""
     cpus = node_info.report.cpus if node_info.report is not None else None
     return (threads_per_core(cpus) if cpus is not None else 0) or config.threads_per_core
 
 
 def _shortage(node_info: NodeInfo, plan: Plan) -> Refusal | None:
+    """Return the refusal of the first part for which amounts do not suffice."""
     for part in plan.parts:
         refusal = (
-            _total(node_info, _by_amounts(part))
+            _node_shortage(node_info, _decided_by_amounts(part))
             if plan.mode == "unaligned"
-            else _zonal(node_info, plan, part)
+            else _zone_shortage(node_info, plan, part)
         )
         if refusal is not None:
             return refusal
     return None
 
 
-def _by_amounts(part: AlignedPart) -> AlignedPart:
-    """Without what the zones' amounts say nothing of: its provider is asked (`unoffered`)."""
+def _decided_by_amounts(part: AlignedPart) -> AlignedPart:
+    """Return the part without resources for which a zone's amounts decide nothing: for these,
+    `provider_refusal` asks the provider.
+    """
     if registry.amounts_are_all():
         return part
     amounts = {
@@ -124,167 +124,176 @@ def _by_amounts(part: AlignedPart) -> AlignedPart:
     return msgspec.structs.replace(part, amounts=amounts)
 
 
-def _given(report: Report | None, part: AlignedPart, zone: int) -> bool:
+def _providers_allow(report: Report | None, part: AlignedPart, zone: int) -> bool:
     """Return whether every provider may allocate the part in this zone, whatever amounts the report
     shows there.
     """
     if registry.amounts_are_all() or report is None:
         return True
-    listed = (
+    zone_lists = (
         registry.zones_of(report, name) for name in part.amounts if registry.beyond_amounts(name)
     )
-    return all(zones is None or zone in zones for zones in listed)
+    return all(zones is None or zone in zones for zones in zone_lists)
 
 
-def _total(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
-    for name, asked in part.amounts.items():
-        free = (
-            sum(zone.get(name, 0) for zone in node_info.free_min.values())
-            if is_memory(name)
-            else node_info.totals.get(name, 0)
-        )
-        if free < asked:
-            remedy = more_free(name, asked - free, "on the node")
-            return Refusal(
-                node_info.name,
-                Reason.TOO_LITTLE_FREE,
-                "",
-                name,
-                part.name,
-                asked,
-                max(0, free),
-                remedy=remedy,
-            )
-    return None
-
-
-def _zonal(node_info: NodeInfo, plan: Plan, whole: AlignedPart) -> Refusal | None:
-    free_min = {
-        zone: zone_amounts
-        for zone, zone_amounts in node_info.free_min.items()
-        if _given(node_info.report, whole, zone)
-    }
-    part = _by_amounts(whole)
-    if (
-        node_info.report is not None
-        and plan.rule.policy != SINGLE_NUMA_NODE
-        and not _fits_a_zone_when_empty(node_info, part)
-    ):
-        return _wide(node_info, part, free_min, node_info.report)
-    if not free_min and plan.rule.policy == SINGLE_NUMA_NODE:
-        return _never(node_info, whole)
-    if not free_min or any(fits(part.amounts, zone) for zone in free_min.values()):
-        return None
-    never = _never(node_info, whole)
-    if never is not None:
-        return (
-            _first_short(node_info, plan) if plan.may_be_split and not whole.name else None
-        ) or never
-    name, zone, best, subject = _nearest(free_min, part)
-    remedy = more_free(name, part.amounts[name] - best, f"in zone {zone}")
+def _short(
+    node_info: NodeInfo,
+    reason: Reason,
+    part: AlignedPart,
+    resource: str,
+    best: int,
+    remedy: str,
+    zone: int | None = None,
+    subject: str = "",
+) -> Refusal:
+    """Return the refusal of a part for lack of one resource; `best` is the most that is there."""
     return Refusal(
         node_info.name,
-        Reason.NO_SINGLE_ZONE,
+        reason,
         subject,
-        name,
+        resource,
         part.name,
-        part.amounts[name],
+        part.amounts[resource],
         max(0, best),
         zone,
         remedy=remedy,
     )
 
 
-def _first_short(node_info: NodeInfo, plan: Plan) -> Refusal | None:
-    """Return the first container that no zone holds alone, of a pod that may be split."""
-    parts = (AlignedPart(entry.name, entry.kind, entry.amounts) for entry in plan.demand)
-    return next(
-        (refusal for part in parts if (refusal := _zonal(node_info, plan, part)) is not None), None
+def _node_shortage(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
+    """Return the refusal of a part that all zones together cannot hold."""
+    for name, asked in part.amounts.items():
+        free = node_info.totals.get(name, 0)
+        if is_memory(name):
+            free = sum(zone.get(name, 0) for zone in node_info.free_min.values())
+        if free < asked:
+            remedy = more_free(name, asked - free, "on the node")
+            return _short(node_info, Reason.TOO_LITTLE_FREE, part, name, free, remedy)
+    return None
+
+
+def _zone_shortage(node_info: NodeInfo, plan: Plan, whole_part: AlignedPart) -> Refusal | None:
+    """Return the refusal of a part that no zone, or no set of zones, has room for now."""
+    report, needs_one_zone = node_info.report, plan.rule.policy == SINGLE_NUMA_NODE
+    free_min = {
+        zone: amounts
+        for zone, amounts in node_info.free_min.items()
+        if _providers_allow(report, whole_part, zone)
+    }
+    part = _decided_by_amounts(whole_part)
+    if (
+        report is not None
+        and not needs_one_zone
+        and not fits_one_zone([part.amounts], node_info.machine.capacities)
+    ):
+        return _zone_set_shortage(node_info, part, free_min, report)
+    if not free_min and needs_one_zone:
+        return _larger_than_every_zone(node_info, whole_part)
+    if not free_min or any(fits(part.amounts, zone) for zone in free_min.values()):
+        return None
+    never = _larger_than_every_zone(node_info, whole_part)
+    if never is not None:
+        splits = plan.may_be_split and not whole_part.name
+        return (_container_shortage(node_info, plan) if splits else None) or never
+    nearest = _nearest_zone(free_min, part)
+    name, zone = nearest.resource, nearest.key
+    remedy = more_free(name, part.amounts[name] - nearest.free, f"in zone {zone}")
+    return _short(
+        node_info, Reason.NO_SINGLE_ZONE, part, name, nearest.free, remedy, zone, nearest.subject
     )
 
 
-def _nearest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int, str]:
-    """(resource, place, free there, with which others) of the place that comes nearest."""
-    name, place, best = _scarcest(places, part)
-    others = [format_amount(n, a) + " " + n for n, a in part.amounts.items() if n != name]
-    if best < part.amounts[name] or not others:
-        return name, place, best, ""
-    best, place = _beside(places, part, name)
-    return name, place, best, "with " + " and ".join(others)
+def _container_shortage(node_info: NodeInfo, plan: Plan) -> Refusal | None:
+    """Return the refusal of the first container that no zone holds, of a pod that the kubelet may
+    split.
+    """
+    parts = (AlignedPart(entry.name, entry.kind, entry.amounts) for entry in plan.demand)
+    refusals = (_zone_shortage(node_info, plan, part) for part in parts)
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
-def _wide(
+class Nearest(NamedTuple):
+    """The zone or set of zones that comes nearest to holding a part: `key` in the mapping that was
+    searched, what is free there of the scarcest resource, and which other resources must fit, too.
+    """
+
+    resource: str
+    key: int
+    free: int
+    subject: str
+
+
+def _nearest_zone(places: ZoneAmounts, part: AlignedPart) -> Nearest:
+    """Return the nearest of zones, or of sets of zones with their summed amounts."""
+    name, key, free = _scarcest(places, part)
+    others = [
+        f"{format_amount(other, asked)} {other}"
+        for other, asked in part.amounts.items()
+        if other != name
+    ]
+    if free < part.amounts[name] or not others:
+        return Nearest(name, key, free, "")
+    free, key = _most_with_the_others(places, part, name)
+    return Nearest(name, key, free, "with " + " and ".join(others))
+
+
+def _zone_set_shortage(
     node_info: NodeInfo, part: AlignedPart, free_min: ZoneAmounts, report: Report
 ) -> Refusal | None:
-    """restricted, and no zone holds the part when it is empty: as many zones as would do then are
-    what the kubelet prefers, and it takes none unless that is one number for all resources (kubelet
-    1.36)."""
+    """Return the refusal of a part that is larger than a zone, under policy restricted.
+
+    Each resource prefers the smallest number of zones that could hold it when they are empty. The
+    kubelet admits the part only if all resources prefer the same number (kubelet 1.36).
+    """
     largest_sizes = node_info.machine.capacities.largest
-    part = msgspec.structs.replace(
-        part,
-        amounts={name: asked for name, asked in part.amounts.items() if largest_sizes.get(name)},
-    )
-    widths = preferred_widths(part.amounts, report)
+    amounts = {name: asked for name, asked in part.amounts.items() if largest_sizes.get(name)}
+    part = msgspec.structs.replace(part, amounts=amounts)
+    widths = preferred_widths(amounts, report)
     count = max(widths.values(), default=0)
     if not free_min or not count or len(free_min) > MOST_ZONES:
         return None
     if min(widths.values()) < count and not by_socket(report):
-        largest = min(name for name in widths if widths[name] == count)
-        listed = ", ".join(
-            f"{name} {zone_amounts}" for name, zone_amounts in sorted(widths.items())
-        )
-        remedy = (
-            f"{NECESSARY}amounts that fit as few zones each when these are empty (now: {listed})"
-        )
-        asked, best = (
-            part.amounts[largest],
-            sum(max(0, zone_amounts.get(largest, 0)) for zone_amounts in free_min.values()),
-        )
+        widest = min(name for name in widths if widths[name] == count)
+        listed = ", ".join(f"{name} {width}" for name, width in sorted(widths.items()))
+        remedy = f"{NECESSARY}amounts that fit the same number of empty zones (now: {listed})"
+        free = sum(max(0, amounts.get(widest, 0)) for amounts in free_min.values())
         subject = "that all resources prefer"
-        return Refusal(
-            node_info.name,
-            Reason.NEVER_ALIGNED,
-            subject,
-            largest,
-            part.name,
-            asked,
-            best,
-            remedy=remedy,
-        )
+        return _short(node_info, Reason.NEVER_ALIGNED, part, widest, free, remedy, subject=subject)
     nearest = _nearest_set(free_min, part, count)
     if nearest is None:
         return None
-    name, zones, best, subject = nearest
-    asked = part.amounts[name]
+    name, zones, free, subject = nearest
     sizes = [zone.resources[name].allocatable for zone in report.zones if name in zone.resources]
     most = sum(sorted(sizes, reverse=True)[:count])
-    if most < asked:
-        never, remedy = Reason.NEVER_ALIGNED, "use nodes with larger zones"
-        return Refusal(
-            node_info.name, never, "when empty", name, part.name, asked, most, remedy=remedy
-        )
-    remedy = more_free(name, asked - best, f"in zones {', '.join(map(str, zones))} together")
-    return Refusal(
-        node_info.name, Reason.NO_ZONE_SET, subject, name, part.name, asked, best, remedy=remedy
-    )
+    if most < part.amounts[name]:
+        never, subject = Reason.NEVER_ALIGNED, "when empty"
+        return _short(node_info, never, part, name, most, LARGER_ZONES, subject=subject)
+    place = f"in zones {', '.join(map(str, zones))} together"
+    remedy = more_free(name, part.amounts[name] - free, place)
+    return _short(node_info, Reason.NO_ZONE_SET, part, name, free, remedy, subject=subject)
 
 
 def _nearest_set(
     free_min: ZoneAmounts, part: AlignedPart, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
-    """(resource, zones, free there, with which others) of the nearest set of so many zones;
-    None where one has all. Sets are tried only where each resource has one of its own: every node
-    may be asked."""
+    """Return the resource, zones, free amount and subject of the nearest set of `count` zones; None
+    if a set holds the part.
+
+    This runs for every node. So it tries all sets only if, for each resource alone, some set has
+    enough.
+    """
     free = {
         name: {zone: max(0, zone_amounts.get(name, 0)) for zone, zone_amounts in free_min.items()}
         for name in part.amounts
     }
     fullest = {
-        name: sorted((-entry, zone) for zone, entry in zones.items())[:count]
+        name: sorted((-amount, zone) for zone, amount in zones.items())[:count]
         for name, zones in free.items()
     }
-    most = {name: -sum(entry for entry, _ in zones) for name, zones in fullest.items()}
-    name = min(part.amounts, key=lambda entry: (most[entry] / part.amounts[entry], entry))
+    most = {name: -sum(amount for amount, _ in zones) for name, zones in fullest.items()}
+    name = min(
+        part.amounts, key=lambda resource: (most[resource] / part.amounts[resource], resource)
+    )
     if most[name] < part.amounts[name]:
         return name, tuple(sorted(zone for _, zone in fullest[name])), most[name], ""
     sets = list(combinations(sorted(free_min), min(count, len(free_min))))
@@ -295,84 +304,58 @@ def _nearest_set(
     places = {index: free_together(zone_set) for index, zone_set in enumerate(sets)}
     if any(fits(part.amounts, zone_amounts) for zone_amounts in places.values()):
         return None
-    name, index, best, subject = _nearest(places, part)
-    return name, sets[index], best, subject
+    nearest = _nearest_zone(places, part)
+    return nearest.resource, sets[nearest.key], nearest.free, nearest.subject
 
 
-def _fits_a_zone_when_empty(node_info: NodeInfo, part: AlignedPart) -> bool:
-    return fits_one_zone([part.amounts], node_info.machine.capacities)
-
-
-def _never(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
-    """The part is larger than any zone is when it is empty. Of equal zones the lowest is named."""
-    zones = (
-        [entry for entry in node_info.report.zones if _given(node_info.report, part, entry.id)]
-        if node_info.report is not None
-        else []
-    )
-    if not zones and node_info.report is not None and node_info.report.zones:
-        return _given_nowhere(node_info, node_info.report, part)
-    for name, asked in _by_amounts(part).amounts.items():
-        if _has_one(zones, name, asked):
+def _larger_than_every_zone(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
+    """Return the refusal of a part that no zone could hold even when it is empty. It names the
+    largest zone, and of equal zones the lowest.
+    """
+    report = node_info.report
+    zones = [
+        zone
+        for zone in (report.zones if report is not None else ())
+        if _providers_allow(report, part, zone.id)
+    ]
+    if not zones and report is not None and report.zones:
+        return _no_common_zone(node_info, report, part)
+    for name, asked in _decided_by_amounts(part).amounts.items():
+        if _has_large_zone(zones, name, asked):
             continue
-        sizes = {z.id: z.resources[name].allocatable if name in z.resources else 0 for z in zones}
-        zone = min(sizes, key=lambda entry: (-sizes[entry], entry), default=None)
-        best = sizes[zone] if zone is not None else 0
-        remedy = "use nodes with larger zones"
-        if not best:
-            remedy = f"use nodes whose zones have {name}"
-        return Refusal(
-            node_info.name,
-            Reason.NEVER_ALIGNED,
-            "",
-            name,
-            part.name,
-            asked,
-            best,
-            zone,
-            remedy=remedy,
-        )
+        sizes = {
+            zone.id: zone.resources[name].allocatable if name in zone.resources else 0
+            for zone in zones
+        }
+        largest = min(sizes, key=lambda zone_id: (-sizes[zone_id], zone_id), default=None)
+        best = sizes[largest] if largest is not None else 0
+        remedy = LARGER_ZONES if best else f"use nodes whose zones have {name}"
+        return _short(node_info, Reason.NEVER_ALIGNED, part, name, best, remedy, largest)
     return None
 
 
-def _given_nowhere(node_info: NodeInfo, report: Report, part: AlignedPart) -> Refusal | None:
-    """No zone may ever give all of the part: one resource none gives, or each of two other
-    zones.
+def _no_common_zone(node_info: NodeInfo, report: Report, part: AlignedPart) -> Refusal:
+    """Return the refusal of a part that providers never allocate in one zone: no zone has one of
+    the resources, or different zones have them.
     """
     names = [name for name in part.amounts if registry.beyond_amounts(name)]
     for name in names:
-        if not any(
-            _given(report, msgspec.structs.replace(part, amounts={name: 1}), zone.id)
-            for zone in report.zones
-        ):
+        alone = msgspec.structs.replace(part, amounts={name: 1})
+        if not any(_providers_allow(report, alone, zone.id) for zone in report.zones):
             remedy = f"use nodes whose zones have {name}"
-            return Refusal(
-                node_info.name,
-                Reason.NEVER_ALIGNED,
-                "",
-                name,
-                part.name,
-                part.amounts[name],
-                remedy=remedy,
-            )
+            return _short(node_info, Reason.NEVER_ALIGNED, part, name, 0, remedy)
     remedy = (
-        f"ask for {' and '.join(names)} in containers of their own, or use nodes where "
-        "one zone gives all of it"
+        f"request {' and '.join(names)} in separate containers, or use nodes with a zone that has "
+        "all of them"
     )
-    asked = part.amounts[names[0]]
-    return Refusal(
-        node_info.name,
-        Reason.NEVER_ALIGNED,
-        "where the rest is given",
-        names[0],
-        part.name,
-        asked,
-        remedy=remedy,
-    )
+    never = Reason.NEVER_ALIGNED
+    return _short(node_info, never, part, names[0], 0, remedy, subject=WITH_OTHERS)
 
 
-def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
-    """Nearly always the first zone does."""
+def _has_large_zone(zones: Sequence[Zone], name: str, asked: int) -> bool:
+    """Return whether an empty zone holds the amount. A loop, because nearly always the first
+    does.
+    """
     for zone in zones:
         zone_amounts = zone.resources.get(name)
         if zone_amounts is not None and zone_amounts.allocatable >= asked:
@@ -380,35 +363,35 @@ def _has_one(zones: Sequence[Zone], name: str, asked: int) -> bool:
     return False
 
 
-def _scarcest(free_min: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int]:
-    """(resource, zone, free there) of the resource whose best zone covers the smallest share of
-    what is asked.
+def _scarcest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int]:
+    """Return the resource whose best zone covers the smallest share of the request, that zone, and
+    what is free there.
     """
-    refusal = []
+    coverage = []
     for name, asked in part.amounts.items():
-        best, zone = max(
-            (zone_amounts.get(name, 0), -zone) for zone, zone_amounts in free_min.items()
-        )
-        refusal.append((max(0, best) / asked, name, -zone, best))
-    _, name, zone, best = min(refusal)
-    return name, zone, best
+        free, zone = max((amounts.get(name, 0), -zone) for zone, amounts in places.items())
+        coverage.append((max(0, free) / asked, name, -zone, free))
+    _, name, zone, free = min(coverage)
+    return name, zone, free
 
 
-def _beside(free_min: ZoneAmounts, part: AlignedPart, name: str) -> tuple[int, int]:
-    """Most of `name` in a zone that holds everything else; the first zone when none does."""
-    others = {other_name: asked for other_name, asked in part.amounts.items() if other_name != name}
-    refusal = [
-        (zone_amounts.get(name, 0), -zone)
-        for zone, zone_amounts in free_min.items()
-        if fits(others, zone_amounts)
+def _most_with_the_others(places: ZoneAmounts, part: AlignedPart, name: str) -> tuple[int, int]:
+    """Return the most that a zone has of `name` if it holds all other resources of the part, and
+    the zone; 0 and the lowest zone if no zone holds the others.
+    """
+    others = {other: asked for other, asked in part.amounts.items() if other != name}
+    candidates = [
+        (amounts.get(name, 0), -zone) for zone, amounts in places.items() if fits(others, amounts)
     ]
-    best, zone = max(refusal, default=(0, -min(free_min)))
-    return best, -zone
+    free, zone = max(candidates, default=(0, -min(places)))
+    return free, -zone
 
 
-def _uncertain(node_info: NodeInfo, plan: Plan) -> Refusal:
+def _unnamed_refusal(node_info: NodeInfo, plan: Plan) -> Refusal:
+    """Return the refusal if no single resource explains it."""
     parts = ", ".join(part.name for part in plan.parts if part.name)
-    certain = node_info.free_min == node_info.free_max or not possible(node_info, plan)
-    reason = Reason.NO_ZONE_SET if certain else Reason.NOT_ON_EVERY_BRANCH
+    is_certain = node_info.free_min == node_info.free_max or not possible(node_info, plan)
+    reason = Reason.NO_ZONE_SET if is_certain else Reason.NOT_ON_EVERY_BRANCH
+    subject = f"containers {parts}" if parts else ""
     remedy = "wait for a newer topology report of the node"
-    return Refusal(node_info.name, reason, f"containers {parts}" if parts else "", remedy=remedy)
+    return Refusal(node_info.name, reason, subject, remedy=remedy)

@@ -1,5 +1,7 @@
-"""Refusals in full and in one line: the resource that falls short, what each zone has, the pods
-that hold it, and what would make the pod fit.
+"""Why no node, or one node, takes a pod: one line for the Kubernetes Event, and full refusals with
+the resource that falls short, what each zone has, which pods hold it, and the remedy.
+
+A refusal is found in the order of `Reason`: constraints, node resources, then zones.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from services.scheduler.explain.alignment_refusal import (
     larger_than_zones,
 )
 from services.scheduler.explain.remedies import remedy
-from services.scheduler.explain.undecided import behind
+from services.scheduler.explain.undecided import of_refusal
 from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import PodChecks
@@ -38,21 +40,23 @@ EVICTION_MAY_HELP = {
     Reason.BRANCH_LIMIT,
 }
 _ORDER: dict[str, float] = {reason: place for place, reason in enumerate(Reason)}
-# A reason of a constraint's own comes after all constraints, before the node's resources.
-_OWN_REASON = _ORDER[Reason.NODE_RESOURCE] - 0.5
+# A reason that a constraint defines itself ranks after all constraints of `Reason` and before the
+# node's resources.
+_CONSTRAINT_REASON = _ORDER[Reason.NODE_RESOURCE] - 0.5
 
 
-def hopeless(pod_class: PodClass, pod: Pod) -> Unplaceable:
-    """Return the refusal of a pod for which no node is filtered: it is invalid, or has constraints
+def refused_everywhere(pod_class: PodClass, pod: Pod) -> Unplaceable:
+    """Return the reason why a pod fits no node of any cluster: it is invalid, or has a constraint
     that Topolog does not implement.
     """
-    refusal = _invalid(pod_class, pod, "")
+    refusal = _pod_refusal(pod_class, pod, "")
     assert refusal is not None
     text = headline(refusal)
     return Unplaceable(text, {text: 1}, (_as_json(refusal),))
 
 
-def _invalid(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
+def _pod_refusal(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
+    """Return the refusal that depends on the pod alone; None if nodes decide."""
     if pod_class.problem:
         return Refusal(
             node, Reason.INVALID_POD, pod_class.problem, remedy="correct the pod's manifest"
@@ -68,8 +72,10 @@ def _invalid(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
 
 
 def unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Unplaceable:
-    """Count every node's reason and detail the nearest misses. The result is kept for the pod class
-    until a node changes.
+    """Count the nodes by reason, and give full refusals of the nodes that come nearest.
+
+    The result is cached for the pod class until a node changes. A pod with own checks (`checks`)
+    has no cached result, because they depend on other pods.
     """
     cached, changes = pod_class.unplaceable, cluster.evaluator.cache.changes
     if cached is not None and cached[0] == changes and not checks:
@@ -97,10 +103,10 @@ def _unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Un
 def _bounds(
     cluster: Cluster, pod_class: PodClass, nearest: Sequence[Refusal]
 ) -> dict[str, set[str]]:
-    """Return the undecided parts of the nearest misses, by their phrase.
+    """Return by phrase what is undecided on the nearest nodes.
 
-    Other nodes may be thousands, so only a few are listed. A refusal that depends on the kubelet's
-    state is nearer than any other.
+    The other nodes may be thousands. They add little, because refusals that depend on the state of
+    the kubelet rank as nearest.
     """
     undecided: dict[str, set[str]] = {}
     for refusal in nearest:
@@ -112,61 +118,64 @@ def _bounds(
 def bounds_of(
     cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> tuple[str, ...]:
-    """Return what is undecided of a refusal that another state of the kubelet might not share."""
+    """Return what is undecided about the node's kubelet, if the refusal may depend on it."""
     if node_info is None:
         return ()
-    return behind(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))
+    return of_refusal(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))
 
 
 def _refusals(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> list[Refusal]:
-    """Every node's refusal, with no more search steps than deciding itself may take."""
+    """Return the refusals of all nodes. The searches take at most the steps that a decision about
+    the pod may take.
+    """
     config, undecided, refusals = cluster.config, list[NodeInfo](), dict[str, Refusal]()
     for node_info in cluster.nodes():
         steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
-        refusal = checks.refusal(node_info) or remembered(cluster, node_info, pod_class, steps)
+        refusal = checks.refusal(node_info) or cached_refusal(cluster, node_info, pod_class, steps)
         if refusal is not None:
             refusals[node_info.name] = refusal
-            undecided += [node_info] if refusal.reason == Reason.BRANCH_LIMIT else []
-    harder = _by_last_resort(cluster, pod_class, undecided)
-    return [refusal for refusal in (refusals | harder).values() if refusal is not None]
+            if refusal.reason == Reason.BRANCH_LIMIT:
+                undecided.append(node_info)
+    last_resort = _last_resort_refusals(cluster, pod_class, undecided)
+    return [refusal for refusal in (refusals | last_resort).values() if refusal is not None]
 
 
-def _by_last_resort(
+def _last_resort_refusals(
     cluster: Cluster, pod_class: PodClass, undecided: Sequence[NodeInfo]
 ) -> dict[str, Refusal | None]:
-    """Refusals by the larger budget, as long as the pod's own lasts."""
+    """Search undecided nodes again with the larger budget per node, until the pod's budget is used
+    up. None is a node that takes the pod after all.
+    """
     refusals, steps_left = dict[str, Refusal | None](), cluster.config.steps_pod
     for node_info in cluster.evaluator.easiest_first(pod_class, undecided):
         if steps_left <= 0:
             break
-        refusals[node_info.name] = refusal_of(
+        refusals[node_info.name] = _refusal_of(
             node_info, pod_class, cluster.config, cluster.config.steps_last_resort
         )
         steps_left -= cluster.evaluator.steps_taken(pod_class, node_info)
     return refusals
 
 
-def remembered(
+def cached_refusal(
     cluster: Cluster, node_info: NodeInfo, pod_class: PodClass, steps: int
 ) -> Refusal | None:
-    """Return the node's refusal within so many steps, computed once for each version of the
-    node.
-    """
+    """Return the node's refusal. It is computed once for each version of the node."""
     version, observed = (node_info.version, steps), node_info.observed
     cached = pod_class.refusals.get(node_info.name)
     if cached is not None and cached[0] == version and cached[1] is observed:
         return cached[2]
-    refusal = refusal_of(node_info, pod_class, cluster.config, steps)
+    refusal = _refusal_of(node_info, pod_class, cluster.config, steps)
     if refusal is not None:
         pod_class.refusals[node_info.name] = version, observed, refusal
     return refusal
 
 
-def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refusal | None:
-    """Return one node's refusal in full; None if it takes the pod."""
-    invalid = _invalid(pod_class, pod, node)
-    if invalid is not None:
-        return invalid
+def node_refusal(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refusal | None:
+    """Return the full refusal of one node; None if it takes the pod."""
+    pod_refusal = _pod_refusal(pod_class, pod, node)
+    if pod_refusal is not None:
+        return pod_refusal
     node_info = cluster.node(node)
     if node_info is None:
         return Refusal(
@@ -174,18 +183,21 @@ def verdict(cluster: Cluster, pod: Pod, pod_class: PodClass, node: str) -> Refus
         )
     claimed = cluster.claimed_by(pod.uid)
     node_info = claimed if claimed is not None and claimed.name == node else node_info
-    refusal = cluster.checks(pod).refusal(node_info) or refusal_of(
+    refusal = cluster.checks(pod).refusal(node_info) or _refusal_of(
         node_info, pod_class, cluster.config, cluster.config.steps_last_resort
     )
     return _detailed(cluster, node_info, pod_class, refusal) if refusal is not None else None
 
 
-def refusal_of(
+def _refusal_of(
     node_info: NodeInfo, pod_class: PodClass, config: CycleConfig, steps: int
 ) -> Refusal | None:
-    """Return the first reason, in the order of `Reason`, for which this node cannot take the pod
-    class; `steps` are for the search. A request larger than every zone goes before current use,
-    because no end of a pod helps it."""
+    """Return the first reason, in the order of `Reason`, why this node cannot take the pod class.
+    `steps` limits the search.
+
+    One exception to the order: if the node is full now, and the request is larger than every empty
+    zone, the second reason is given, because no end of a pod helps.
+    """
     refusal = constraint_refusal(pod_class.pod.constraints, node_info.observed, node_info.name)
     if refusal is not None:
         return refusal
@@ -193,8 +205,10 @@ def refusal_of(
     short = resource_refusal(pod_class.request, node_info)
     barred = blocked(pod_class, node_info.profile, plan, config)
     if short is not None:
-        passes = barred is None and node_info.allocatable.get(short.resource, 0) >= short.asked
-        never = larger_than_zones(node_info, plan) if passes else None
+        fits_empty_node = node_info.allocatable.get(short.resource, 0) >= short.asked
+        never = None
+        if barred is None and fits_empty_node:
+            never = larger_than_zones(node_info, plan)
         return _with_rule(never, plan) if never is not None else short
     if barred is not None:
         return _with_rule(barred[0].refusal(node_info.name, barred[1]), plan)
@@ -205,6 +219,7 @@ def refusal_of(
 
 
 def _with_rule(refusal: Refusal, plan: Plan) -> Refusal:
+    """Add the policy and scope that were applied, and their source."""
     rule = plan.rule
     return msgspec.structs.replace(
         refusal, policy=rule.policy, scope=rule.scope, policy_source=rule.source
@@ -212,29 +227,34 @@ def _with_rule(refusal: Refusal, plan: Plan) -> Refusal:
 
 
 def _distance(refusal: Refusal) -> tuple[float, float, str]:
-    # Later tests and smaller shortfalls are nearer.
-    short = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
-    return -_ORDER.get(refusal.reason, _OWN_REASON), short, refusal.node
+    """Return the sort key of near misses: a node that fails a later check, or by a smaller share of
+    the request, is nearer.
+    """
+    shortfall = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
+    return -_ORDER.get(refusal.reason, _CONSTRAINT_REASON), shortfall, refusal.node
 
 
 def _detailed(
     cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> Refusal:
+    """Add the remedy, what is undecided, and the state of the zones."""
+
     def filter_pod(smaller: PodClass) -> Refusal | None:
         assert node_info is not None
-        return refusal_of(node_info, smaller, cluster.config, cluster.config.steps_node)
+        return _refusal_of(node_info, smaller, cluster.config, cluster.config.steps_node)
 
-    helps = remedy(refusal, node_info, pod_class.pod, filter_pod)
+    text = remedy(refusal, node_info, pod_class.pod, filter_pod)
     if node_info is not None:
         plan = plan_for(pod_class, node_info.profile, cluster.config)
-        helps += within(behind(refusal, node_info, plan))
-        zonal = (
-            bool(refusal.resource)
-            and refusal.reason != Reason.NODE_RESOURCE
-            and plan.mode != "free"
-        )
-        helps += _preemption(node_info, plan, zonal) if refusal.reason in EVICTION_MAY_HELP else ""
-    refusal = msgspec.structs.replace(refusal, remedy=helps, best=max(0, refusal.best))
+        text += within(of_refusal(refusal, node_info, plan))
+        if refusal.reason in EVICTION_MAY_HELP:
+            lacks_zone_resource = (
+                bool(refusal.resource)
+                and refusal.reason != Reason.NODE_RESOURCE
+                and plan.mode != "free"
+            )
+            text += _preemption_note(node_info, plan, lacks_zone_resource)
+    refusal = msgspec.structs.replace(refusal, remedy=text, best=max(0, refusal.best))
     if (
         node_info is None
         or node_info.report is None
@@ -248,12 +268,12 @@ def _detailed(
     return msgspec.structs.replace(refusal, zones=zones)
 
 
-def _preemption(node_info: NodeInfo, plan: Plan, zonal: bool) -> str:
-    """Why preemption is skipped, as far as the node alone decides that."""
-    why = obstacle(node_info)
-    if why:
-        return f"; preemption skipped: {why}"
-    if zonal and may_fit(node_info, plan) and leaves_open(node_info, plan):
+def _preemption_note(node_info: NodeInfo, plan: Plan, lacks_zone_resource: bool) -> str:
+    """Return why preemption skips the node; "" if the node itself does not prevent it."""
+    reason = obstacle(node_info)
+    if reason:
+        return f"; preemption skipped: {reason}"
+    if lacks_zone_resource and may_fit(node_info, plan) and leaves_open(node_info, plan):
         return "; preemption skipped until the node's next report, because the pod may fit already"
     return ""
 
@@ -270,6 +290,7 @@ def _zone_state(node_info: NodeInfo, report: Report, zone: int, resource: str) -
 
 
 def _holders(node_info: NodeInfo, zone: int, resource: str) -> tuple[str, ...]:
+    """Return the uids of pods that hold or may hold the resource there, or are nominated for it."""
     holders = [
         charge.uid
         for charge in node_info.charges()

@@ -1,9 +1,10 @@
-"""Placing: what the core asks of whatever chooses nodes, and the default that does.
+"""Placing: the interface through which the core chooses nodes, and its default implementation.
 
-The default decides on the ledger's own view (`ColumnarPlacing`). The upstream plugin's caches can
-be configured instead (`plugins/upstream_compat`). `Placing` is what both have; its attributes
-`columns` and `caches` lead to what only one of them has. This module is the caller that
-explains: room `select` returns a node or nothing.
+The default, `ColumnarPlacing`, decides by the ledger. A user can configure the upstream plugin's
+caches instead (`plugins/upstream_compat`). `Placing` has the members of both; its properties
+`columns` and `caches` return the implementation if it has more members.
+
+Room `select` returns a node or None. This module adds the explanation, so it belongs to `explain`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 
 class ResyncedCaches(Protocol):
-    """Caches that follow the API by events and are resynced by a clock."""
+    """Caches of the upstream plugin: they follow events and are resynced periodically."""
 
     def hear(self, event: Event) -> None:
-        """Follow an event that was folded."""
+        """Apply an event that the fold has applied."""
 
     def tick(self) -> bool:
-        """Resync; return True if waiting pods may fit now."""
+        """Resync the caches; return True if waiting pods may fit now."""
 
 
 class Placing(Protocol):
@@ -41,59 +42,61 @@ class Placing(Protocol):
 
     @property
     def columns(self) -> ColumnarPlacing | None:
-        """None if the upstream plugin's caches decide: then there is no preemption, no demand
-        weight, no shard and no extender.
+        """The default implementation, or None if the upstream plugin's caches decide. Without it
+        there are no preemption, demand weights, shards and extender.
         """
 
     @property
     def caches(self) -> ResyncedCaches | None:
-        """None if the ledger decides. Caches count a reservation only once it was folded, so that
-        the next pod must wait for that.
+        """The upstream plugin's caches, or None if the ledger decides. Caches do not assume pods:
+        the next pod is decided only after the fold has the last reservation.
         """
 
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
-        """Use these values, which the caller keeps up to date for the life of the state."""
+        """Use these objects from now on. The caller updates them in place."""
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
-        """An event about this pod was folded, or its assumed placement came to nothing: the pod is
-        where the ledger has it.
+        """Take the pod's placement from the ledger, after an event about it was folded or its
+        assumed placement failed.
         """
 
     def put_node(self, node: LedgerNode) -> None:
-        """Insert or refresh a node. Assumed pods that the ledger lacks are forgotten."""
+        """Insert or update a node. Assumed pods that the ledger lacks are removed."""
 
     def drop_node(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
 
     def select(self, pod: Pod) -> Placed | Unplaceable | None:
-        """Return a node for the pod, or why there is none; None if `explain` has yet to find
-        out.
+        """Return a node for the pod, or why there is none; None if only `explain` can compute
+        why.
         """
 
     def explain(self, pod: Pod) -> Unplaceable:
-        """Return why no node takes a pod for which `select` returned None. Costs many times more
-        than `select`."""
+        """Return why no node takes a pod for which `select` returned None. This costs many times
+        more than `select`.
+        """
 
     def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
-        """Assume the pod on its node until the fold brings it; return the charge as the fold will
-        compute it.
+        """Assume the pod on its node until the fold has its reservation. Return the charge that the
+        fold will compute.
         """
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
-        """Could one of these nodes, which changed, take the pod now?"""
+        """Return whether one of these nodes, which changed, could take the pod now."""
 
     def class_of(self, pod: Pod) -> str:
-        """Return equal text for pods that are treated alike now: one waiting pod of each class is
-        woken at a time.
+        """Return the key of the pod's class: pods with equal keys get the same filter results now.
+        The queue wakes one waiting pod of each class at a time.
         """
 
     def unconfirmed(self) -> list[str]:
-        """Return the nodes that carry charges of unknown zones."""
+        """Return the nodes with unconfirmed charges."""
 
 
 class ColumnarPlacing(Cluster):
-    """The default. It adds to `Placing`: preferred nodes (`share`), demand weights (`rank_by`),
-    nodes that others' changes opened (`opened`), preemption, explanations, and node look-ups.
+    """The default implementation. It adds to `Placing`: preferred nodes (`share`), demand weights
+    (`rank_by`), nodes that were opened by changes of other schedulers (`opened`), preemption, and
+    explanations for one node.
     """
 
     @property
@@ -105,39 +108,36 @@ class ColumnarPlacing(Cluster):
         return None
 
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
-        """Let constraints look at these."""
         self.view = self.view._replace(exclusions=exclusions, cluster_objects=cluster_objects)
 
-    def share(self, has: Callable[[str], bool] | None) -> None:
-        """Try the nodes for which `has` is true first; None: all alike."""
-        self.preferred_nodes.share(has)
+    def share(self, is_own: Callable[[str], bool] | None) -> None:
+        """Prefer the nodes for which `is_own` is true; None prefers no node."""
+        self.preferred_nodes.share(is_own)
 
     def select(self, pod: Pod) -> Placed | Unplaceable | None:
-        """Select a node for the pod."""
         pod_class = self.evaluator.pod_class(pod)
         if pod_class.problem or pod.constraints.unsupported:
-            return explain.hopeless(pod_class, pod)
+            return explain.refused_everywhere(pod_class, pod)
         return select_node(self, pod, pod_class, self.checks(pod))
 
     def explain(self, pod: Pod) -> Unplaceable:
-        """Explain why no node takes the pod."""
         return explain.unplaceable(self, self.evaluator.pod_class(pod), self.checks(pod))
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
-        """Select a node for the pod, or explain why no node takes it."""
+        """Return a node for the pod, or why no node takes it."""
         return self.select(pod) or self.explain(pod)
 
     def verdict(self, pod: Pod, node: str) -> Refusal | None:
-        """Return why this node cannot take the pod, in full; None if it can."""
-        return explain.verdict(self, pod, self.evaluator.pod_class(pod), node)
+        """Return the full refusal of one node; None if it takes the pod."""
+        return explain.node_refusal(self, pod, self.evaluator.pod_class(pod), node)
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
-        """Could one of these nodes, which changed, take the pod now?"""
+        """Return whether one of these nodes, which changed, could take the pod now."""
         pod_class = self.evaluator.pod_class(pod)
         if pod_class.problem or pod.constraints.unsupported:
             return False
         if self.claimed_node(pod.uid) in nodes or pod.constraints.kept:
-            # A change of one node may open others to a pod with affinity or spread.
+            # With affinity or spread constraints, a change of one node may open other nodes.
             return True
         checks = self.checks(pod)
         for name in sorted(nodes):
@@ -160,8 +160,8 @@ class ColumnarPlacing(Cluster):
         spared: Container[str],
         nodes: Collection[str] | None,
     ) -> Nomination | None:
-        """Return the least costly evictions that make room for the pod. The search begins at
-        another node for every pod, so that several pods do not meet on the first.
+        """Return the least costly evictions that make room for the pod. Each pod starts the search
+        at another node, so that concurrent preemptors rarely choose the same node.
         """
         pod_class = self.evaluator.pod_class(pod)
         if pod_class.problem or pod.constraints.unsupported:
@@ -179,9 +179,9 @@ class ColumnarPlacing(Cluster):
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
     ) -> bool:
-        """Return whether the pod would fit its node once the remaining victims ended.
+        """Return whether the pod will fit its node when the remaining victims have ended.
 
-        Assumed pods that are not folded yet postpone the answer.
+        While the node has assumed pods, the nomination is kept.
         """
         node_info = self.node(node)
         if node_info is None:
@@ -192,6 +192,6 @@ class ColumnarPlacing(Cluster):
         return still_suffices(pod, pod_class, node_info, victims, pods, self.config)
 
     def take_over_budget(self) -> int:
-        """Return the searches since the last call that ended without an answer."""
-        taken, self.evaluator.over_budget = self.evaluator.over_budget, 0
-        return taken
+        """Return how many searches exceeded their budget since the last call."""
+        over_budget, self.evaluator.over_budget = self.evaluator.over_budget, 0
+        return over_budget

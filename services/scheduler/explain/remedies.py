@@ -1,8 +1,7 @@
-"""Remedies: what would make the pod fit.
+"""Remedies: changes that would make the pod fit.
 
-A remedy that changes the pod's request is verified: the node is filtered again with the smaller
-request, and only an amount that passes is named. A condition that must hold in any case, but may
-not suffice, begins with `necessary:`.
+A smaller request is only suggested if it suffices: the node is filtered again with that request. A
+condition that is necessary, but may not suffice, begins with `necessary:`.
 """
 
 from __future__ import annotations
@@ -30,18 +29,21 @@ def remedy(
     pod: Pod,
     filter_pod: Callable[[PodClass], Refusal | None],
 ) -> str:
-    """Return the refusal's remedy, with a smaller request that would fit, if there is one.
-    `filter_pod` filters the node for another pod class."""
+    """Return the refusal's remedy, preceded by a smaller request if one fits the node now.
+
+    `filter_pod` filters the node for another pod class.
+    """
     text = refusal.remedy
     smaller = _smaller_request(refusal, node_info, pod, filter_pod)
     if not smaller:
         return text
-    joined = f"; otherwise {text}" if text.startswith(NECESSARY) else f", or {text}"
-    return smaller + (joined if text else "")
+    if not text:
+        return smaller
+    return f"{smaller}; otherwise {text}" if text.startswith(NECESSARY) else f"{smaller}, or {text}"
 
 
 def more_free(resource: str, amount: int, place: str) -> str:
-    """Return the condition that so much more is free at a place."""
+    """Return the condition that `amount` more of the resource is free at a place."""
     return f"{NECESSARY}{format_amount(resource, max(0, amount))} more free {resource} {place}"
 
 
@@ -51,19 +53,19 @@ def _smaller_request(
     pod: Pod,
     filter_pod: Callable[[PodClass], Refusal | None],
 ) -> str:
-    """The largest request with which the node takes the pod as it is now; "" for none."""
+    """Return the largest request with which the node takes the pod now, as a sentence; "" if no
+    smaller request suffices.
+    """
     container = _container(refusal, pod)
     if node_info is None or container is None:
         return ""
     name = refusal.resource
     for amount in _amounts(node_info, name, container.requests[name]):
-        smaller = msgspec.structs.replace(
-            pod,
-            containers=tuple(
-                _with_request(part, name, amount) if part is container else part
-                for part in pod.containers
-            ),
+        containers = tuple(
+            _with_request(other, name, amount) if other is container else other
+            for other in pod.containers
         )
+        smaller = msgspec.structs.replace(pod, containers=containers)
         if filter_pod(PodClass("", smaller, 0)) is None:
             asked = f"{format_amount(name, amount)} {name}"
             return f"request at most {asked} in container {container.name}"
@@ -71,17 +73,21 @@ def _smaller_request(
 
 
 def _container(refusal: Refusal, pod: Pod) -> Container | None:
-    """The one container whose request of the resource can be changed."""
+    """Return the container to change: the one that the refusal names, or the only one that requests
+    the resource.
+    """
     if not refusal.resource or not refusal.asked:
         return None
-    asking = [part for part in pod.containers if part.requests.get(refusal.resource)]
-    if refusal.container:
-        asking = [part for part in asking if part.name == refusal.container]
-    return asking[0] if len(asking) == 1 else None
+    requesting = [
+        container
+        for container in pod.containers
+        if container.requests.get(refusal.resource) and refusal.container in ("", container.name)
+    ]
+    return requesting[0] if len(requesting) == 1 else None
 
 
 def _amounts(node_info: NodeInfo, name: str, asked: int) -> list[int]:
-    """Amounts below the request that zones or sets of zones have free, or have when empty."""
+    """Return smaller amounts to try: what zones and sets of zones have free, or have in total."""
     free = [amounts.get(name, 0) for amounts in node_info.free_min.values()]
     sizes = []
     if node_info.report is not None:
@@ -91,7 +97,7 @@ def _amounts(node_info: NodeInfo, name: str, asked: int) -> list[int]:
     step = 1000 if name == CPU and asked % 1000 == 0 else 1
     rounded = {amount // step * step for amount in amounts}
     if name == CPU:
-        # A kubelet that gives whole physical cores takes an even number of CPUs.
+        # Whole cores of two threads need an even number of CPUs.
         rounded |= {amount - step for amount in rounded}
     return sorted((amount for amount in rounded if 0 < amount < asked), reverse=True)[:MOST_AMOUNTS]
 

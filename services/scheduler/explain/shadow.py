@@ -1,10 +1,11 @@
-"""Shadow mode: what Topolog would have decided for pods that other schedulers placed, compared with
-what their kubelets did.
+"""Shadow mode: compares Topolog's decisions with those of other schedulers, by what the kubelets
+did.
 
-Each pod that is first observed on a node and does not run yet is filtered for that node as the
-ledger was, and selected for a node of Topolog's choice. The kubelet's answer, rejected or running,
-closes the case. Nothing is proposed. Zones and node amounts are compared; constraints are the other
-scheduler's. Must not know the log or a clock.
+A case opens when a pod is first observed on a node and does not run yet. Topolog filters that node
+for the pod, by the ledger before the placement, and selects a node of its own. The case closes when
+the kubelet runs or rejects the pod. Constraints are ignored for the first question, because the
+other scheduler checks its own; node amounts and zones are not. Nothing is reserved. This module
+does not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ CASES_LIMIT = 10_000
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Topolog's decision for one pod on one node: `refused` is why not, "" for yes; `instead` is
-    the node of its own choice.
+    """Topolog's decision for a pod that another scheduler placed on `node`.
+
+    `refused` is the reason why Topolog refuses this node ("" if it does not). `instead` is the node
+    that Topolog would have selected ("" for none).
     """
 
     pod: str
@@ -46,7 +49,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A decision and the pod's outcome; `reason` is the kubelet's."""
+    """A closed case: the decision, the outcome, and the kubelet's reason for a rejection."""
 
     outcome: Outcome
     uid: str
@@ -55,7 +58,9 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Shadow:
-    """`cases` were closed since the last `take`; `counts` are all of them."""
+    """The open and closed cases. `cases` are those closed since the last `take`, `counts` are all
+    closed cases by outcome, `elsewhere` counts those with another node selected.
+    """
 
     def __init__(self) -> None:
         self.cases: list[Case] = []
@@ -64,7 +69,9 @@ class Shadow:
         self._open: dict[str, Judged] = {}
 
     def before(self, event: Event, ledger: Ledger, placing: ColumnarPlacing) -> None:
-        """Judge a placement that the ledger has not folded yet; columns and ledger agree."""
+        """Open a case if the event is a placement by another scheduler. The ledger has not folded
+        the event yet, and `placing` agrees with the ledger.
+        """
         if (
             not isinstance(event, PodObserved)
             or not event.node
@@ -90,7 +97,7 @@ class Shadow:
         )
 
     def after(self, event: Event) -> None:
-        """Note the kubelet's answer for a pod."""
+        """Close the pod's case if the event is its kubelet's answer."""
         if isinstance(event, PodRunning):
             self._close(event.uid, False, "")
         elif isinstance(event, PodObserved) and event.phase == "Running":
@@ -116,17 +123,17 @@ class Shadow:
         del self.cases[:-CASES_LIMIT]
 
     def take(self) -> list[Case]:
-        """Return and forget the closed cases."""
+        """Return the cases closed since the last call."""
         cases, self.cases = self.cases, []
         return cases
 
     @property
     def open(self) -> int:
-        """The number of pods without an answer of their kubelet."""
+        """The number of pods that their kubelet neither runs nor has rejected yet."""
         return len(self._open)
 
 
 def _refused(placing: ColumnarPlacing, pod: Pod, refusal: Refusal) -> str:
-    # Why not, and what of that is undecided.
-    events, pod_class = placing.node(refusal.node), placing.evaluator.pod_class(pod)
-    return headline(refusal) + within(explain.bounds_of(placing, events, pod_class, refusal))
+    """Return the reason and what is undecided about it."""
+    node_info, pod_class = placing.node(refusal.node), placing.evaluator.pod_class(pod)
+    return headline(refusal) + within(explain.bounds_of(placing, node_info, pod_class, refusal))

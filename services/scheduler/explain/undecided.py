@@ -1,9 +1,10 @@
-"""Why the state of a node's kubelet is undecided: a closed set of names, the same in every refusal
-and prediction.
+"""Why the state of a node's kubelet is undecided: a closed set of names, used in all refusals and
+predictions.
 
-Providers and the ledger give a name to each set of states that they leave open. Here the names are
-picked on which a pod's filter result may depend, and added is the choice of devices that a kubelet
-or its plugin makes for the pod itself. Must not know how a refusal came about, nor other nodes.
+If a report allows several kubelet states, the hint providers and the ledger name the reason. This
+module selects the names on which a pod's filter result may depend. It adds one reason that concerns
+the pod itself: the kubelet or its device plugin may choose among several devices. It does not know
+why a node refused a pod, or other nodes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from shared.ledger.open_holdings import ENDED, HIDDEN
 MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
 PICKS = "device picks"
 
-# Every name, with what it means.
+# All names and their meaning; `docs/messages.md` lists them.
 NAMES = {
     MEMORY_GROUPS: "zones share memory blocks, and no checkpoint shows how they are grouped",
     HIDDEN_INIT: (
@@ -50,7 +51,7 @@ NAMES = {
     PARTIALLY_LISTED: "it lists a pod with a part of its resources",
 }
 
-# Refusals that another state of the kubelet might not share.
+# Reasons that may hold in one possible state of the kubelet and not in another.
 DEPENDS_ON_STATE = {
     Reason.NO_SINGLE_ZONE,
     Reason.NO_ZONE_SET,
@@ -60,7 +61,7 @@ DEPENDS_ON_STATE = {
     Reason.BRANCH_LIMIT,
 }
 
-# Which resources a pod must ask for, for these to matter to it.
+# These names matter only to pods that request such a resource.
 _CONCERNS: dict[str, Callable[[str], bool]] = {
     MEMORY_GROUPS: is_memory,
     WHOLE_CORES: lambda name: name == CPU,
@@ -69,52 +70,53 @@ _CONCERNS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def known_within(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
-    """The names for a pod of this plan, sorted; empty where the state is known as far as the pod
-    depends on it.
+def _undecided_names(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
+    """Return the sorted names that may matter to a pod with this plan; empty if everything that
+    matters to it is known.
     """
     if plan.mode == "free" or node_info.report is None:
         return ()
-    outlook = kubelet_search_of(node_info, plan)
+    search = kubelet_search_of(node_info, plan)
     asked = {name for part in plan.demand for name in part.amounts}
     undecided = {
-        name for name in outlook.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
+        name for name in search.bounds if name not in _CONCERNS or any(map(_CONCERNS[name], asked))
     }
     chooses = plan.rule.policy != NONE and any(map(is_device, asked))
     if (
         chooses
         and undecided.isdisjoint({MEMORY_GROUPS, WHOLE_CORES, SPREAD})
-        and _picks_decide(outlook, plan)
+        and _picks_decide(search, plan)
     ):
         undecided.add(PICKS)
     return tuple(sorted(undecided))
 
 
-def behind(refusal: Refusal, node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
-    """Return the names shown with a refusal: none where too little is free at best, as no state of
-    the kubelet lets the pod in then."""
+def of_refusal(refusal: Refusal, node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
+    """Return the names to show with a refusal; none if no possible state of the kubelet admits the
+    pod.
+    """
     if refusal.subject == MAY_LIE_IN_ZONES:
         return (UNHEALTHY,)
-    hangs_on_it = refusal.reason in DEPENDS_ON_STATE and (
-        plan.needs_search or possible(node_info, plan)
-    )
-    return known_within(node_info, plan) if hangs_on_it else ()
+    if refusal.reason not in DEPENDS_ON_STATE:
+        return ()
+    may_be_admitted = plan.needs_search or possible(node_info, plan)
+    return _undecided_names(node_info, plan) if may_be_admitted else ()
 
 
 def of_pod(cluster: Cluster, pod: Pod, node: str) -> tuple[str, ...]:
-    """The names for this pod on a node of the cluster as it stands; none of a node that it does not
-    have.
-    """
+    """Return the names that may matter to the pod on this node; empty if the node is unknown."""
     node_info = cluster.node(node)
     if node_info is None or not node_info.zone_ids:
         return ()
     plan, _ = cluster.evaluator.plan(cluster.evaluator.pod_class(pod), node_info)
-    return known_within(node_info, plan)
+    return _undecided_names(node_info, plan)
 
 
-def _picks_decide(outlook: KubeletSearch, plan: Plan) -> bool:
-    """Return whether, in one and the same state, one choice admits the pod and another does not."""
-    states, request = outlook.states, request_of(plan.demand)
+def _picks_decide(search: KubeletSearch, plan: Plan) -> bool:
+    """Return whether, in one state of the kubelet, one choice of devices admits the pod and another
+    does not.
+    """
+    states, request = search.states, request_of(plan.demand)
     if states is None or states.pending or states.ended_pods:
         return False
     try:

@@ -1,9 +1,9 @@
-"""Refusals in kube-scheduler's words: the phrase by which nodes are counted, and the one line of
-the condition and the Kubernetes Event.
+"""Refusals in kube-scheduler's words: a phrase per reason, and the line that the pod's condition
+and the Kubernetes Event show.
 
-If kube-scheduler has a phrase for a reason, it is used exactly, so that dashboards, greps and web
-searches work (kube-scheduler 1.36). NUMA reasons have the same form. Constraints bring their own
-phrases (`Refusal.phrase`).
+Where kube-scheduler has a phrase, this module uses exactly that phrase (kube-scheduler 1.36), so
+that dashboards, greps and web searches work. NUMA reasons have the same form. Constraints define
+their own phrases (`Refusal.phrase`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shared.domain.quantity import format_amount
 from shared.domain.refusal import Reason, Refusal
 
 UNDECIDED = "undecided: "
-# Names of what is undecided, for one phrase.
+# Undecided names that one phrase shows.
 MOST_NAMES = 3
 MOST_PHRASES = 8
 PREEMPTION = " preemption: "
 _NOTES = re.compile(rf" \({UNDECIDED}[^)]*\)|; {UNDECIDED}[^)]*(?=\))")
 
-# `{subject}` is the object concerned, `{resource}` and `{asked}` what is requested.
+# `{subject}` is the label, field or object concerned; `{asked}` is the requested amount.
 PHRASES: dict[str, str] = {
     Reason.INVALID_POD: "invalid pod: {subject}",
     Reason.UNSUPPORTED: "unsupported constraint: {subject}",
@@ -37,7 +37,7 @@ PHRASES: dict[str, str] = {
     Reason.NOT_ON_EVERY_BRANCH: "node(s) might reject the pod while other pods are unconfirmed",
     Reason.BRANCH_LIMIT: "node(s) had too many possible states to check",
 }
-# Phrases of zone reasons that concern no single resource.
+# Phrases for zone reasons if no single resource is short.
 _WITHOUT_RESOURCE: dict[str, str] = {
     Reason.NO_SINGLE_ZONE: "node(s) had no NUMA zone for the pod",
     Reason.NO_ZONE_SET: "node(s) had no set of NUMA zones for the pod",
@@ -46,7 +46,9 @@ _WITHOUT_RESOURCE: dict[str, str] = {
 
 
 def headline(refusal: Refusal) -> str:
-    """Return the reason in words without the node: equal for nodes that refuse for one reason."""
+    """Return the phrase for a reason, without the node: nodes with equal phrases are counted
+    together.
+    """
     if refusal.phrase:
         return refusal.phrase
     return _headline(refusal.reason, refusal.resource, refusal.asked, refusal.subject)
@@ -75,16 +77,18 @@ def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:
 
 
 def within(names: Collection[str]) -> str:
-    """Return ` (undecided: device picks)` to be put behind a sentence; "" for no names."""
+    """Return a suffix for a sentence, for example ` (undecided: device picks)`; "" for no names."""
     return f" ({UNDECIDED}{', '.join(names)})" if names else ""
 
 
 def line(
     nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, Collection[str]]
 ) -> str:
-    """Return for example `0/200 nodes are available: 131 node(s) had no NUMA zone with 8 free cpu
-    (best: 6 on n17/zone 1; undecided: device picks), 69 Insufficient memory.` `bounds` are names of
-    what is undecided, by phrase."""
+    """Return the line for all nodes. `bounds` are the undecided names by phrase.
+
+    Example: `0/200 nodes are available: 131 node(s) had no NUMA zone with 8 free cpu (best: 6 on
+    n17/zone 1; undecided: device picks), 69 Insufficient memory.`
+    """
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     texts = [
         f"{len(group)} {with_remarks(phrase, _best(group), bounds.get(phrase, ()))}"
@@ -102,7 +106,7 @@ def available(nodes: int, reasons: str) -> str:
 
 
 def preemption(nodes: int, may_help: int) -> str:
-    """Return kube-scheduler's sentence on preemption, given on how many nodes it might help."""
+    """Return kube-scheduler's sentence on preemption, which might help on `may_help` nodes."""
     parts = []
     if may_help:
         parts.append(f"{may_help} No preemption victims found for incoming pod")
@@ -112,8 +116,8 @@ def preemption(nodes: int, may_help: int) -> str:
 
 
 def with_remarks(phrase: str, best: str, bounds: Collection[str]) -> str:
-    """Add what comes nearest and what is undecided: few names, because a Kubernetes Event is
-    short.
+    """Add the nearest node (`best`) and the undecided names to a phrase. The names are few, because
+    a Kubernetes Event is short.
     """
     names = sorted(bounds)
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -123,7 +127,7 @@ def with_remarks(phrase: str, best: str, bounds: Collection[str]) -> str:
 
 
 def without_notes(message: str) -> str:
-    """Return the line without what is undecided."""
+    """Return the line without its undecided names."""
     return _NOTES.sub("", message)
 
 
@@ -133,6 +137,7 @@ def without_preemption(message: str) -> str:
 
 
 def _best(group: Sequence[Refusal]) -> str:
+    """Return the zone with the largest free amount; "" if the reason concerns no zone."""
     zonal = [refusal for refusal in group if refusal.best_zone is not None]
     if not zonal:
         return ""

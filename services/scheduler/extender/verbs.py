@@ -183,7 +183,7 @@ def _unusable(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[s
 
 
 def _node_text(placing: ColumnarPlacing, node_info: NodeInfo, pod_class: PodClass) -> NodeText:
-    refusal = explain.remembered(placing, node_info, pod_class, placing.config.steps_node)
+    refusal = explain.cached_refusal(placing, node_info, pod_class, placing.config.steps_node)
     if refusal is None:
         return NodeText(node_info, node_info.version, _UNEXPLAINED, True)
     text = text_of(refusal, explain.bounds_of(placing, node_info, pod_class, refusal))
