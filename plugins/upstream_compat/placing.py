@@ -71,23 +71,23 @@ class UpstreamPlacing:
     def caches(self) -> UpstreamPlacing:
         return self
 
-    def hear(self, event: Event) -> None:
-        """Fold the fact into the plugin's mirror of the API."""
+    def fold(self, event: Event) -> None:
+        """Apply an event to the plugin's cache of the API."""
         self.driver.evolve(event)
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
-        """The pod stands where the ledger has it, or nowhere."""
+        """Take the pod's node from the ledger; None removes the pod."""
         if entry is not None and entry.node:
             self._around.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
             self._around.placed_pods.remove(uid)
 
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
-        """Constraints look at them."""
+        """Let constraints use these objects."""
         self._around = self._around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
 
     def put_node(self, node: LedgerNode) -> None:
-        """Take over what the node-level predicates need."""
+        """Insert or update what the node-level predicates need."""
         node_info = self._nodes.get(node.name)
         if node_info is None:
             node_info = self._nodes[node.name] = NodeInfo(node.name, len(self._nodes))
@@ -95,7 +95,7 @@ class UpstreamPlacing:
         node_info.update_from(node, self._cycle)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self._nodes.pop(name, None)
         self._ranks.pop(name, None)
 

@@ -172,7 +172,7 @@ def shadow(result: Judgement) -> None:
         f"{result.elsewhere} would have gone to another node, "
         f"{result.open} wait for their kubelet, {result.own} were placed by Topolog"
     )
-    for case in result.told:
+    for case in result.cases:
         judged = case.judged
         topolog = f"refused: {judged.refused}" if judged.refused else "allowed"
         if judged.instead not in ("", judged.node):

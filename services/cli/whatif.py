@@ -204,9 +204,9 @@ def _reproduce(
 
     result = run(source, decide, "whatif")
     if as_json:
-        for decision in result.told:
+        for decision in result.differing:
             json_line(decision)
-        json_line(msgspec.structs.replace(result, told=[]))
+        json_line(msgspec.structs.replace(result, differing=[]))
         return
     say(
         f"{result.decisions} decisions repeated: {result.same} the same, {result.differs} different"
@@ -215,7 +215,7 @@ def _reproduce(
         say(f"  {count} {reason}")
     if result.others:
         say(f"  {result.others} more were not Topolog's choice")
-    for decision in result.told:
+    for decision in result.differing:
         say(
             f"{decision.position:>9}  {decision.pod}: recorded {decision.recorded}; "
             f"now {decision.here}"

@@ -42,7 +42,7 @@ class LedgerRow:
     def happened(self, node: str) -> None:
         """Not said to this row."""
 
-    def tell(self, stream: str, event: Event, now_s: float) -> None:
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
         self._append(stream, event)
 
     def reported(self, report: Report, now_s: float) -> None:

@@ -58,7 +58,7 @@ class OracleRow:
     def happened(self, node: str) -> None:
         self.changed.add(node)
 
-    def tell(self, stream: str, event: Event, now_s: float) -> None:
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
         if isinstance(event, PodObserved) and not event.node:
             self._new.append(event.pod)
         elif isinstance(event, PodEnded):

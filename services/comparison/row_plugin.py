@@ -74,7 +74,7 @@ class PluginRow:
     def happened(self, node: str) -> None:
         """Not said to this row."""
 
-    def tell(self, stream: str, event: Event, now_s: float) -> None:
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
         if isinstance(event, NodeObserved):
             self._room[:, self._at[event.name]] = vector(event.allocatable)
         elif isinstance(event, PodObserved):

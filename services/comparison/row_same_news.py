@@ -83,14 +83,14 @@ class SameNewsRow(LedgerRow):
         self._cluster.now_s = now_s
         return super().decide(now_s)
 
-    def tell(self, stream: str, event: Event, now_s: float) -> None:
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
         if isinstance(event, PodRunning):
             self._states[event.node].runs(event.uid, now_s, event.started_s)
         elif isinstance(event, PodEnded) and event.node:
             self._states[event.node].ended(
                 event.uid, event.cause == "rejected", now_s, event.started_s, event.finished_s
             )
-        super().tell(stream, event, now_s)
+        super().evolve(stream, event, now_s)
 
     def reported(self, report: Report, now_s: float) -> None:
         state = self._nodes[report.node].scans.get(report.boot_time_ms)

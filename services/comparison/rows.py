@@ -24,7 +24,7 @@ class Row(Protocol):
     def happened(self, node: str) -> None:
         """The kubelet took something in or let go of it; said to the clairvoyant alone."""
 
-    def tell(self, stream: str, event: Event, now_s: float) -> None:
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
         """A fact about nodes or pods became known."""
 
     def reported(self, report: Report, now_s: float) -> None:

@@ -106,7 +106,7 @@ class Simulation:
         return self._delays.draw(kind, f"{job.task.name}/{job.turn}/{job.attempts}")
 
     def _begin(self) -> None:
-        self._tell_nodes()
+        self._publish_nodes()
         for task in self._load.running:
             self._already_runs(Job(task, 0.0))
         interval = float(self._cell.interval_s)
@@ -122,18 +122,18 @@ class Simulation:
             self._after(job.arrived_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
         self._after(0.5, self._sample)
 
-    def _tell_nodes(self) -> None:
+    def _publish_nodes(self) -> None:
         for at_s, stream, event in self._load.news:
             if at_s <= 0:
-                self._tell(stream, event)
+                self._publish(stream, event)
             else:
-                self._after(at_s, lambda stream=stream, event=event: self._tell(stream, event))  # type: ignore[misc]
+                self._after(at_s, lambda stream=stream, event=event: self._publish(stream, event))  # type: ignore[misc]
         for node in self._nodes.values() if not self._load.news else ():
             offered = node.simulated.allocatable()
             seen = NodeObserved(
                 node.name, f"uid-{node.name}", allocatable=offered, kubelet_version=MODEL
             )
-            self._tell(streams.node(node.name), seen)
+            self._publish(streams.node(node.name), seen)
 
     def _already_runs(self, job: Job) -> None:
         """Put a task on the first node whose kubelet admits it, starting at its own node or at a
@@ -153,15 +153,17 @@ class Simulation:
                 if node.conclude(pod, 0.0).verdict.admitted and trial.verdict.admitted:
                     job.node = name
                     self._jobs[pod.uid] = job
-                    self._tell(streams.pod(pod.uid), PodObserved(pod, node=name, phase="Running"))
+                    self._publish(
+                        streams.pod(pod.uid), PodObserved(pod, node=name, phase="Running")
+                    )
                     self._after(job.task.lifetime_s, lambda: self._lets_go(job))
                     return
 
     # -- scheduler
     # ----------------------------------------------------------------------------------------------
 
-    def _tell(self, stream: str, event: Event) -> None:
-        self._row.tell(stream, event, self.now_s)
+    def _publish(self, stream: str, event: Event) -> None:
+        self._row.evolve(stream, event, self.now_s)
         self._ask(DECIDE_S)
 
     def _ask(self, delay_s: float) -> None:
@@ -192,7 +194,7 @@ class Simulation:
         if isinstance(job.task, PodTask) and job.task.gives_up_s < self._cell.horizon_s:
             self._after(max(0.0, job.task.gives_up_s - self.now_s), lambda: self._gives_up(job))
         self._after(
-            self._delay("watch", job), lambda: self._tell(streams.pod(pod.uid), PodObserved(pod))
+            self._delay("watch", job), lambda: self._publish(streams.pod(pod.uid), PodObserved(pod))
         )
 
     def _bound_elsewhere(self, job: Job, node: str) -> None:
@@ -203,7 +205,7 @@ class Simulation:
         self._decisions += 1
         job.node, job.decided_s, job.order = node, self.now_s, self._decisions
         self._nodes[node].reserved(job.pod)
-        self._tell(streams.pod(job.pod.uid), PodObserved(job.pod, node=node))
+        self._publish(streams.pod(job.pod.uid), PodObserved(job.pod, node=node))
         self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
 
     def _gives_up(self, job: Job) -> None:
@@ -212,7 +214,7 @@ class Simulation:
         if job.pod.uid in self._jobs and not job.node:
             del self._jobs[job.pod.uid]
             self.measures.gave_up(job.pod.uid)
-            self._tell(streams.pod(job.pod.uid), PodEnded(job.pod.uid, "deleted"))
+            self._publish(streams.pod(job.pod.uid), PodEnded(job.pod.uid, "deleted"))
 
     def _reserved(self, job: Job, node: str) -> None:
         assert job.pod is not None
@@ -270,7 +272,7 @@ class Simulation:
             self.measures.admitted(pod.uid, self.now_s)
             job.started_s = EPOCH_S + int(self.now_s)
             job.finished_s = EPOCH_S + int(self.now_s + job.task.lifetime_s)
-            self._after(self._delay("status", job), lambda: self._tell_running(job))
+            self._after(self._delay("status", job), lambda: self._publish_running(job))
             self._after(
                 job.task.lifetime_s + self._delay("terminate", job), lambda: self._lets_go(job)
             )
@@ -278,9 +280,9 @@ class Simulation:
             self.measures.rejected(node, pod, (job.decided_s, job.order), self.now_s, trial.verdict)
             self._ends(job, "rejected", trial.verdict.reason, self._delay("status", job))
 
-    def _tell_running(self, job: Job) -> None:
+    def _publish_running(self, job: Job) -> None:
         if job.pod is not None and job.pod.uid in self._jobs:
-            self._tell(
+            self._publish(
                 streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node, started_s=job.started_s)
             )
 
@@ -306,7 +308,7 @@ class Simulation:
         assert job.pod is not None
         uid = job.pod.uid
         del self._jobs[uid]
-        self._tell(
+        self._publish(
             streams.pod(uid),
             PodEnded(
                 uid, cause, job.node, reason, started_s=job.started_s, finished_s=job.finished_s
@@ -335,9 +337,9 @@ class Simulation:
 
     def _scan(self, node: TrueNode) -> None:
         self._after(float(self._cell.interval_s), lambda: self._scan(node))
-        self._publish(node)
+        self._publish_report(node)
 
-    def _publish(self, node: TrueNode) -> None:
+    def _publish_report(self, node: TrueNode) -> None:
         self._due_scans.discard(node.name)
         self._scanned_s[node.name] = self.now_s
         if node.changed:
@@ -354,7 +356,7 @@ class Simulation:
         self._due_scans.add(name)
         look_s = self._delays.draw("look", f"{name}/{self.now_s:.3f}") + SETTLE_S
         gap_s = self._scanned_s.get(name, -MIN_GAP_S) + MIN_GAP_S - self.now_s
-        self._after(max(look_s, gap_s), lambda: self._publish(self._nodes[name]))
+        self._after(max(look_s, gap_s), lambda: self._publish_report(self._nodes[name]))
 
     def _report_arrives(self, made: object) -> None:
         self._row.reported(made, self.now_s)  # type: ignore[arg-type]

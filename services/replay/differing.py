@@ -19,7 +19,7 @@ from shared.ledger.state import Ledger
 
 _FLAGS = ("policy", "scope", "dirty", "expired", "ready", "locked")
 Change = tuple[Any, Any]
-Told = tuple[str, str, str, str]
+PodSummary = tuple[str, str, str, str]
 
 
 class State(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class State(msgspec.Struct, frozen=True):
     position: int
     hash: str
     nodes: dict[str, dict[str, Any]]
-    pods: dict[str, Told]
+    pods: dict[str, PodSummary]
 
 
 class NodeDifference(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ def state_of(name: str, ledger: Ledger) -> State:
     nodes = {
         node_name: node_state(ledger, ledger.nodes[node_name]) for node_name in sorted(ledger.nodes)
     }
-    pods: dict[str, Told] = {
+    pods: dict[str, PodSummary] = {
         uid: (entry.pod.key, entry.stage, entry.node, entry.verdict)
         for uid, entry in ledger.pods.items()
     }

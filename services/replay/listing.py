@@ -69,11 +69,11 @@ async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
         decoded = decode(envelope)
         names.learn(decoded)
         await names.find(words.mentioned(decoded))
-        sentence = words.told(decoded, names.known)
+        sentence = words.sentence_of(decoded, names.known)
         event: Any = msgspec.to_builtins(decoded)
         event.pop("type", None)
     except UndecodableEvent as error:
-        event, sentence = None, words.Told("", "", f"cannot be decoded: {error}")
+        event, sentence = None, words.Sentence("", "", f"cannot be decoded: {error}")
     return {
         "position": envelope.position,
         "time": filters.clock(envelope.time_us),

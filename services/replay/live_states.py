@@ -75,7 +75,7 @@ class Comparing:
         self._binder = _Folding(skipped) if self._of("binder") else None
         self._stores = _Folding(skipped) if self._of("topology-store") else None
         self._work, self._nodes = binder.initial(), following.Nodes()
-        self._told = {id(state): dict(state.nodes) for state in self._of("topology-store")}
+        self._reported = {id(state): dict(state.nodes) for state in self._of("topology-store")}
 
     def see(self, envelope: Envelope, ledger: Ledger) -> None:
         """Fold one event, which the ledger has folded already."""
@@ -96,7 +96,7 @@ class Comparing:
         difference.
         """
         for state in self._waiting:
-            reported = self._told.get(id(state), {})
+            reported = self._reported.get(id(state), {})
             if state.projection == "topology-store":
                 self.compared.append(state)
             for node, (version, _) in sorted(reported.items()) if not broken else ():
@@ -134,9 +134,9 @@ class Comparing:
             return
         node = envelope.stream.removeprefix(following.PREFIX)
         for state in self._of("topology-store"):
-            version, reported_hash = self._told[id(state)].get(node, (0, ""))
+            version, reported_hash = self._reported[id(state)].get(node, (0, ""))
             if version == envelope.version:
-                del self._told[id(state)][node]
+                del self._reported[id(state)][node]
                 folded = (
                     following.digests({node: self._nodes[node]}).get(node, (0, ""))[1]
                     if node in self._nodes
@@ -155,7 +155,7 @@ class _Folding:
 
     def __init__(self, skipped: Mapping[int, int]) -> None:
         self._quarantined = QuarantinedStreams(dict(skipped))
-        self._told: set[str] = set()
+        self._returned: set[str] = set()
 
     def fold(self, envelope: Envelope, evolve: Callable[[Event], object]) -> bool:
         """Return whether the event was folded. Otherwise it must be passed over."""
@@ -171,6 +171,6 @@ class _Folding:
 
     def fresh(self) -> set[str]:
         """Return the streams quarantined since the last call."""
-        quarantined = self._quarantined.streams.keys() - self._told
-        self._told |= quarantined
+        quarantined = self._quarantined.streams.keys() - self._returned
+        self._returned |= quarantined
         return quarantined

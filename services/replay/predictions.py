@@ -12,8 +12,8 @@ from __future__ import annotations
 import msgspec
 
 from services.replay import reading
+from services.replay.confirmations import actual_zones
 from services.replay.filters import FilterError
-from services.replay.proofs import actual_zones
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.snapshot.config import CycleConfig

@@ -19,7 +19,7 @@ from services.replay.nearest import nearest_state
 from services.replay.renominating import nominated_again
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
-from services.scheduler.explain.wording import within as told_within
+from services.scheduler.explain.wording import within as undecided_text
 from services.scheduler.explain.wording import without_notes, without_preemption
 from services.scheduler.extender.verbs import placed_on
 from services.scheduler.queue.shard import MARK, shard_of
@@ -85,7 +85,7 @@ async def recomputed(
     async for envelope in reading.envelopes(log, followed.ledger.position, max(waiting)):
         follow(followed, envelope, quarantined)
         for made in waiting.get(envelope.position, ()):
-            lines[made.at.position] = _told(followed, quarantined, made, deciding)
+            lines[made.at.position] = _recomputed_text(followed, quarantined, made, deciding)
     return lines
 
 
@@ -114,7 +114,7 @@ async def mates(log: EventLog, decision_at: Envelope, event: Recorded) -> tuple[
     return tuple(sorted(reservations, key=lambda reservation: reservation.order))
 
 
-def _told(
+def _recomputed_text(
     followed: SchedulerState, quarantined: QuarantinedStreams, made: Made, deciding: Deciding
 ) -> str:
     """Return one line on the decision, recomputed on the state of that moment."""
@@ -126,7 +126,7 @@ def _told(
         shard_of(made.event.config, made.at.role),
     )
     placing.share(None if share.alone else share.has)
-    within = told_within(_within(placing, entry.pod, made.event))
+    within = undecided_text(_within(placing, entry.pod, made.event))
     if isinstance(made.event, PodNominated):
         is_same, note = nominated_again(placing, followed.ledger.pods, made.event)
         said = f"the same on {made.event.node}" if note else "the same"
@@ -135,11 +135,9 @@ def _told(
     asker = entry.pod.scheduler_name
     if isinstance(made.event, PodReserved) and asker != deciding.scheduler_name:
         outcome = _asked_again(placing, entry.pod, made.event.node)
-        return (
-            f"{tell(made.event, outcome, deciding.provenance)}, on the node that {asker} "
-            f"asked for{within}"
-        )
-    return tell(made.event, decided(placing, entry), deciding.provenance) + within
+        text = comparison_text(made.event, outcome, deciding.provenance)
+        return f"{text}, on the node that {asker} requested{within}"
+    return comparison_text(made.event, decided(placing, entry), deciding.provenance) + within
 
 
 def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:
@@ -162,7 +160,7 @@ def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
     return placing.place(entry.pod)
 
 
-def tell(event: Decision, outcome: Placed | Unplaceable, provenance: Provenance) -> str:
+def comparison_text(event: Decision, outcome: Placed | Unplaceable, provenance: Provenance) -> str:
     """Return one line: the same, or the decision here and the differences."""
     differs = _differences(event, provenance)
     if same(event, outcome):

@@ -29,7 +29,7 @@ class Judgement(msgspec.Struct, frozen=True):
     elsewhere: int
     open: int
     own: int
-    told: list[Case]
+    cases: list[Case]
 
 
 async def shadow(log: EventLog, limit: int) -> Judgement:

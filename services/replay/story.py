@@ -28,7 +28,7 @@ NO_NAMES: Mapping[str, str] = {}
 NO_NOTES: Mapping[int, Sequence[str]] = {}
 
 
-class Proof(msgspec.Struct, frozen=True):
+class Confirmation(msgspec.Struct, frozen=True):
     """The first report on `node` that shows the whole pod: its position, time and version,
     container -> zones.
     """
@@ -55,12 +55,12 @@ def tell(
     uid: str,
     names: Mapping[str, str] = NO_NAMES,
     notes: Mapping[int, Sequence[str]] = NO_NOTES,
-    proofs: Iterable[Proof] = (),
+    confirmations: Iterable[Confirmation] = (),
 ) -> list[Line]:
     """Return the lines for the pod `uid`, in order of position.
 
     `names` is the key of other pods by uid, `notes` are additions to the event at a position,
-    `proofs` are the confirmations by reports.
+    `confirmations` are the confirmations by reports.
     """
     lines: list[Line] = []
     predicted: dict[str, dict[str, tuple[int, ...]]] = {}
@@ -79,7 +79,10 @@ def tell(
                 msgspec.to_builtins(event),
             )
         )
-    lines += [_confirmed(proof, predicted.get(proof.node, {})) for proof in proofs]
+    lines += [
+        _confirmed(confirmation, predicted.get(confirmation.node, {}))
+        for confirmation in confirmations
+    ]
     return sorted(lines, key=lambda line: line.position)
 
 
@@ -95,24 +98,32 @@ def verdict_on(
     return "as predicted" if shown == dict(zones) else f"predicted was {by_container(predicted)}"
 
 
-def _confirmed(proof: Proof, predicted: dict[str, tuple[int, ...]]) -> Line:
+def _confirmed(confirmation: Confirmation, predicted: dict[str, tuple[int, ...]]) -> Line:
     zones = {
-        "zones": {name: list(ids) for name, ids in proof.zones.items()},
-        "node": proof.node,
-        "report": proof.report_version,
+        "zones": {name: list(ids) for name, ids in confirmation.zones.items()},
+        "node": confirmation.node,
+        "report": confirmation.report_version,
     }
     title = (
-        f"confirmed on {by_container(proof.zones)} of {proof.node}, "
-        f"{verdict_on(predicted, proof.zones)}"
+        f"confirmed on {by_container(confirmation.zones)} of {confirmation.node}, "
+        f"{verdict_on(predicted, confirmation.zones)}"
     )
-    detail = (f"by report {proof.report_version} of the node; the charge in other zones ends",)
-    return Line(proof.position, clock(proof.time_us), title, detail, {"type": "Proof", **zones})
+    detail = (
+        f"by report {confirmation.report_version} of the node; the charge in other zones ends",
+    )
+    return Line(
+        confirmation.position,
+        clock(confirmation.time_us),
+        title,
+        detail,
+        {"type": "Proof", **zones},
+    )
 
 
 def _title(event: Event, names: Mapping[str, str]) -> str:
     """Return the sentence of the event, with the node if the story needs it."""
     title = _TITLES.get(type(event))
-    return title(event) if title is not None else words.told(event, names).text
+    return title(event) if title is not None else words.sentence_of(event, names).text
 
 
 _TITLES: dict[type[Event], Callable[[Any], str]] = {

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from services.replay import reading, story
+from services.replay.confirmations import confirmations_of
 from services.replay.filters import clock
 from services.replay.judging import outcome_now, rejected_elsewhere
 from services.replay.names import Names, require_pod
-from services.replay.proofs import proofs_of
 from services.replay.recomputing import Deciding, Recorded, recomputed
 from services.replay.rejected import explained, said
 from services.replay.state_at import label_problems
-from services.replay.story import Proof
+from services.replay.story import Confirmation
 from services.replay.words import by_container, mentioned, zones_list
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -51,8 +51,8 @@ class Story(msgspec.Struct, frozen=True):
 async def explain(log: EventLog, pod: str, deciding: Deciding | None = None) -> list[Story]:
     """Return the story of each pod of that name.
 
-    With `by`, decisions are recomputed, which folds the log from its beginning. Raises UnknownPod
-    with near matches.
+    With `deciding`, decisions are recomputed, which folds the log from its beginning. Raises
+    UnknownPod with near matches.
     """
     uids = await require_pod(log, pod)
     names = Names(log)
@@ -67,28 +67,28 @@ async def _story(
     for _, event in history:
         names.learn(event)
         await names.find([*mentioned(event), *_holders(event)])
-    proofs = await proofs_of(log, uid, history, namesakes)
+    confirmations = await confirmations_of(log, uid, history, namesakes)
     notes = await _notes(log, history)
     made = [(envelope, event) for envelope, event in history if isinstance(event, Recorded)]
     for position, text in (
         await recomputed(log, made, deciding) if deciding is not None else {}
     ).items():
         notes[position] = [*notes.get(position, ()), text]
-    state_now = _now(history, proofs)
+    state_now = _now(history, confirmations)
     if deciding is not None and not deciding.instead:
         notes |= await _rejected(log, history, deciding)
         for position, texts in (await rejected_elsewhere(log, history, deciding, names)).items():
             notes[position] = [*notes.get(position, ()), *texts]
         if state_now.startswith("waits"):
             state_now += await outcome_now(log, uid, deciding)
-    lines = story.tell(history, uid, names.known, notes, proofs)
+    lines = story.tell(history, uid, names.known, notes, confirmations)
     quarantine = quarantined.streams.get(streams.pod(uid), "")
     return Story(
         uid,
         names.known.get(uid, uid),
         lines,
         state_now,
-        _zones(history, proofs),
+        _zones(history, confirmations),
         quarantine,
     )
 
@@ -184,7 +184,7 @@ async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserv
     return None
 
 
-def _now(history: History, proofs: list[Proof]) -> str:
+def _now(history: History, confirmations: list[Confirmation]) -> str:
     """Return the pod's current state: its stage, node and zones, since when and by which report."""
     stage = "is not known"
     for envelope, event in history:
@@ -198,13 +198,14 @@ def _now(history: History, proofs: list[Proof]) -> str:
     if stage.startswith(("ended", "waits", "is being deleted")):
         return text
     node = _node_now(history)
-    for proof in proofs[::-1]:
-        if proof.node == node:
+    for confirmation in confirmations[::-1]:
+        if confirmation.node == node:
             predicted = reserved[-1].predicted if reserved and reserved[-1].node == node else {}
-            said = f"on {by_container(proof.zones)}, {story.verdict_on(predicted, proof.zones)}"
+            zones = by_container(confirmation.zones)
+            prediction = story.verdict_on(predicted, confirmation.zones)
             return (
-                f"{text}; {said}: confirmed by report {proof.report_version} at "
-                f"{clock(proof.time_us)}"
+                f"{text}; on {zones}, {prediction}: confirmed by report "
+                f"{confirmation.report_version} at {clock(confirmation.time_us)}"
             )
     charged = [
         event
@@ -257,7 +258,7 @@ def _stage(event: Event) -> str:
     return ""
 
 
-def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
+def _zones(history: History, confirmations: list[Confirmation]) -> dict[str, Any]:
     """Return the zones as values: container -> ids as predicted and confirmed, ids as charged."""
     zones: dict[str, Any] = {}
     for _, event in history:
@@ -265,11 +266,11 @@ def _zones(history: History, proofs: list[Proof]) -> dict[str, Any]:
             zones = {"node": event.node, "predicted": event.predicted}
         elif isinstance(event, scheduling.NodeCharged):
             zones["charged"] = sorted(event.zones)
-    for proof in proofs:
+    for confirmation in confirmations:
         zones |= {
-            "node": proof.node,
-            "confirmed": proof.zones,
-            "report": proof.report_version,
-            "at": proof.position,
+            "node": confirmation.node,
+            "confirmed": confirmation.zones,
+            "report": confirmation.report_version,
+            "at": confirmation.position,
         }
     return zones

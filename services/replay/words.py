@@ -27,11 +27,11 @@ from shared.events.catalog import Event
 from shared.ledger.state import Charge
 
 PODS_NAMED = 3
-WANTS_TOLD = 3
+WEIGHTS_NAMED = 3
 Names = Mapping[str, str]
 
 
-class Told(msgspec.Struct, frozen=True):
+class Sentence(msgspec.Struct, frozen=True):
     """An event for people: pod (`namespace/name`, "" for none), node ("" for none), and one
     sentence.
     """
@@ -41,10 +41,12 @@ class Told(msgspec.Struct, frozen=True):
     text: str
 
 
-def told(event: Event, names: Names) -> Told:
+def sentence_of(event: Event, names: Names) -> Sentence:
     """Return the sentence of an event. `names` is the key of a pod by uid."""
     about = event.about
-    return Told(names.get(about.pod, about.pod), about.node, _SENTENCES[type(event)](event, names))
+    return Sentence(
+        names.get(about.pod, about.pod), about.node, _SENTENCES[type(event)](event, names)
+    )
 
 
 def mentioned(event: Event) -> Iterable[str]:
@@ -229,9 +231,8 @@ def _demand(event: scheduling.DemandWeighed, _names: Names) -> str:
         )
         for demand in event.wanted
     )
-    return (
-        f"in demand, the scarcest room first: {'; '.join(islice(wants, WANTS_TOLD)) or 'nothing'}"
-    )
+    first = "; ".join(islice(wants, WEIGHTS_NAMED)) or "nothing"
+    return f"in demand, the scarcest room first: {first}"
 
 
 def _withdrawn(event: scheduling.ReservationWithdrawn, _names: Names) -> str:

@@ -28,7 +28,7 @@ from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.explain.shadow import Shadow
 from services.scheduler.explain.wording import PREEMPTION, preemption
 from services.scheduler.extender.bind_requests import BindRequests
-from services.scheduler.preempt.nominations import NO_PREEMPTION, PREEMPTS, Nominations, Searching
+from services.scheduler.preempt.nominations import NO_PREEMPTION, PREEMPTS, Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import ClusterChanges
 from services.scheduler.queue.shard import Shard
@@ -115,16 +115,15 @@ class SchedulerCore:
         self.cluster.learn(self.exclusions, self.folded.cluster_objects)
         columns = self.columns = self.cluster.columns
         by_demand = columns is not None and columns.evaluator.strategy.ranks_by_demand
-        self._searching: Searching = NO_PREEMPTION if columns is None else columns
         self.demand = DemandTracker(columns if by_demand else None)
-        self.exclusion_proposals = ExclusionProposals()
+        self.exclusion_proposals = ExclusionProposals(self.folded)
         self.queue = Queue(self.cluster.class_of)
         self.traceparents = Traceparents()
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
         self.marks = DirtyMarks(config.dirty_after_rejections)
-        self.nominations = Nominations(self.ledger)
-        self.binds, self.shadow = BindRequests(), Shadow()
+        self.nominations = self._folded_nominations()
+        self.binds, self.shadow = BindRequests(self.folded), Shadow()
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
         )
@@ -146,7 +145,7 @@ class SchedulerCore:
         if self._begun:
             return
         self._begun = True
-        self.nominations = Nominations(self.ledger)
+        self.nominations = self._folded_nominations()
         if self.columns is not None:
             self.columns.rank_by(self.folded.wanted)
         self._changed.update(self.ledger.nodes)
@@ -154,6 +153,9 @@ class SchedulerCore:
             self.cluster.follow(uid, entry)
             self.demand.follow(uid, entry)
             self._enqueue(entry)
+
+    def _folded_nominations(self) -> Nominations:
+        return Nominations(self.folded, NO_PREEMPTION if self.columns is None else self.columns)
 
     def take_shard(self, shard: Shard) -> None:
         """Decide the pods of this shard only."""
@@ -192,13 +194,13 @@ class SchedulerCore:
         if isinstance(event, scheduling.PodReserved):
             self.exclusion_proposals.won(uid, event.node)
         elif is_surrounding(event):
-            self._waking.cluster_changes.hear(event)
+            self._waking.cluster_changes.note(event)
         elif isinstance(event, scheduling.DemandWeighed) and self.columns is not None:
             self.columns.rank_by(self.folded.wanted)
         if self.cluster.caches is not None:
-            self.cluster.caches.hear(event)
-        self.nominations.hear(event, self.ledger)
-        self.traceparents.hear(envelope, event)
+            self.cluster.caches.fold(event)
+        self.nominations.evolve(event)
+        self.traceparents.note(envelope, event)
         if uid:
             self._follow_pod(uid, self.ledger.pods.get(uid), event)
 
@@ -298,11 +300,8 @@ class SchedulerCore:
             return []
         self.begin()
         self._turn += 1
-        position = self.ledger.position
-        proposals = self.exclusion_proposals.proposals(self.exclusions, position, self.versions)
-        proposals += self.exclusion_proposals.retries(
-            self.exclusions, self.ledger, now_s, self.versions
-        )
+        proposals = self.exclusion_proposals.proposals()
+        proposals += self.exclusion_proposals.retries(now_s)
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
@@ -435,11 +434,8 @@ class SchedulerCore:
         )
 
     def _nomination(self, entry: LedgerPod) -> Proposal | None:
-        version = self._version(streams.pod(entry.pod.uid))
         try:
-            return self.nominations.refused(
-                entry, self._searching, self.ledger, version, self.versions
-            )
+            return self.nominations.refused(entry.pod)
         except Exception as error:
             self.undecidable[entry.pod.uid] = repr(error)
             return None
@@ -448,9 +444,7 @@ class SchedulerCore:
         """Search victims for a waiting pod, if nothing else was decided."""
         if any(proposal.uid for proposal in proposals):
             return []
-        nomination = self.nominations.waiting(
-            changed, self._searching, self.ledger, self.versions, self.shard.has
-        )
+        nomination = self.nominations.waiting(changed, self.shard.has)
         return [nomination] if nomination is not None else []
 
     def _demand_weights(self) -> list[Proposal]:
@@ -463,8 +457,7 @@ class SchedulerCore:
         # Settings allow an extender with the ledger's columns only.
         if not self.binds or self.columns is None:
             return []
-        reserve = partial(self._reserve, order=0)
-        return self.binds.proposals(self.columns, self.ledger, self.versions, reserve)
+        return self.binds.proposals(self.columns, partial(self._reserve, order=0))
 
     def _refuse_on_behalf_of_waiting(self) -> None:
         """Count a rejection by every node that is behind while pods wait: without it nothing would
@@ -524,7 +517,7 @@ class SchedulerCore:
         """Count a lost race for a node, which is excluded after too many in a row."""
         entry = self.ledger.pods.get(proposal.uid)
         if entry is not None and proposal.node:
-            self.exclusion_proposals.lost(entry.pod, proposal.node, self.exclusions)
+            self.exclusion_proposals.lost(entry.pod, proposal.node)
 
 
 class _Waking:

@@ -115,7 +115,7 @@ class Decider:
         self._resync_at_s = 0.0
         self._flush = UnschedulableFlush()
         self._woken = asyncio.Event()
-        self.heard: Callable[[SchedulerCore], None] | None = None
+        self.after_turn: Callable[[SchedulerCore], None] | None = None
         self.looked = asyncio.Event()
         self._must_reach = 0
         self._place = Place()
@@ -195,8 +195,8 @@ class Decider:
         with timed(names.DECIDE_LATENCY), worked(names.DECIDE_CPU):
             proposals = core.decide(self._batch_pods, began_s, has_time)
         self._log_turn(core)
-        if self.heard is not None:
-            self.heard(core)
+        if self.after_turn is not None:
+            self.after_turn(core)
         if not proposals or lease is None:
             return core.has_work()
         observe(names.DECIDE_BATCH, len(proposals))

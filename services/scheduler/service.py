@@ -183,7 +183,7 @@ def _extend(
     from services.scheduler.extender.server import ExtenderServer
 
     extender = Extender(projector, decider.wake, settings.bind_within_s)
-    decider.heard = extender.answered
+    decider.after_turn = extender.answered
     service.task("extender", ExtenderServer(extender, settings).run)
     return extender
 

@@ -13,7 +13,7 @@ import msgspec
 from services.replay import reading, words
 from services.replay.filters import clock
 from services.replay.names import Names
-from services.replay.words import Told
+from services.replay.words import Sentence
 from services.top.model import NodeRow, node_row
 from services.top.rates import Rates
 from shared.eventlog.port import EventLog
@@ -40,7 +40,7 @@ class Newest(msgspec.Struct, frozen=True):
 
     position: int
     time: str
-    words: Told
+    words: Sentence
 
 
 class Follower:
@@ -93,7 +93,7 @@ class Follower:
                 self._count(envelope, event)
                 if self.head - envelope.position < NEWEST_SHOWN:
                     await self._names.find(words.mentioned(event))
-                    text = words.told(event, self._names.known)
+                    text = words.sentence_of(event, self._names.known)
                     self.newest.append(
                         Newest(envelope.position, clock(envelope.time_us)[11:19], text)
                     )

@@ -246,7 +246,7 @@ def _last_word(player: Player, progress: Callable[[float], None]) -> Word:
             player.ask,
         )
     except Asked as reached:
-        return Word(1.0, asked=(reached.decided, reached.at_s, reached.told))
+        return Word(1.0, asked=(reached.decided, reached.at_s, reached.judgement))
     except Exception as error:
         return Word(error=f"{type(error).__name__}: {error}")
     return Word(1.0, msgspec.structs.replace(side, cpu_s=round(time.process_time() - began, 2)))

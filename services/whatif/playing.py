@@ -85,11 +85,11 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Asked(Exception):
-    """The run reached the requested decision. `told` is its judgement of the other node."""
+    """The run reached the requested decision. `judgement` is that of the other node."""
 
     def __init__(self, decided: Decided, at_s: float, judgement: list[str]) -> None:
         super().__init__(decided.uid)
-        self.decided, self.at_s, self.told = decided, at_s, judgement
+        self.decided, self.at_s, self.judgement = decided, at_s, judgement
 
 
 class DecidingRow(LedgerRow):

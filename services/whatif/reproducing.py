@@ -31,8 +31,8 @@ from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 NAMES_LOOKED_AT = 200
-TOLD = 20
-"""Differences that are told one by one."""
+NAMED = 20
+# Differences that the result names one by one.
 
 CODE = "decided by another code"
 CONFIGURATION = "decided under another configuration"
@@ -63,7 +63,7 @@ class Reproduced(msgspec.Struct, frozen=True):
     same: int
     differs: int
     why: dict[str, int]
-    told: list[Differing]
+    differing: list[Differing]
     others: int = 0
 
 
@@ -178,7 +178,7 @@ class _Tally:
         self._share = Shard()
         self._same = self._others = 0
         self._why: Counter[str] = Counter()
-        self._told: list[Differing] = []
+        self._differing: list[Differing] = []
 
     def decide(
         self, placing: ColumnarPlacing, followed: SchedulerState, batch: Sequence[_Made]
@@ -207,9 +207,9 @@ class _Tally:
             return
         why = NO_POD if entry is None else self._cause(event)
         self._why[why] += 1
-        if len(self._told) < TOLD:
+        if len(self._differing) < NAMED:
             key = entry.pod.key if entry is not None else event.uid
-            self._told.append(
+            self._differing.append(
                 Differing(made.position, key, recorded_text(event), outcome_text(outcome), why)
             )
 
@@ -235,7 +235,7 @@ class _Tally:
             self._same,
             differs,
             dict(self._why.most_common()),
-            self._told,
+            self._differing,
             self._others,
         )
 

@@ -159,7 +159,7 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
     )
     extender = Extender(projector, decider.wake, 25.0)
     extenders.append(extender)
-    decider.heard = extender.answered
+    decider.after_turn = extender.answered
     server = ExtenderServer(extender, ExtenderSettings(port=int(bench.url.rsplit(":", 1)[1])))
     works = (projector.run(), decider.run(projector), server.run(), bench.binder())
     tasks = [asyncio.create_task(work) for work in works]

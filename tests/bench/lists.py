@@ -122,7 +122,7 @@ def _claims(count: int) -> dict[str, float]:
             f"namespace-{number % 100}/data-database-{number}", volume.name, str(number)
         )
         for event in (volume, claim):  # as they come out of the log: no text is shared
-            held.hear(msgspec.json.decode(msgspec.json.encode(event), type=type(event)))
+            held.fold(msgspec.json.decode(msgspec.json.encode(event), type=type(event)))
     gc.collect()
     return {"mib": round(_mib() - before, 1)}
 

@@ -24,7 +24,7 @@ from services.replay.commands import Verdict
 from services.replay.differing import Difference
 from services.replay.telling import Story
 from services.replay.why_not import WhyNot
-from services.replay.words import Told
+from services.replay.words import Sentence
 from services.top.draw import Scene, draw
 from services.top.follow import Newest
 from services.top.model import NodeRow, PodRow, Waiting, ZoneBar
@@ -139,7 +139,7 @@ def test_events_and_differences_are_escaped() -> None:
 
 
 def test_the_picture_is_escaped() -> None:
-    words = Told(HOSTILE, HOSTILE, HOSTILE)
+    words = Sentence(HOSTILE, HOSTILE, HOSTILE)
     pages: tuple[Page, ...] = ("nodes", "queue", "pods", "node", "help")
     for page in pages:
         scene = Scene(

@@ -73,7 +73,7 @@ async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_ch
     for each in (plain, claiming):
         story.cores[0].binds.ask(each, "n1")
         await story.decide()
-    asked = "on the node that numa-scheduler asked for"
+    asked = "on the node that numa-scheduler requested"
     assert await told(story) == ["recomputed: the same", *[f"recomputed: the same, {asked}"] * 2]
 
 

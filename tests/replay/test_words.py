@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.replay.moments import At, Back, When, parse
-from services.replay.words import by_container, told
+from services.replay.words import by_container, sentence_of
 from shared.events.catalog import CATALOG
 from shared.events.cluster_events import PodObserved
 from tests.events.samples import full, minimal
@@ -18,7 +18,7 @@ NOW_US = 1_700_000_000_000_000
 def test_every_event_has_a_sentence_in_plain_words(name: str) -> None:
     struct = CATALOG[name].struct
     for event in (full(struct), minimal(struct)):
-        text = told(event, {}).text
+        text = sentence_of(event, {}).text
         assert text
         assert "{" not in text
         assert "None" not in text
@@ -33,7 +33,7 @@ def test_zones_are_listed_as_people_write_them() -> None:
 
 def test_the_node_and_scheduler_of_a_pod_are_shown_whatever_bound_it() -> None:
     """A pod of ours may have been bound by hand: the event does not say by whom."""
-    assert told(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith(
+    assert sentence_of(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith(
         "seen on n1 (schedulerName topolog); requests"
     )
 

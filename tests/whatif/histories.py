@@ -97,9 +97,9 @@ class RecordingRow(LedgerRow):
         self.kept: list[tuple[str, Event, float]] = []
         self._now_s = 0.0
 
-    def tell(self, stream: str, event: Event, now_s: float) -> None:
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
         self._now_s = now_s
-        super().tell(stream, event, now_s)
+        super().evolve(stream, event, now_s)
 
     def reported(self, report: Report, now_s: float) -> None:
         self._now_s = now_s

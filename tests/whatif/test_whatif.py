@@ -87,7 +87,7 @@ async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
     altered = _with_one_decision_altered(log)
     found = await reproduce(altered, as_here(), 1, head, lambda _: None)
     assert (found.differs, found.why) == (1, {UNRECORDED: 1})
-    assert found.told[0].recorded.endswith("score 101")
+    assert found.differing[0].recorded.endswith("score 101")
 
 
 def _with_one_decision_altered(log: MemoryEventLog, **changes: object) -> MemoryEventLog:

@@ -30,7 +30,7 @@ from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 class ResyncedCaches(Protocol):
     """Caches of the upstream plugin: they follow events and are resynced periodically."""
 
-    def hear(self, event: Event) -> None:
+    def fold(self, event: Event) -> None:
         """Apply an event that the fold has applied."""
 
     def tick(self) -> bool:

@@ -1,12 +1,13 @@
-"""Bindings that a kube-scheduler asked for: from a request to proposals, or to an answer.
+"""Bindings that a kube-scheduler requests: each request ends in a reservation or in a refusal.
 
-A request is judged as the log is now, and reserved like any decision. If it loses a race, it is
-judged again. If its caller gives up, the reservation is withdrawn unless the binder has begun. Must
-not know HTTP, the log or a clock."""
+A request is decided by the current state of the log, and reserved like any decision. If it loses a
+race, it is decided again. If its caller gives up, the reservation is withdrawn unless the binder
+has begun. This module does not know HTTP, the log or a clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,12 +16,15 @@ from services.scheduler.extender.verbs import placed_on
 from services.scheduler.reserve.proposals import Proposal
 from services.scheduler.reserve.withdrawals import withdrawal
 from services.scheduler.snapshot.result import Placed
+from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
-from shared.ledger.state import Ledger, LedgerPod
+from shared.ledger.state import LedgerPod
 
+# Assumes a placement and returns its reservation.
+Reserve = Callable[[Pod, Placed], Proposal]
 # Races that one request may lose.
 TRIES = 5
 
@@ -34,10 +38,12 @@ class Request(msgspec.Struct):
 
 
 class BindRequests:
-    """Requests by uid: `_asked` wait for a decision, `_sent` for the outcome of an append,
-    `_abandoned` for a withdrawal. `answers` are for the callers: "" is success."""
+    """Requests by pod uid: `_asked` wait for a decision, `_sent` for the outcome of an append,
+    `_abandoned` for a withdrawal. `answers` are for the callers: "" is success.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
         self.answers: dict[str, str] = {}
         self._asked: dict[str, Request] = {}
         self._sent: dict[str, Request] = {}
@@ -47,19 +53,19 @@ class BindRequests:
         return bool(self._asked or self._abandoned)
 
     def ask(self, pod: Pod, node: str) -> None:
-        """Reserve the pod there; a later request for the same pod replaces the earlier one."""
+        """Note a request to reserve the pod on the node. It replaces earlier ones for the pod."""
         self._abandoned.pop(pod.uid, None)
         self._asked[pod.uid] = Request(pod, node)
 
     def forget(self, uid: str, node: str) -> None:
-        """Give up: the caller no longer waits."""
+        """Drop the request, because its caller no longer waits."""
         self._asked.pop(uid, None)
         self._sent.pop(uid, None)
         self.answers.pop(uid, None)
         self._abandoned[uid] = node
 
     def conflicted(self, uid: str) -> None:
-        """Judge the request again: its reservation lost a race."""
+        """Decide the request again, because its reservation lost a race."""
         request = self._sent.pop(uid, None)
         if request is None:
             return
@@ -71,39 +77,27 @@ class BindRequests:
         else:
             self._asked[uid] = request
 
-    def proposals(
-        self,
-        placing: ColumnarPlacing,
-        ledger: Ledger,
-        versions: Mapping[str, int],
-        reserve: Callable[[Pod, Placed], Proposal],
-    ) -> list[Proposal]:
+    def proposals(self, placing: ColumnarPlacing, reserve: Reserve) -> list[Proposal]:
         """Return one commit for each request that can be reserved, and withdrawals."""
         proposals = []
         for uid, node in self._abandoned.items():
-            entry = ledger.pods.get(uid)
+            entry = self._state.ledger.pods.get(uid)
             if entry is not None and entry.stage == "reserved" and entry.node == node:
-                proposals.append(withdrawal(uid, node, ledger.position, versions, "unasked"))
+                proposals.append(self._withdrawal(uid, node))
         self._abandoned.clear()
-        for uid, request in list(self._asked.items()):
-            proposal = self._decide(
-                request, ledger.pods.get(uid), placing, ledger, versions, reserve
-            )
-            proposals += [proposal] if proposal is not None else []
+        for request in list(self._asked.values()):
+            proposal = self._decide(request, placing, reserve)
+            if proposal is not None:
+                proposals.append(proposal)
         return proposals
 
     def _decide(
-        self,
-        request: Request,
-        entry: LedgerPod | None,
-        placing: ColumnarPlacing,
-        ledger: Ledger,
-        versions: Mapping[str, int],
-        reserve: Callable[[Pod, Placed], Proposal],
+        self, request: Request, placing: ColumnarPlacing, reserve: Reserve
     ) -> Proposal | None:
         uid = request.pod.uid
+        entry = self._state.ledger.pods.get(uid)
         if entry is not None and entry.stage != "pending":
-            return self._already_placed(request, entry, ledger, versions)
+            return self._already_placed(request, entry)
         del self._asked[uid]
         pod = entry.pod if entry is not None else request.pod
         placed = placed_on(placing, pod, request.node)
@@ -115,19 +109,21 @@ class BindRequests:
         if entry is not None:
             return proposal
         stream = streams.pod(uid)
-        observed = Draft(stream, PodObserved(pod), versions.get(stream, 0))
+        observed = Draft(stream, PodObserved(pod), self._state.versions.get(stream, 0))
         return msgspec.structs.replace(proposal, drafts=(observed, *proposal.drafts))
 
-    def _already_placed(
-        self, request: Request, entry: LedgerPod, ledger: Ledger, versions: Mapping[str, int]
-    ) -> Proposal | None:
-        """The pod has the node of an earlier request, whose answer was lost."""
+    def _already_placed(self, request: Request, entry: LedgerPod) -> Proposal | None:
+        """Answer a request for a pod that an earlier request placed; its answer was lost."""
         uid = request.pod.uid
         if entry.stage == "reserved" and entry.node != request.node:
-            return withdrawal(uid, entry.node, ledger.position, versions, "unasked")
+            return self._withdrawal(uid, entry.node)
         del self._asked[uid]
         if entry.node != request.node:
             self.answers[uid] = f"the pod is on {entry.node}, or reserved there"
         elif entry.stage in ("bound", "running"):
             self.answers[uid] = ""
         return None
+
+    def _withdrawal(self, uid: str, node: str) -> Proposal:
+        position = self._state.ledger.position
+        return withdrawal(uid, node, position, self._state.versions, "unasked")

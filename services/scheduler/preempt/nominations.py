@@ -1,28 +1,30 @@
-"""Nominations: which pods claim a node from which others are evicted, which of those claims still
-make sense, and for which pod victims are searched next.
+"""Nominations: which pods claim a node from which other pods are evicted, which of these claims
+still help, and for which pod victims are searched next.
 
-Folded from the log next to the ledger; the placing searches. Bounded: a few searches and one new
-nomination a turn, so that each nomination is in the log before the next decision. Must not know the
-log or a clock.
+Folded from the log next to the ledger; `Searching` finds the victims. A turn makes a few searches
+and at most one new nomination, so that each nomination is in the log before the next decision. This
+module does not know the log or a clock.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from services.scheduler.preempt.eviction_refusals import EvictionRefusals
 from services.scheduler.reserve.proposals import Proposal, nomination, nomination_withdrawal
 from services.scheduler.snapshot.result import Nomination
+from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
+from shared.events import streams
 from shared.events.catalog import Event
-from shared.ledger.state import Ledger, LedgerPod
+from shared.ledger.state import LedgerPod
 
 PREEMPTS = "PreemptLowerPriority"
 # Searches for victims in one turn.
@@ -32,7 +34,7 @@ WANTING = 1_000
 
 
 class Searching(Protocol):
-    """The questions to the component that chooses nodes."""
+    """What nominations ask of the component that chooses nodes."""
 
     def nominate(
         self,
@@ -41,8 +43,8 @@ class Searching(Protocol):
         spared: Container[str],
         nodes: Collection[str] | None,
     ) -> Nomination | None:
-        """The least costly evictions that make room for the pod, on any node or on these; None when
-        none does.
+        """Return the least costly evictions that make room for the pod, on `nodes` or, for None, on
+        any node; None if no evictions do.
         """
 
     def nomination_still_valid(
@@ -52,8 +54,8 @@ class Searching(Protocol):
 
 
 class NoPreemption:
-    """Evicts no pod, as with upstream's `preemptionMode: Disabled`: the plugin's caches may be
-    wrong. A nomination of another scheduler, or of an earlier configuration, is not kept.
+    """Evicts no pod, as with upstream's `preemptionMode: Disabled`, because the plugin's caches may
+    be wrong. A nomination of another scheduler, or of an earlier configuration, is withdrawn.
     """
 
     def nominate(
@@ -82,9 +84,15 @@ class OpenNomination(msgspec.Struct, frozen=True):
 
 
 class Nominations:
-    """The fold of nominations and what is asked next."""
+    """The fold of nominations, and the order of the next searches.
 
-    def __init__(self, ledger: Ledger) -> None:
+    `open` are nominations by pod uid. `_wanting` are waiting pods that would preempt: their
+    priority, and whether every node was searched for them. `_placed` are priorities of placed pods
+    by uid, `_priorities` their counts: they show without a look at nodes whether an eviction could
+    help."""
+
+    def __init__(self, state: SchedulerState, searching: Searching) -> None:
+        self._ledger, self._versions, self._searching = state.ledger, state.versions, searching
         self.open: dict[str, OpenNomination] = {}
         self._refusals = EvictionRefusals()
         self._broken: set[str] = set()
@@ -92,11 +100,8 @@ class Nominations:
         self._placed: dict[str, int] = {}
         self._priorities: Counter[int] = Counter()
         self._searches = 0
-        self._restore(ledger)
-
-    def _restore(self, ledger: Ledger) -> None:
         # Refusals are volatile, and every node is searched again for waiting pods.
-        for uid, entry in ledger.pods.items():
+        for uid, entry in self._ledger.pods.items():
             if entry.nominated:
                 self.open[uid] = OpenNomination(entry.nominated, entry.victims)
             elif entry.stage == "pending":
@@ -105,31 +110,30 @@ class Nominations:
                 self._add(uid, entry.pod.priority)
 
     # -- folding
-    # ----------------------------------------------------------------------------------------------
 
-    def hear(self, event: Event, ledger: Ledger) -> None:
+    def evolve(self, event: Event) -> None:
         """Fold one event that the ledger has folded already."""
-        fold = _HEARD.get(type(event))
-        if fold is not None:
-            fold(self, event, ledger)
-        uid = event.about.pod
-        if uid:
-            self._count(uid, ledger.pods.get(uid))
-
-    def _nominated(self, event: scheduling.PodNominated, ledger: Ledger) -> None:
-        self.open[event.uid] = OpenNomination(event.node, event.victims)
-        self._wanting.pop(event.uid, None)
-
-    def _ended(
-        self,
-        event: scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded,
-        ledger: Ledger,
-    ) -> None:
-        self._forget(event.uid)
-
-    def _seen(self, event: cluster.PodObserved, ledger: Ledger) -> None:
-        if event.node:
-            self._forget(event.pod.uid)
+        match event:
+            case scheduling.PodNominated():
+                self.open[event.uid] = OpenNomination(event.node, event.victims)
+                self._wanting.pop(event.uid, None)
+            case scheduling.NominationWithdrawn() | scheduling.PodReserved() | cluster.PodEnded():
+                self._forget(event.uid)
+            case cluster.PodObserved() if event.node:
+                self._forget(event.pod.uid)
+            case cluster.PodRunning():
+                entry = self._ledger.pods.get(event.uid)
+                if entry is not None and self._refusals.started(entry.pod):
+                    self._search_again()
+            case cluster.NodeEnded():
+                for uid in [uid for uid in self._placed if uid not in self._ledger.pods]:
+                    self._remove(uid)
+            case binding.EvictRefused():
+                self._eviction_refused(event)
+            case _:
+                pass
+        if uid := event.about.pod:
+            self._count(uid, self._ledger.pods.get(uid))
 
     def _forget(self, uid: str) -> None:
         self.open.pop(uid, None)
@@ -137,20 +141,15 @@ class Nominations:
         self._refusals.forget(uid)
         self._broken.discard(uid)
 
-    def _refusal(self, event: binding.EvictRefused, ledger: Ledger) -> None:
+    def _eviction_refused(self, event: binding.EvictRefused) -> None:
         # The victim is spared for now, and pods like it if a budget guards it.
-        nomination, entry = self.open.get(event.preemptor), ledger.pods.get(event.uid)
+        nomination, entry = self.open.get(event.preemptor), self._ledger.pods.get(event.uid)
         if nomination is None or event.uid not in nomination.victims:
             return
         if event.preemptor not in self._broken:
             self._broken.add(event.preemptor)
             if entry is not None:
                 self._refusals.refused(entry.pod, event.message)
-
-    def _new_chances(self, event: cluster.PodRunning, ledger: Ledger) -> None:
-        entry = ledger.pods.get(event.uid)
-        if entry is not None and self._refusals.started(entry.pod):
-            self._search_again()
 
     def _search_again(self) -> None:
         # A victim became evictable again: every waiting preemptor searches all nodes.
@@ -159,7 +158,6 @@ class Nominations:
         }
 
     def _count(self, uid: str, entry: LedgerPod | None) -> None:
-        # Priorities of placed pods show without a look at nodes whether an eviction could help.
         if entry is not None and entry.stage != "pending":
             if uid not in self._placed:
                 self._add(uid, entry.pod.priority)
@@ -176,12 +174,7 @@ class Nominations:
         if not self._priorities[priority]:
             del self._priorities[priority]
 
-    def _recount(self, event: cluster.NodeEnded, ledger: Ledger) -> None:
-        for uid in [uid for uid in self._placed if uid not in ledger.pods]:
-            self._remove(uid)
-
-    # -- asking
-    # ----------------------------------------------------------------------------------------------
+    # -- searching
 
     def begin(self, now_s: float) -> None:
         """Begin a turn (`now_s` is monotonic)."""
@@ -200,51 +193,37 @@ class Nominations:
         """Return whether other pods are evicted for it."""
         return entry.pod.uid in self.open and not entry.problem
 
-    def refused(
-        self,
-        entry: LedgerPod,
-        placing: Searching,
-        ledger: Ledger,
-        pod_version: int,
-        versions: dict[str, int],
-    ) -> Proposal | None:
-        """Nominate a pod that fits nowhere, or end its nomination if that no longer helps."""
-        nomination = self.open.get(entry.pod.uid)
-        if nomination is not None:
-            return self._revised(entry.pod, nomination, placing, ledger, pod_version)
-        return self._search(entry.pod, placing, ledger, pod_version, versions, None)
+    def refused(self, pod: Pod) -> Proposal | None:
+        """Nominate a pod that fits nowhere, or withdraw its nomination if that no longer helps."""
+        nomination = self.open.get(pod.uid)
+        return self._search(pod, None) if nomination is None else self._revised(pod, nomination)
 
-    def _revised(
-        self, pod: Pod, nomination: OpenNomination, placing: Searching, ledger: Ledger, version: int
-    ) -> Proposal | None:
+    def _revised(self, pod: Pod, nomination: OpenNomination) -> Proposal | None:
+        node, victims, pods = nomination.node, nomination.victims, self._ledger.pods
         if pod.uid in self._broken:
             cause = "an eviction was refused"
-        elif not placing.nomination_still_valid(
-            pod, nomination.node, nomination.victims, ledger.pods
-        ):
+        elif not self._searching.nomination_still_valid(pod, node, victims, pods):
             cause = "the evictions no longer make room"
         else:
             return None
-        return nomination_withdrawal(pod.uid, nomination.node, cause, ledger.position, version)
+        version = self._versions.get(streams.pod(pod.uid), 0)
+        return nomination_withdrawal(pod.uid, node, cause, self._ledger.position, version)
 
-    def _search(
-        self,
-        pod: Pod,
-        placing: Searching,
-        ledger: Ledger,
-        version: int,
-        versions: dict[str, int],
-        nodes: Collection[str] | None,
-    ) -> Proposal | None:
+    def _search(self, pod: Pod, nodes: Collection[str] | None) -> Proposal | None:
         self._want(pod, self._searches > 0)
         if self._searches <= 0 or not self.may_preempt(pod):
             return None
         self._searches -= 1
-        spared = self._refusals.spared(
-            ledger.pods, {uid for claim in self.open.values() for uid in claim.victims}
+        pods, victims = (
+            self._ledger.pods,
+            {uid for claim in self.open.values() for uid in claim.victims},
         )
-        result = placing.nominate(pod, ledger.pods, spared, nodes)
-        return None if result is None else self._proposal(pod, result, ledger, version, versions)
+        result = self._searching.nominate(pod, pods, self._refusals.spared(pods, victims), nodes)
+        if result is None:
+            return None
+        pod_version = self._versions.get(streams.pod(pod.uid), 0)
+        node_version = self._versions.get(streams.node(result.node), 0)
+        return nomination(pod.uid, result, self._ledger.position, pod_version, node_version)
 
     def may_preempt(self, pod: Pod) -> bool:
         """Return whether a pod of lower priority is placed anywhere."""
@@ -261,53 +240,26 @@ class Nominations:
         if len(self._wanting) > WANTING:
             del self._wanting[next(iter(self._wanting))]
 
-    def _proposal(
-        self, pod: Pod, result: Nomination, ledger: Ledger, version: int, versions: dict[str, int]
-    ) -> Proposal:
-        node_version = versions.get(f"node/{result.node}", 0)
-        return nomination(pod.uid, result, ledger.position, version, node_version)
-
     def waiting(
-        self,
-        changed: Collection[str],
-        placing: Searching,
-        ledger: Ledger,
-        versions: dict[str, int],
-        own: Callable[[str], bool] = lambda _uid: True,
+        self, changed: Collection[str], is_own: Callable[[str], bool] = lambda _uid: True
     ) -> Proposal | None:
-        """Search victims for a waiting pod of our `own`, on the changed nodes, or on all if not all
-        were searched. Pods that are searched for go to the end of the line; the others will have
-        every node searched."""
+        """Search victims for a waiting pod of this scheduler's shard: on all nodes, or on the
+        changed ones if the other nodes were searched. Pods that had a search go to the end of the
+        line; for the others every node is searched later."""
         lowest = min(self._priorities, default=0)
-        wanting = [(uid, *wanted) for uid, wanted in self._wanting.items() if own(uid)]
-        may = [
+        wanting = [(uid, *wanted) for uid, wanted in self._wanting.items() if is_own(uid)]
+        candidates = [
             uid
             for uid, priority, searched in wanting
             if priority > lowest and (changed or not searched)
         ]
-        for uid in may[SEARCHES:] if changed else ():
+        for uid in candidates[SEARCHES:] if changed else ():
             self._wanting[uid] = (self._wanting[uid][0], False)
-        for uid in may[:SEARCHES]:
-            (_, searched), entry = self._wanting.pop(uid), ledger.pods.get(uid)
+        for uid in candidates[:SEARCHES]:
+            (_, searched), entry = self._wanting.pop(uid), self._ledger.pods.get(uid)
             if entry is None or entry.stage != "pending" or entry.terminating or uid in self.open:
                 continue
-            version = versions.get(f"pod/{uid}", 0)
-            proposal = self._search(
-                entry.pod, placing, ledger, version, versions, changed if searched else None
-            )
+            proposal = self._search(entry.pod, changed if searched else None)
             if proposal is not None:
                 return proposal
         return None
-
-
-# Events that concern more than the place of a pod.
-_HEARD: dict[type[Event], Callable[[Nominations, Any, Ledger], None]] = {
-    scheduling.PodNominated: Nominations._nominated,
-    scheduling.NominationWithdrawn: Nominations._ended,
-    scheduling.PodReserved: Nominations._ended,
-    cluster.PodEnded: Nominations._ended,
-    cluster.PodObserved: Nominations._seen,
-    cluster.PodRunning: Nominations._new_chances,
-    cluster.NodeEnded: Nominations._recount,
-    binding.EvictRefused: Nominations._refusal,
-}

@@ -21,7 +21,7 @@ class ClusterChanges:
     def __bool__(self) -> bool:
         return bool(self._names)
 
-    def hear(self, event: SurroundingEvent) -> None:
+    def note(self, event: SurroundingEvent) -> None:
         """Note one change."""
         kind, _, name = stream_of(event).partition("/")
         self._names.setdefault(kind, set()).add(name)

@@ -49,7 +49,7 @@ class ClusterObjects(msgspec.Struct):
     classes: dict[str, DeviceClassObserved] = {}
     bindings: int = 0
 
-    def hear(self, event: SurroundingEvent) -> None:
+    def fold(self, event: SurroundingEvent) -> None:
         """Fold one event; the end of an unknown object is harmless."""
         self.bindings += stream_of(event).startswith(("claim/", "volume/"))
         if isinstance(event, VolumeObserved):
@@ -69,7 +69,7 @@ class ClusterObjects(msgspec.Struct):
         else:
             self.of_kind(event.kind).pop(event.name, None)
 
-    def hear_pod(self, event: PodEvent) -> None:
+    def fold_pod(self, event: PodEvent) -> None:
         """End the nomination of a pod that has a node, or ended. The binding of a pod that Topolog
         reserves for kube-scheduler is not observed; until then it may be nominated (since 1.35 also
         without evictions), and be observed so only afterwards."""

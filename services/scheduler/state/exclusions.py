@@ -1,13 +1,18 @@
-"""Excluded nodes: which nodes take no pod of which class, and which pods wait because the API
+"""Excluded nodes: nodes that get no pods of a pod class for now, and pods that wait because the API
 server refuses to bind them anywhere.
 
 Folded from the log next to the ledger. Evidence counts from its own event on; the event of the
-exclusion follows it (`reserve/exclusions`). An exclusion after a rejection ends with the next
-report of other amounts; after a second rejection in a row only with a report of another node: other
-policy, scope, options, managers, sizes or boot (kubernetes#84869: replacements follow each other to
-one node). No report shows what an admission policy denied or other schedulers contest, and an
-unchanged report makes no event; therefore every exclusion is tried again later, each time after a
-longer pause. Must not know a clock or the log.
+exclusion follows it (`reserve/exclusions`).
+
+1. An exclusion after a rejection ends with the next report of other amounts. After a second
+   rejection in a row it ends only with a report that shows another node: other policy, scope,
+   options, managers, sizes or boot (kubernetes#84869: replacements of a rejected pod go to the same
+   node again).
+2. No report shows what an admission policy denied or what other schedulers contest, and an
+   unchanged report makes no event. So every exclusion is retried later, each time after a longer
+   pause.
+
+This module does not know a clock or the log.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ class Exclusion(msgspec.Struct):
     amounts: str = ""
 
 
-class Before(NamedTuple):
+class PodBefore(NamedTuple):
     """The pod and its node before the event."""
 
     pod: Pod
@@ -77,92 +82,72 @@ class Exclusions(msgspec.Struct):
                     excluded[node] = shapes[name]
         return excluded
 
-    def _ended(
-        self, position: int, event: cluster.PodEnded, ledger: Ledger, before: Before | None
+    def evolve(
+        self, position: int, event: Event, ledger: Ledger, pod_before: PodBefore | None
     ) -> tuple[str, ...]:
+        """Fold an event of a type in `FOLDED`, after the ledger. Return nodes that are open
+        again.
+        """
+        match event:
+            case cluster.PodObserved():
+                if pod_before is not None and pod_before.pod != event.pod:
+                    self.barred.pop(event.pod.uid, None)
+            case cluster.PodRunning():
+                if pod_before is not None and event.node in self.strikes:
+                    for shape in (shape_of(pod_before.pod), namespaced(pod_before.pod)):
+                        _drop(self.strikes, event.node, shape)
+            case cluster.PodEnded():
+                self._ended(position, event, ledger, pod_before)
+            case binding.BindRefused():
+                self._refused(position, event, ledger, pod_before)
+            case scheduling.NodeSetAside():
+                self._set(position, event, ledger)
+                self.due.get(event.node, {}).pop(event.shape, None)
+            case scheduling.PodReadmitted():
+                self.barred.pop(event.uid, None)
+            case scheduling.NodeReadmitted():
+                return self._clear(event.node, event.shape, forgive=event.cause == "operator")
+            case cluster.NodeEnded():
+                return self._clear(event.name, "", forgive=True)
+            case reports.NodeReported():
+                return self._reported(event.report.node, ledger)
+            case reports.NodeReportChanged():
+                return self._reported(event.node, ledger)
+            case _:
+                pass
+        return ()
+
+    def _ended(
+        self, position: int, event: cluster.PodEnded, ledger: Ledger, before: PodBefore | None
+    ) -> None:
         self.barred.pop(event.uid, None)
         if event.cause == "rejected" and event.reason in REJECTIONS and before is not None:
-            self._evidence(
-                position,
-                event.node or before.node,
-                shape_of(before.pod),
-                "rejected",
-                _detail(event),
-                ledger,
-                event.uid,
-            )
-        return ()
-
-    def _excluded(
-        self, position: int, event: NodeSetAside, ledger: Ledger, _before: Before | None
-    ) -> tuple[str, ...]:
-        self._set(position, event, ledger)
-        self.due.get(event.node, {}).pop(event.shape, None)
-        return ()
-
-    def _ran(
-        self, _position: int, event: cluster.PodRunning, _ledger: Ledger, before: Before | None
-    ) -> tuple[str, ...]:
-        for name in (
-            (shape_of(before.pod), namespaced(before.pod))
-            if before is not None and event.node in self.strikes
-            else ()
-        ):
-            _drop(self.strikes, event.node, name)
-        return ()
+            node, shape = event.node or before.node, shape_of(before.pod)
+            detail = f"{event.reason}: {event.message}" if event.message else event.reason
+            exclusion = NodeSetAside(node, shape, "rejected", detail, event.uid, position)
+            self._add_evidence(exclusion, ledger)
 
     def _refused(
-        self, position: int, event: binding.BindRefused, ledger: Ledger, before: Before | None
-    ) -> tuple[str, ...]:
+        self, position: int, event: binding.BindRefused, ledger: Ledger, before: PodBefore | None
+    ) -> None:
         if event.cause in ("forbidden", "invalid"):
             self.barred[event.uid] = f"binding {event.cause}: {event.message}"
         elif event.cause == "denied" and before is not None:
-            self._evidence(
-                position,
-                event.node,
-                namespaced(before.pod),
-                "denied",
-                event.message,
-                ledger,
-                event.uid,
-            )
-        return ()
+            node, shape, message = event.node, namespaced(before.pod), event.message
+            exclusion = NodeSetAside(node, shape, "denied", message, event.uid, position)
+            self._add_evidence(exclusion, ledger)
 
-    def _seen(
-        self, _position: int, event: cluster.PodObserved, _ledger: Ledger, before: Before | None
-    ) -> tuple[str, ...]:
-        if before is not None and before.pod != event.pod:
-            self.barred.pop(event.pod.uid, None)
-        return ()
-
-    def _readmitted(
-        self,
-        _position: int,
-        event: scheduling.PodReadmitted,
-        _ledger: Ledger,
-        _before: Before | None,
-    ) -> tuple[str, ...]:
-        self.barred.pop(event.uid, None)
-        return ()
-
-    def _evidence(
-        self,
-        position: int,
-        node: str,
-        shape: str,
-        cause: AsideCause,
-        detail: str,
-        ledger: Ledger,
-        uid: str,
-    ) -> None:
+    def _add_evidence(self, exclusion: NodeSetAside, ledger: Ledger) -> None:
+        """Exclude the node at once; `due` has the event until the log has it."""
+        node, shape = exclusion.node, exclusion.shape
         # A name without a Node object gets no pod, and a node that comes back under it is another
         # machine, whose stream's version may be forgotten.
         ledger_node = ledger.nodes.get(node)
         if ledger_node is None or ledger_node.observed is None:
             return
         strikes = self.strikes.get(node, {}).get(shape, 0) + 1
-        event = NodeSetAside(node, shape, cause, detail, uid, position, strikes)
-        self._set(position, event, ledger)
+        event = msgspec.structs.replace(exclusion, strikes=strikes)
+        self._set(event.evidence, event, ledger)
         self.due.setdefault(node, {})[shape] = event
 
     def _set(self, position: int, event: NodeSetAside, ledger: Ledger) -> None:
@@ -203,36 +188,29 @@ class Exclusions(msgspec.Struct):
         return (node,) if was_excluded else ()
 
 
-Hear = Callable[[Exclusions, int, Any, Ledger, Before | None], tuple[str, ...]]
-# Called with the event's position once the ledger has folded it; returns nodes that are open again.
-HEARD: dict[type[Event], Hear] = {
-    cluster.PodObserved: Exclusions._seen,
-    cluster.PodRunning: Exclusions._ran,
-    cluster.PodEnded: Exclusions._ended,
-    binding.BindRefused: Exclusions._refused,
-    scheduling.NodeSetAside: Exclusions._excluded,
-    scheduling.PodReadmitted: Exclusions._readmitted,
-    scheduling.NodeReadmitted: lambda exclusions, _at, event, *_: exclusions._clear(
-        event.node, event.shape, event.cause == "operator"
-    ),
-    cluster.NodeEnded: lambda exclusions, _at, event, *_: exclusions._clear(
-        event.name, "", forgive=True
-    ),
-    reports.NodeReported: lambda exclusions, _at, event, ledger, _: exclusions._reported(
-        event.report.node, ledger
-    ),
-    reports.NodeReportChanged: lambda exclusions, _at, event, ledger, _: exclusions._reported(
-        event.node, ledger
-    ),
-}
+# The types of events that `Exclusions.evolve` folds.
+FOLDED: frozenset[type[Event]] = frozenset(
+    (
+        cluster.PodObserved,
+        cluster.PodRunning,
+        cluster.PodEnded,
+        cluster.NodeEnded,
+        binding.BindRefused,
+        scheduling.NodeSetAside,
+        scheduling.PodReadmitted,
+        scheduling.NodeReadmitted,
+        reports.NodeReported,
+        reports.NodeReportChanged,
+    )
+)
 
-PodBefore = Callable[[Exclusions, Any], str]
+UidOf = Callable[[Exclusions, Any], str]
 # The uid of the pod whose state before the event is needed; "" for none.
-BEFORE: dict[type[Event], PodBefore] = {
+POD_BEFORE: dict[type[Event], UidOf] = {
     cluster.PodObserved: lambda exclusions, event: event.pod.uid if exclusions.barred else "",
     cluster.PodRunning: lambda exclusions, event: event.uid if exclusions.strikes else "",
-    cluster.PodEnded: lambda _asides, event: event.uid if event.cause == "rejected" else "",
-    binding.BindRefused: lambda _asides, event: event.uid,
+    cluster.PodEnded: lambda _exclusions, event: event.uid if event.cause == "rejected" else "",
+    binding.BindRefused: lambda _exclusions, event: event.uid,
 }
 
 
@@ -295,7 +273,3 @@ def shape_of(pod: Pod) -> str:
 def namespaced(pod: Pod) -> str:
     """Return the key within the pod's namespace, for admission policies."""
     return f"{shape_of(pod)}@{pod.namespace}"
-
-
-def _detail(event: cluster.PodEnded) -> str:
-    return f"{event.reason}: {event.message}" if event.message else event.reason

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from services.scheduler.state.cluster_objects import ClusterObjects
-from services.scheduler.state.exclusions import BEFORE, HEARD, Before, Exclusions, Hear, PodBefore
+from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
 from shared.events import streams
 from shared.events.binding_events import PodBound
 from shared.events.catalog import CATALOG, Event
@@ -51,10 +51,10 @@ def evolve(folded: SchedulerState, envelope: Envelope, event: Event) -> fold.Tou
     ledger, way = folded.ledger, _WAYS[type(event)]
     pod = None
     if way.pod_before is not None:
-        pod = _before(folded, way.pod_before(folded.exclusions, event))
+        pod = _pod_before(folded, way.pod_before(folded.exclusions, event))
     touched = fold.evolve(ledger, envelope, event)
-    if way.exclusions is not None:
-        touched += way.exclusions(folded.exclusions, envelope.position, event, ledger, pod)
+    if way.has_exclusions:
+        touched += folded.exclusions.evolve(envelope.position, event, ledger, pod)
     if way.others is not None:
         way.others(folded, event)
     if way.versioned:
@@ -65,9 +65,9 @@ def evolve(folded: SchedulerState, envelope: Envelope, event: Event) -> fold.Tou
     return touched
 
 
-def _before(folded: SchedulerState, uid: str) -> Before | None:
+def _pod_before(folded: SchedulerState, uid: str) -> PodBefore | None:
     entry = folded.ledger.pods.get(uid) if uid else None
-    return Before(entry.pod, entry.node) if entry is not None else None
+    return PodBefore(entry.pod, entry.node) if entry is not None else None
 
 
 def _weighed(folded: SchedulerState, event: DemandWeighed) -> None:
@@ -75,17 +75,17 @@ def _weighed(folded: SchedulerState, event: DemandWeighed) -> None:
 
 
 def _of_pod(folded: SchedulerState, event: PodObserved | PodBound | PodRunning) -> None:
-    folded.cluster_objects.hear_pod(event)
+    folded.cluster_objects.fold_pod(event)
 
 
 def _ended(folded: SchedulerState, event: PodEnded) -> None:
     # Nothing more is decided about a pod that ended.
-    folded.cluster_objects.hear_pod(event)
+    folded.cluster_objects.fold_pod(event)
     folded.versions.pop(streams.pod(event.uid), None)
 
 
 def _surrounding(folded: SchedulerState, event: SurroundingEvent) -> None:
-    folded.cluster_objects.hear(event)
+    folded.cluster_objects.fold(event)
 
 
 def _opened(folded: SchedulerState, event: LogOpened) -> None:
@@ -98,7 +98,7 @@ def _listed(folded: SchedulerState, event: ClusterListed) -> None:
 
 def _reserved(folded: SchedulerState, event: PodReserved) -> None:
     folded.listings.decided()
-    folded.cluster_objects.hear_pod(event)
+    folded.cluster_objects.fold_pod(event)
 
 
 # What events change apart from ledger and exclusions.
@@ -123,15 +123,15 @@ class _Way(NamedTuple):
     None for no change.
     """
 
-    pod_before: PodBefore | None
-    exclusions: Hear | None
+    pod_before: UidOf | None
+    has_exclusions: bool
     others: Callable[[SchedulerState, Any], None] | None
     versioned: bool
 
 
 # One look-up by type: most events concern the ledger alone.
 _WAYS = {
-    kind: _Way(BEFORE.get(kind), HEARD.get(kind), _OTHERS.get(kind), kind not in _UNVERSIONED)
+    kind: _Way(POD_BEFORE.get(kind), kind in FOLDED, _OTHERS.get(kind), kind not in _UNVERSIONED)
     for kind in (entry.struct for entry in CATALOG.values())
 }
 

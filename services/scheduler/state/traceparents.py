@@ -32,7 +32,7 @@ class Traceparents:
         """Return the context of a node's newest report, "" for none."""
         return self._reports.get(node, "")
 
-    def hear(self, envelope: Envelope, event: Event) -> None:
+    def note(self, envelope: Envelope, event: Event) -> None:
         """Note a folded event."""
         if isinstance(event, PodObserved):
             self._pods[event.pod.uid] = envelope.trace

@@ -169,7 +169,7 @@ def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
     view = ClusterView({"n1": node_info}, PlacedPods(), Exclusions(), ClusterObjects())
     for name in ("one", "two"):
         told = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
-        view.cluster_objects.hear(told)
+        view.cluster_objects.fold(told)
         if name == "one":
             assert list(zones_kept(pod("two", cpus=6), view)) == ["n1"], "before it is nominated"
     assert zones_kept(pod("two", cpus=6), view) == zones_kept(pod("one", cpus=6), view) == {}

@@ -91,7 +91,7 @@ async def test_a_log_gives_the_same_afterwards_without_topologs_own_placements()
     live = story.cores[0].shadow
     found = await shadow(story.log, 2)
     assert found.counts == live.counts
-    assert [case.outcome for case in found.told] == ["prevented", "missed"]
+    assert [case.outcome for case in found.cases] == ["prevented", "missed"]
     assert found.own == 0
     placing = Story()
     await placing.node()

@@ -128,7 +128,7 @@ class World:
         )
         extender = Extender(projector, decider.wake, chosen.bind_within_s)
         extenders.append(extender)
-        decider.heard = extender.answered
+        decider.after_turn = extender.answered
         server = ExtenderServer(extender, chosen)
         async with running(
             projector.run(), decider.run(projector), server.run(), self._binder(binder)

@@ -83,7 +83,7 @@ def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: Sche
 def test_a_kind_without_get_is_believed_after_some_lists(known: SchedulerState) -> None:
     """If claims come and go faster than lists are made, each list lacks others."""
     for claim in ("ns/a", "ns/b", *(f"ns/{number}" for number in range(20))):
-        known.cluster_objects.hear(ClaimObserved(claim, "v", "5"))
+        known.cluster_objects.fold(ClaimObserved(claim, "v", "5"))
     claims = frozenset(known.cluster_objects.claims)
     doubt = None
     for number in range(MOST_LISTS):

@@ -422,7 +422,7 @@ def test_a_device_class_is_recorded_while_it_names_a_resource() -> None:
     known, made = ClusterObjects(), SURROUNDING_OBJECTS["deviceclass"]
     told = cluster_objects.event_of(known, "deviceclass", made)
     assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
-    known.hear(told)
+    known.fold(told)
     assert cluster_objects.event_of(known, "deviceclass", made) is None, "told once"
     silent = {"metadata": {"name": "gpu.example.com"}, "spec": {}}
     assert cluster_objects.event_of(known, "deviceclass", silent) == SurroundingEnded(
@@ -443,7 +443,7 @@ def test_no_cluster_object_raises_and_its_events_can_be_stored(
     ):
         if event is not None:
             encode(event)
-            known.hear(event)
+            known.fold(event)
     cluster_objects.event_of(known, kind, SURROUNDING_OBJECTS[kind])
     cluster_objects.absent(known, kind, (), "5")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.replay import reading
-from services.replay.story import Proof, Zones
+from services.replay.story import Confirmation, Zones
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
@@ -25,19 +25,19 @@ PAGE = 500
 REPORTS_READ = 20_000
 
 
-async def proofs_of(
+async def confirmations_of(
     log: EventLog,
     uid: str,
     history: Sequence[tuple[Envelope, Event]],
     namesakes: Sequence[str] = (),
-) -> list[Proof]:
+) -> list[Confirmation]:
     """Return a confirmation for each node that the pod was charged to, in order of position."""
-    proofs = []
+    confirmations = []
     for node, since, report_version in _stays(history):
-        proof = await _proof(log, uid, node, since, report_version, [uid, *namesakes])
-        if proof is not None:
-            proofs.append(proof)
-    return sorted(proofs, key=lambda proof: proof.position)
+        confirmation = await _confirmation(log, uid, node, since, report_version, [uid, *namesakes])
+        if confirmation is not None:
+            confirmations.append(confirmation)
+    return sorted(confirmations, key=lambda confirmation: confirmation.position)
 
 
 def actual_zones(node: LedgerNode, key: str) -> Zones:
@@ -63,9 +63,9 @@ def _stays(history: Sequence[tuple[Envelope, Event]]) -> list[tuple[str, int, in
     return list(stays.values())
 
 
-async def _proof(
+async def _confirmation(
     log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]
-) -> Proof | None:
+) -> Confirmation | None:
     ledger, quarantined = Ledger(), QuarantinedStreams(skipped=await skips(log))
     reports = await _reports(log, node, since, version)
     pods = [
@@ -86,7 +86,7 @@ async def _proof(
             and charge.demand
             and envelope.position > since
         ):
-            return Proof(
+            return Confirmation(
                 envelope.position,
                 envelope.time_us,
                 node,
