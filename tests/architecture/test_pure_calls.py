@@ -49,7 +49,7 @@ ANY, SHELLS = "*", {"__main__", "settings"}
 
 
 def allowed() -> dict[str, set[str]]:
-    """Return module -> what it may use despite the contract; ANY for a shell."""
+    """Return by module the impure calls that it may make; ANY for a module of the shell."""
     found: dict[str, set[str]] = {}
     for exception in PURE["ignore_imports"]:
         module, _, used = exception.partition(" -> ")

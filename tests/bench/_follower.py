@@ -22,7 +22,7 @@ from shared.runtime.consumer import Consumer
 
 
 async def follow(url: str, position: int, last: str) -> list[int]:
-    """Microseconds from the writer's time of each fact until it was handled."""
+    """Return the microseconds from the writer's time of each event to its handling."""
     log = await PostgresEventLog.open(url)
     lags_us: list[int] = []
     ended = asyncio.Event()

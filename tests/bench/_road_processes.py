@@ -1,5 +1,6 @@
-"""What the processes of a road cost: CPU seconds and memory by name, read from the operating
-system. Starts and stops nothing.
+"""The CPU seconds and memory of Topolog's processes by name, read from the operating system.
+
+This module starts and stops nothing.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ def with_rest(rows: Rows, ended: Sample, rested: Sample, seconds_per_pod: float)
 
 
 def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
-    """What was short: cores used by the road and by everything on the machine, and the process
-    nearest to one core.
+    """Return what limited the run: cores used by Topolog and by the whole machine, and the process
+    that came nearest to one full core.
     """
     passed_s = after.at_s - before.at_s
     busiest = max(rows, key=lambda name: rows[name]["cpu_s"] / rows[name]["processes"])

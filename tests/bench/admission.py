@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
 
 
 def measure(zones: int, seconds: float) -> dict[str, object]:
-    """One line of the bench."""
+    """Return one result line."""
     by_case = {}
     for policy in POLICIES:
         for scope in ("container", "pod") if policy != "none" else ("container",):

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
 
 
 def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, object]:
-    """One line of the bench."""
+    """Return one result line."""
     unsettled = 0 if options.proven else options.unsettled
     found = Outcome()
     checked = {"checkpoints": not options.no_checkpoints, "by_search": options.by_search}

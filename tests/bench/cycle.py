@@ -1,4 +1,4 @@
-"""Bench of deciding: pods of several shapes on many nodes, with the ledger folded and the facts
+"""Bench of deciding: pods of several shapes on many nodes, with the ledger folded and the events
 built, no I/O.
 
 A JSON line for each number of nodes, in CPU time: one thread, so that on an idle core it is what a
@@ -6,7 +6,7 @@ clock shows, and on a shared machine nearly so. `cold_shape_ms`: the first decis
 was never seen (median over shapes). `warm_pod_us`: one decision with its reservation, pods of all
 shapes in turn (mean; `warm_p50_us`, `warm_p99_us`). `by_bound`, `by_search`, `over_budget`: shares
 of these decisions for which no kubelet was imagined, one was, or a search met its budget.
-`decided_pods_per_s`: the same with the commit's facts built, folded into the ledger and taken over
+`decided_pods_per_s`: the same with the commit's events built, folded into the ledger and taken over
 by the columns. `rss_mb`: the whole process. `--against COMMIT`: see `_against`.
 """
 
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
 
 
 def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
-    """One line of the bench."""
+    """Return one result line."""
     bench = Bench(nodes, options)
     cold = bench.cold(options.shapes)
     warm, ways = bench.warm(options.decisions)
@@ -120,8 +120,8 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
 
 
 class Ways:
-    """Count how decisions were made: with a search, without, or with one that ended without an
-    answer.
+    """Counts of decisions: with a search, without one, and with a search that exceeded its
+    budget.
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class Bench:
         return Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
 
     def fold(self, stream: str, event: Event) -> tuple[str, ...]:
-        """One fact into the ledger."""
+        """Fold one event into the ledger."""
         at = self.ledger.position + 1
         return fold.evolve(
             self.ledger,
@@ -272,8 +272,8 @@ class Bench:
         return taken, ways
 
     def decided(self, count: int) -> tuple[float, int]:
-        """(pods a second, pods refused): decided, facts built and folded, columns brought up to
-        date.
+        """Return pods per second and the number of refused pods. The time covers the decision,
+        building and folding the events, and updating the columns.
         """
         pods = [self.pod(at) for at in range(count)]
         for pod in pods:

@@ -153,7 +153,7 @@ async def running(folder: Path, count: int) -> AsyncIterator[tuple[Kubelets, Hea
 
 
 async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
-    """One line: `count` nodes in one exporter."""
+    """Return one result line for `count` nodes in one exporter."""
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as text:
         folder = Path(text)
         async with (
@@ -167,7 +167,7 @@ async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
 
 
 async def life(hours: float) -> dict[str, object]:
-    """One line: an exporter of one node after each tenth of its life."""
+    """Return one result line: the sizes of a single-node exporter after each tenth of its run."""
     ends_s, interval_s = hours * 36.0, 0.1
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as text:
         folder = Path(text)

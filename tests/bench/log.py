@@ -2,8 +2,8 @@
 batches; following; reading back.
 
 A JSON line a measurement, first the settings that decide durability. `appends` are commits of one
-fact. `p50_ms` and `p99_ms` are of one append call; `lag_p50_ms` and `lag_p99_ms` from before that
-call until another process, which reads as services do, has handled the fact. `--database-url`
+event. `p50_ms` and `p99_ms` are of one append call; `lag_p50_ms` and `lag_p99_ms` from before that
+call until another process, which reads as services do, has handled the event. `--database-url`
 measures a server of your own (a new, empty database; nothing is removed).
 """
 
@@ -161,7 +161,7 @@ async def _following(
     seconds: float,
     pause_s: float = 0.0,
 ) -> None:
-    """Append while another process follows from the head on; its last fact is one of ours."""
+    """Append while another process follows from the head; the last event is one of this process."""
     last = f"last of {how}"
     command = [sys.executable, "-m", "tests.bench._follower", url, str(await log.head()), last]
     follower = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
@@ -179,8 +179,8 @@ async def _following(
 
 
 async def _contended(url: str, seconds: float) -> None:
-    """Four processes' worth of logs reserve on few nodes at once, two facts a commit, each
-    expecting the version it saw.
+    """Append from four processes that reserve on few nodes at once. Each commit has two events, and
+    each event expects the version that its writer saw.
     """
     logs = [await PostgresEventLog.open(url, pool_size=2) for _ in range(4)]
     begun_s, won, lost = time.perf_counter(), 0, 0

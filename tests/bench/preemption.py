@@ -53,7 +53,7 @@ def measure(
 
 
 def judged(full: Full) -> str:
-    """One of KINDS."""
+    """Return one of KINDS."""
     world, best = world_of(full), cheapest(full)
     found = world.cluster.nominate(full.pod, world.ledger.pods, (), None)
     if found is None:

@@ -114,7 +114,7 @@ def _run(compiled: Path, *arguments: str) -> str:
 
 
 def _lives(events: int) -> Iterator[tuple[str, Event]]:
-    """Seven facts a pod; the newest pods live still."""
+    """Return seven events per pod. The newest pods have not ended."""
     for number in range(events // 7):
         yield from _life(number)
         if number >= LIVE:

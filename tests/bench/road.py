@@ -139,8 +139,8 @@ async def _postgres_settings(path: Path) -> dict[str, str]:
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What the services say of themselves: facts in the log, seconds in deciding batches, scans of
-    kubelets, reports.
+    """What the services report about themselves: events in the log, seconds in decision batches,
+    scans of kubelets, and reports.
     """
 
     events: float
@@ -248,8 +248,8 @@ def _report(
 
 
 def _exporters(interval_s: float) -> None:
-    """One exporter on one idle node, then a hundred nodes on a few exporters: the price of a node
-    added.
+    """Measure one exporter on one idle node, then a hundred nodes on a few exporters: the
+    difference is the cost of one more node.
     """
     one, many = _idle(1, interval_s), _idle(MANY, interval_s)
     added = MANY - many["processes"]

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
 
 
 async def measure(count: int, options: argparse.Namespace) -> dict[str, object]:
-    """One line of the bench; `options` has nodes, zones and pods."""
+    """Return one result line; `options` has the numbers of nodes, zones and pods."""
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
         servers = EmbeddedServers(
@@ -189,8 +189,8 @@ def _pods(count: int) -> Iterator[tuple[str, Event]]:
 
 
 async def append(log: PostgresEventLog, events: Iterator[tuple[str, Event]], kind: str) -> None:
-    """Each fact a commit of its own, many commits a statement. `kind` keeps commit ids of several
-    calls apart.
+    """Append each event as a commit of its own, with many commits per statement. `kind` makes the
+    commit ids of several calls distinct.
     """
     numbered = enumerate(events)
     while page := list(islice(numbered, BATCH)):

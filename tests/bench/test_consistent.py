@@ -22,7 +22,9 @@ MOST_STEPS = 5
 
 
 def orders(steps: Sequence[Step]) -> Iterator[tuple[Step, ...]]:
-    """Every order in which what was heard of has happened, and of the rest any part."""
+    """Return every order that is consistent with the observed events: all of them, and any subset
+    of the others.
+    """
     heard = [step for step in steps if step.last_s < UNHEARD]
     rest = [step for step in steps if step.last_s == UNHEARD]
     for count in range(len(rest) + 1):

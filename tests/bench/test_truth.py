@@ -1,7 +1,8 @@
-"""Why a kubelet refused a pod: an end that the scheduler had not heard of, another pod that
-overtook it, or neither.
+"""Why a kubelet rejected a pod: another pod's end that the scheduler had not observed, another pod
+that was admitted first, or neither.
 
-Two zones of 7 CPUs, of which only zone 0 has a GPU. A pod takes the lowest zone in which it fits.
+There are two zones of 7 CPUs, and only zone 0 has a GPU. A pod takes the lowest zone in which it
+fits.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def test_of_two_causes_that_each_sufficed_one_was_an_end(node: TrueNode) -> None
 
 
 def test_an_end_sufficed_next_to_one_that_another_decision_relied_on(node: TrueNode) -> None:
-    """`later` had heard of the smaller end, which left room for both."""
+    """`later` was decided after the smaller end had been observed, which left room for both
+    pods.
+    """
     larger, smaller = comes(node, "larger", 2), comes(node, "smaller", 1)
     node.let_go(smaller, 0.0, UNKNOWN_S)
     node.let_go(larger, 0.0, UNKNOWN_S)

@@ -22,7 +22,7 @@ Chosen = TypeVar("Chosen")
 
 
 class Machine(NamedTuple):
-    """One node: CPUs, GiB of memory, GPUs, RDMA devices, zones."""
+    """One node: CPUs, memory in GiB, GPUs, RDMA devices and zones."""
 
     cpus: int
     memory_gib: int
@@ -32,7 +32,7 @@ class Machine(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What one task asks for."""
+    """The requests of one task."""
 
     cpus: int
     memory_gib: int

@@ -71,7 +71,7 @@ class Told:
         self.state = core.initial()
 
     def tell(self, stream: str, *events: Event, time_us: int = 0) -> None:
-        """Fold these facts as one page."""
+        """Fold these events as one page."""
         page = []
         for event in events:
             position = self.state.position + 1
@@ -218,7 +218,7 @@ async def test_of_a_pod_that_is_gone_there_is_no_event() -> None:
 
 
 async def test_a_standby_announces_lasting_messages_once_it_leads() -> None:
-    """The leader may have died between the fact and the call."""
+    """The leader may have died between the event and the call."""
     scene = Told()
     scene.kube.go.set()
     scene.announcer.enabled = False
@@ -258,7 +258,7 @@ async def test_a_leader_that_starts_announces_nothing_older_than_its_reading_of_
 
 
 class Reading:
-    """A fold on its way to the end of the log."""
+    """A fold that has not reached the end of the log yet."""
 
     def __init__(self, caught_up: asyncio.Event) -> None:
         self.wait_live = caught_up.wait

@@ -1,5 +1,5 @@
-"""Definite answers are never asked for again; servers that come back are noticed; one slow eviction
-delays no other.
+"""A binding with a definite answer is not sent again. The binder notices when a server answers
+again. A slow eviction delays no other eviction.
 """
 
 from __future__ import annotations

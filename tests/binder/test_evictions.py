@@ -1,5 +1,5 @@
-"""Evictions for nominees: rehearsed together, intended before they are called, settled once, called
-off with their nomination.
+"""Evictions for nominated pods: a dry run for all victims, an intent before each call, one outcome
+for each intent, and none if the nomination is withdrawn.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Scene:
         )
 
     async def outcomes(self) -> list[Event]:
-        """What the evictor appended, in order."""
+        """Return the events that the evictor appended, in order."""
         events = [decode(envelope) for envelope in await self.log.read(0)]
         return [
             event

@@ -34,7 +34,7 @@ async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
 
 
 async def waiting(cluster: Cluster, name: str = "a") -> str:
-    """A pod that waits, in the API and in the log; its uid."""
+    """Create a pod that waits, in the API and in the log, and return its uid."""
     uid = str((await cluster.api.pod(name))["metadata"]["uid"])
     seen = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
     await cluster.tell(streams.pod(uid), PodObserved(seen))
@@ -88,7 +88,7 @@ async def test_it_is_taken_away_when_another_node_is_taken(cluster: Cluster) -> 
 async def test_it_is_left_to_the_api_server_when_the_nominee_takes_its_node(
     cluster: Cluster,
 ) -> None:
-    """Which clears it as it binds."""
+    """The API server clears the field when it binds the pod."""
     uid = await waiting(cluster)
     patched: list[Object] = []
     write = cluster.kube.patch_pod_status
@@ -122,7 +122,7 @@ async def test_a_namesake_is_not_nominated(cluster: Cluster) -> None:
 
 
 async def test_a_condition_is_not_written_to_another_pod_of_the_name(cluster: Cluster) -> None:
-    """It may run already."""
+    """The other pod may run already."""
     await waiting(cluster)
     answer = await cluster.kube.patch_pod_status(
         "apirec", "a", condition("uid-of-another", "0/1 nodes", 0)

@@ -113,7 +113,7 @@ class Cluster:
         return uid
 
     async def events(self, uid: str) -> list[Event]:
-        """The pod's facts after its reservation."""
+        """Return the pod's events after its reservation."""
         return [decode(envelope) for envelope in await self.log.read_stream(streams.pod(uid), 2)]
 
     async def kinds(self, uid: str) -> list[str]:
@@ -127,7 +127,9 @@ class Cluster:
         return body
 
     async def ended_with(self, uid: str, kind: str) -> list[str]:
-        """Wait until the pod's last fact is of a type; all types after the reservation."""
+        """Wait until the pod's last event is of this type. Return the types of all events after the
+        reservation.
+        """
         import asyncio
 
         async with asyncio.timeout(10):

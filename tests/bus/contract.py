@@ -1,5 +1,5 @@
-"""What every bus promises. Subclassed for each adapter; a subclass gives the fixture `bus`, empty,
-with streams ensured.
+"""The promises of every bus. Each adapter subclasses these tests and has a fixture `bus` that is
+empty and has its streams.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ async def gather(batches: AsyncIterator[list[Message]], wanted: int) -> list[Mes
 
 
 async def reported_up_to(batches: AsyncIterator[list[Message]], wanted: bytes) -> list[Message]:
-    """What comes until a message with the body `wanted` does: a bus in trouble may give what went
-    before once more.
+    """Return the messages up to the one with the body `wanted`. A bus with a failure may deliver
+    earlier messages twice.
     """
     result: list[Message] = []
     while wanted not in [message.data for message in result]:
@@ -52,8 +52,8 @@ def event_message(position: int, message_id: str = "") -> Message:
 
 
 async def stand(bus: Bus, *bells: AsyncIterator[int]) -> None:
-    """Ring position 1 until every bell has rung: later messages reach each.
-    More 1s may be on their way.
+    """Ring position 1 until every subscriber has received it, so that later messages reach all of
+    them. More rings of 1 may still arrive.
     """
     ears = [asyncio.create_task(_first(bell)) for bell in bells]
     async with asyncio.timeout(LIMIT_S):

@@ -58,7 +58,7 @@ async def leader_of(bus: JetStreamBus, stream: str) -> str:
 async def test_servers_behind_one_name_are_counted_once_each(
     servers: Servers, bus: JetStreamBus
 ) -> None:
-    """As a Service names them: the name is none of them."""
+    """A Kubernetes Service has a name that belongs to none of its servers."""
     url = servers["n1"].url.replace("127.0.0.1", "localhost")
     assert "localhost" in url
     assert {(stream.replicas, stream.servers) for stream in await describe(url)} == {(3, 3)}

@@ -86,7 +86,7 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(
 
 
 async def test_a_server_that_is_away_is_logged_once(bus: JetStreamBus, server: NatsProcess) -> None:
-    """It is tried five times a second, by every exporter."""
+    """Every exporter retries five times a second."""
     with structlog.testing.capture_logs() as lines:
         server.kill()
         await asyncio.sleep(1.0)

@@ -39,7 +39,9 @@ class Message(msgspec.Struct):
 
 
 async def opened_at(messages: int, every_s: float, until_s: float) -> list[float]:
-    """When a subscription was opened, of which so many messages came, in so many seconds each."""
+    """Return when a subscription was opened that delivered this many messages, each in this many
+    seconds.
+    """
     loop, opened, received_messages = asyncio.get_running_loop(), list[float](), list[Any]()
 
     async def source(

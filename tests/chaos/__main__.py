@@ -139,8 +139,8 @@ def chance(seed: int, number: int) -> random.Random:
 
 
 async def _judged(stage: Stage) -> tuple[list[str], list[str], list[dict[str, Any]] | None]:
-    """What does not hold at the end, which refusals break nothing, and the pods that the API server
-    had; the road is stopped.
+    """Return the broken invariants, the rejections that break none, and the pods that the API
+    server had. Topolog is stopped.
     """
     await asyncio.sleep(REST_S)
     first = await look(stage.road, stage.database_url)
@@ -296,7 +296,7 @@ async def _bound(database_url: str, until: int) -> dict[str, str]:
 
 
 def _keep(folder: Path, database_url: str, found: dict[str, Any]) -> None:
-    """What one needs to find out why."""
+    """Keep what is needed to find the cause."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(found, indent=1))
     topolog("log", "export", "--out", str(folder / "history.gz"), "--database-url", database_url)

@@ -79,8 +79,8 @@ async def kill_nats(stage: Stage) -> str:
 
 
 async def wipe_nats(stage: Stage) -> str:
-    """Remove all streams and start the server again. Raises LookupError while there are none, as
-    soon after the last wipe.
+    """Remove all streams and start the server again. Raises LookupError if there are no streams,
+    because the last wipe was just before.
     """
     if not stage.streams.is_dir():
         raise LookupError("no streams are there")

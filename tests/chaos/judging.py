@@ -150,8 +150,8 @@ def _elsewhere(pods: list[dict[str, Any]], bound: dict[str, str]) -> list[str]:
 
 
 def of_the_workload(road: Road, pods: list[dict[str, Any]] | None) -> list[str]:
-    """What the simulated cluster counts itself: more refused ones than its API server shows, or
-    lost ones.
+    """Return problems by the counters of the simulated cluster: more rejected pods than its API
+    server shows, or lost pods.
     """
     counted = road.summary().get("workload", {})
     hidden = counted.get("rejected", 0) - len(refused(pods)) if pods is not None else 0

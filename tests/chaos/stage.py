@@ -1,5 +1,5 @@
-"""What faults can reach: the running Topolog, its servers and their disks, the proxies in front of
-them, and a restart.
+"""Everything that faults can act on: the running Topolog, its servers and their disks, the proxies
+in front of them, and a restart.
 """
 
 from __future__ import annotations

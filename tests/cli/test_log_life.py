@@ -1,5 +1,5 @@
-"""What `topolog log import | archive | redact | status` say of wrong usage: one problem, one
-remedy, an exit code.
+"""Wrong usage of `topolog log import`, `archive`, `redact` and `status` prints one problem and one
+remedy, and sets an exit code.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands(target: str) -> str:
-    """What `make TARGET` would run in a new checkout."""
+    """Return the commands that `make TARGET` would run in a new checkout."""
     done = subprocess.run(
         ["make", "-n", "-B", target], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -1,5 +1,5 @@
-"""Every verb that takes a window takes the same names for it, positions and times; no fact outside
-what was asked is shown.
+"""Every command that takes a window accepts the same names, positions and times for it, and shows
+no event outside of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shared.eventlog.port import Commit, Draft
 from tests.cli.test_replay import HISTORY
 
 POSITIONS = list(range(1, 12))
-# How long before the test each fact was written.
+# How long before the test each event was written.
 AGES_S = [1000, 900, 800, 700, 700, 600, 500, 400, 300, 200, 100]
 
 Run = Callable[..., tuple[int, str, str]]
@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 async def history(tmp_path: Path) -> Path:
-    """Eleven facts of the last minutes, in a file."""
+    """Eleven events of the last minutes, in a file."""
     log, now_us = MemoryEventLog("windows"), time.time_ns() // 1000
     for number, drafts in enumerate(HISTORY):
         at_us = now_us - (1000 - 100 * number) * 1_000_000

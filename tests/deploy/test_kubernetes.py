@@ -502,7 +502,9 @@ def test_services_of_the_overlay_for_development_do_not_log_in_as_the_owner() ->
 
 
 def test_a_volume_that_was_opened_to_the_group_once_is_not_gone_through_at_each_start() -> None:
-    """The kubelet makes every folder of it 2770 else, and Postgres refuses such a one."""
+    """Otherwise the kubelet sets every folder of the volume to mode 2770, and Postgres refuses to
+    use such a folder.
+    """
     contexts = {
         name_of(workload): pod_of(workload)["securityContext"]
         for workload in workloads()

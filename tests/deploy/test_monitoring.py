@@ -79,7 +79,7 @@ def test_counters_are_asked_for_their_rate_alone() -> None:
 
 
 def test_an_alert_on_any_count_sees_the_first_one_too() -> None:
-    """A counter is shown from its first count on; an increase from nothing is none."""
+    """A counter has no value before its first count, so `increase` misses the first count."""
     expressions = [
         (rule, match)
         for rule in ALERTS

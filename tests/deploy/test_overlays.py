@@ -42,8 +42,8 @@ OF_THE_CLUSTER = (
 
 
 def check_whole(objects: list[Document]) -> None:
-    """What any installation must be: one namespace, no object twice, every reference to a secret of
-    a known name, one image.
+    """Check what every installation needs: one namespace, no object twice, only references to
+    secrets of known names, and one image.
     """
     keys = [
         (document["kind"], document["metadata"].get("namespace", ""), name_of(document))

@@ -131,7 +131,7 @@ def test_without_a_route_there_is_a_remedy(tmp_path: Path) -> None:
 
 
 def test_exporters_of_an_outside_cluster_expire_by_their_own_interval() -> None:
-    """They report every 10 s, whatever the simulated nodes of a run would do."""
+    """They report every 10 s, whatever interval the simulated nodes of a run have."""
 
     def printed(options: UpOptions) -> str | None:
         return children.environment(options, "", "", "", Path("/trace")).get(

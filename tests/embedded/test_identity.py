@@ -210,8 +210,8 @@ asyncio.run(main())
 
 
 def test_both_servers_run_for_an_unprivileged_user_from_any_folder(folder: Path) -> None:
-    """Root uses the account `nobody` if that can read this Python, else a user namespace, which is
-    as unprivileged.
+    """Root uses the account `nobody` if that account can read this Python, or else a user namespace
+    without privileges.
     """
     identity: Identity = PlainIdentity()
     if AS_ROOT:

@@ -201,7 +201,7 @@ async def test_a_stolen_key_or_token_reaches_only_its_own_subject(
 
 
 async def test_the_shared_user_reaches_nothing_but_reports(tmp_path: Path) -> None:
-    """It may publish the reports of every node, also by a trace header."""
+    """The user may publish the reports of every node, also through a trace header."""
     async with by_user(tmp_path / "data") as stolen:
         await attack_by_replies(stolen, [reply for reply in REPLIES if reply != VICTIM])
 

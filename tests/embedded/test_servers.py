@@ -380,7 +380,7 @@ async def test_a_supervisor_killed_hard_leaves_no_orphans_and_the_next_one_resum
 
 
 def runs(pid: int) -> bool:
-    """Neither gone nor a zombie that only waits for its new parent to notice."""
+    """Return whether the process runs: it has neither ended nor become a zombie."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:

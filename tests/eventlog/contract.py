@@ -1,5 +1,5 @@
-"""What every event log promises. Subclassed for each adapter; a subclass gives the fixture `log`,
-empty.
+"""The promises of every event log. Each adapter subclasses these tests and has a fixture `log` that
+is empty.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ class ReadingContract:
 
 
 class HistoryContract:
-    """The chain over facts, and commits that name the history that they were decided on."""
+    """The hash chain over events, and commits that name the history on which they were decided."""
 
     async def test_every_event_carries_the_chain_over_it_and_all_before_it(
         self, log: EventLog
@@ -404,7 +404,7 @@ class HistoryContract:
 
 
 class LeasingContract:
-    """One holder a role; a rising epoch."""
+    """A role has one holder, and its epoch rises."""
 
     async def test_a_lease_is_held_renewed_and_refused_to_others(self, log: EventLog) -> None:
         lease = await log.acquire("role", "me", 30)

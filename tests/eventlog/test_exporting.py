@@ -91,8 +91,8 @@ async def test_the_files_permissions_stay(tmp_path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Which file it is, and when it was changed; reading it moves its time of
-    access.
+    """Return the file's identity and its modification time; reading changes only its access
+    time.
     """
     seen = path.lstat()
     return seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns

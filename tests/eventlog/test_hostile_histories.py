@@ -48,7 +48,7 @@ def written(file: Path, events: Sequence[Envelope], **header: Any) -> Path:
 
 
 async def changed(position: int = AT, **values: Any) -> list[Envelope]:
-    """A history with another value in one of its facts."""
+    """Return a history in which one event has another value."""
     events = (await a_log())._events
     events[position - 1] = msgspec.structs.replace(events[position - 1], **values)
     return events

@@ -1,5 +1,5 @@
-"""Facts cannot be changed: not by their owner (trigger), not by the roles that services use
-(grants).
+"""Events cannot be changed: a trigger stops their owner, and grants stop the roles that services
+use.
 """
 
 from __future__ import annotations

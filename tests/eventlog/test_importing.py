@@ -45,7 +45,7 @@ async def file(tmp_path: Path) -> Path:
 
 
 async def seen(url: str) -> tuple[int, int]:
-    """What a follower of the log sees: timeline and head."""
+    """Return the timeline and the head that a follower of the log sees."""
     log = await PostgresEventLog.open(url)
     try:
         return (await log.identity()).timeline, await log.head()

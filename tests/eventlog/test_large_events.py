@@ -1,5 +1,5 @@
-"""Blocks and pages are bounded by bytes: facts that are large one by one never come together in
-memory, in a file or a block.
+"""Blocks and pages are limited by bytes: many large events are never together in memory, in a file
+or in a block.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ BEGIN_US = 1_700_000_000_000_000
 
 
 def events() -> list[list[tuple[str, Event]]]:
-    """Pods that come, run, are proven and end, one after the other."""
+    """Return the events of pods that start, run, are confirmed and end, one after the other."""
     received: list[list[tuple[str, Event]]] = [
         [("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))],
         [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],

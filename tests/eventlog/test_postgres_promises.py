@@ -1,4 +1,4 @@
-"""What the log promises when writers race, die, are replaced, or lose their answers."""
+"""The promises of the log if writers race, die, are replaced, or lose the answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _race_one(url: str, number: int) -> list[tuple[str, int]]:
 
 
 async def _follow(log: EventLog, stop: asyncio.Event) -> int:
-    """Read as facts appear; every position is the last plus one."""
+    """Read events as they appear; each position is the last one plus 1."""
     last = 0
     while not stop.is_set() or await log.head() > last:
         for event in await log.read(last, 100):

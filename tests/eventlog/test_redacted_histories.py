@@ -1,5 +1,5 @@
-"""Histories that were redacted and end before the fact that says so are whole, read, imported or
-exported again.
+"""A redacted history that ends before the event of its redaction is still complete when it is read,
+imported or exported again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FACTS = sum(map(len, HISTORY))
 
 @pytest.fixture
 async def log() -> MemoryEventLog:
-    """Redacted, at positions behind FACTS."""
+    """A redacted log; the redaction is after the positions of FACTS."""
     made = await a_log()
     await redacted(made, "web-0")
     return made
@@ -34,7 +34,7 @@ async def log() -> MemoryEventLog:
 
 @pytest.fixture
 async def cut(log: MemoryEventLog, tmp_path: Path) -> Path:
-    """What of it lies before the fact about the redaction."""
+    """Return the part of the history before the event of the redaction."""
     await export(log, tmp_path / "cut.topolog.gz", 1, FACTS)
     return tmp_path / "cut.topolog.gz"
 

@@ -29,7 +29,9 @@ Told = list[list[tuple[str, Event]]]
 
 
 def life(uid: str, name: str, index_at: int) -> Told:
-    """A pod that is reserved, runs, is proven and ends; reports from `at` on."""
+    """Return the events of a pod that is reserved, runs, is confirmed and ends, with reports from
+    `index_at` on.
+    """
     made = pod(name, uid=uid, cpus=2)
     changed = partial(NodeReportChanged, "n1", "boot-1")
     return [

@@ -64,7 +64,7 @@ class Rotating:
         return len(ended)
 
     async def appends(self, log: PostgresEventLog) -> int:
-        """The position of a new fact."""
+        """Append an event and return its position."""
         (done,) = await log.append([commit(uuid4().hex)])
         assert isinstance(done, Appended)
         return done.last

@@ -1,4 +1,4 @@
-"""What every event log promises of timelines: part of its contract (`contract.py`)."""
+"""The promises of every event log about timelines: a part of its contract (`contract.py`)."""
 
 from __future__ import annotations
 

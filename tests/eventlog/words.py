@@ -7,7 +7,7 @@ from shared.events.cluster_events import PodRunning
 
 
 def draft(stream: str, expected: int = ANY_VERSION, mark: str = "n") -> Draft:
-    """A small fact on `stream`."""
+    """Return a small event for `stream`."""
     return Draft(stream, PodRunning("u", mark), expected)
 
 
@@ -19,7 +19,7 @@ def commit(
 
 
 async def given(log: EventLog, *streams: str) -> None:
-    """One fact on each of `streams`, in order."""
+    """Append one event to each of `streams`, in order."""
     outcomes = await log.append(
         [commit(f"given {i} {stream}", draft(stream)) for i, stream in enumerate(streams)]
     )
@@ -27,7 +27,7 @@ async def given(log: EventLog, *streams: str) -> None:
 
 
 async def places(log: EventLog) -> list[tuple[int, str, int]]:
-    """(position, stream, version) of every fact."""
+    """Return (position, stream, version) of every event."""
     result: list[tuple[int, str, int]] = []
     while page := await log.read(len(result), 10_000):
         result += [(event.position, event.stream, event.version) for event in page]

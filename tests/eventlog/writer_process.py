@@ -1,5 +1,5 @@
-"""A process that appends until it is killed: commits of two facts on two streams. Prints each
-outcome's last position.
+"""A process that appends until it is killed: commits of two events on two streams. It prints the
+last position of each outcome.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`python -m tests.events.make_vectors`: write the vectors of fact types and schemas that have none
-yet. Never rewrites one.
+"""`python -m tests.events.make_vectors`: write the missing vectors of event types and schemas. It
+never rewrites one.
 
-A vector is a promise: what was once stored decodes for ever, to these values. When a fact's schema
-grows, the old files stay.
+A vector is a promise: a stored event decodes forever to these values. When an event's schema grows,
+the old files stay.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ _MAKERS: list[tuple[Any, Any]] = [
 
 
 def plain(value: Any) -> Any:
-    """A fact as plain JSON values with every field written out, defaults included."""
+    """Return an event as plain JSON values with all fields, defaults included."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(inner) for name, inner in msgspec.structs.asdict(value).items()}
     if isinstance(value, dict):

@@ -57,7 +57,7 @@ SEEDS = (52_035, PROVEN_SOONER, 20_010)
 
 
 def before(lines: Iterable[str]) -> dict[str, Any]:
-    """What the release before makes of facts."""
+    """Return how the previous release folds these events."""
     ran = subprocess.run(
         [sys.executable, "-I", str(HERE / "reading.py"), str(ARCHIVE)],
         input="\n".join(lines),
@@ -72,7 +72,7 @@ def before(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def ours_of(lines: Iterable[str]) -> dict[str, Any]:
-    """What this release makes of them, as JSON says it."""
+    """Return how this release folds these events, as JSON values."""
     problems: dict[str, Any] = json.loads(json.dumps(read(lines)))
     return problems
 
@@ -185,8 +185,8 @@ def seen_again(lines: Iterable[str]) -> set[str]:
 
 
 def narrower(our_charges: list[Any], theirs_charges: list[Any]) -> bool:
-    """Not proven there, and charged here on the same node: in fewer of the zones, or with less in
-    some.
+    """Return whether a charge is unconfirmed in the previous release and smaller here on the same
+    node: in fewer zones, or with smaller amounts.
     """
     (node, _, zones), (node_there, proven_there, zones_there) = our_charges, theirs_charges
     within = all(

@@ -1,5 +1,5 @@
-"""What was once stored decodes for ever; every fact type and schema has a vector; nothing else
-decodes at all.
+"""A stored event decodes forever, every event type and schema has a vector, and nothing else
+decodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.events.samples import full, plain
 MEANT_NOW: dict[tuple[str, int], dict[str, Any]] = {
     ("ReservationWithdrawn", 1): {"cause": "node_ended"},
 }
-# Fields of old vectors that no fact has any more.
+# Fields of old vectors that no event has any more.
 GONE = {("ReservationWithdrawn", 1): {"detail"}}
 
 VECTORS = [msgspec.json.decode(path.read_bytes()) for path in sorted(FOLDER.glob("*.json"))]

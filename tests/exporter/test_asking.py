@@ -1,4 +1,6 @@
-"""What may be handed out is asked again as soon as it may have changed, and not with every scan."""
+"""The exporter asks the kubelet for allocatable resources again when they may have changed, and not
+with every scan.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tests.exporter.kubelets import write_sysfs
 
 
 class Asked:
-    """A kubelet with two GPUs that counts how often it is asked for them."""
+    """A kubelet with two GPUs that counts the calls for allocatable resources."""
 
     def __init__(self) -> None:
         self.devices: tuple[DeviceGroup, ...] = (
@@ -36,7 +38,7 @@ class Asked:
 
 
 class Node:
-    """Its files, and a reader of them."""
+    """The files of a node, and a reader of them."""
 
     def __init__(self, folder: Path, machine_interval_s: float = 3600.0) -> None:
         self.folder, self.socket, self.source = folder / "kubelet", folder / "k.sock", Asked()
@@ -57,7 +59,7 @@ class Node:
         draft.replace(self.folder / "device-plugins" / DEVICE_FILE)
 
     async def asks(self) -> bool:
-        """Whether a scan asks."""
+        """Scan once, and return whether the scan asked for allocatable resources."""
         earlier = self.source.times
         scan = await self.reader.scan()
         assert scan.allocatable.devices == self.source.devices
@@ -86,8 +88,8 @@ async def test_a_change_of_device_health_reads_allocatable_again(tmp_path: Path)
 
 
 async def test_a_restarted_kubelet_is_read_until_its_devices_return(tmp_path: Path) -> None:
-    """Its checkpoint names them from before; it hands them out again when their plugin has
-    registered.
+    """The checkpoint names devices of the time before the restart. The kubelet offers them again
+    only after their plugin has registered.
     """
     node = Node(tmp_path)
     node.registered("g0", "g1")

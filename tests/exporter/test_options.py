@@ -104,7 +104,7 @@ async def test_a_folder_of_answers_replaces_a_socket(recordings: Path, tmp_path:
 async def test_a_scan_is_as_old_as_the_first_of_its_reads(
     recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What changed between two reads of one scan must count as news, and not as seen."""
+    """A change between two reads of one scan must still cause another report."""
     moments = iter(range(1, 9))
     monkeypatch.setattr("services.exporter.scan.folders.boot_time_ms", lambda: next(moments))
 
@@ -218,9 +218,7 @@ async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(
 async def test_a_restarted_kubelet_is_asked_again(
     endpoint: Endpoint, tmp_path: Path, late: bool
 ) -> None:
-    """It may have been restarted with another policy, and answers a moment after its socket is
-    there.
-    """
+    """It may have another policy, and it answers a moment after its socket exists."""
     reader = reader_of(endpoint, tmp_path, machine_interval_s=3600.0, interval_s=0.0)
     assert (await reader.scan()).kubelet.policy == "restricted"
     config = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "single-numa-node"}

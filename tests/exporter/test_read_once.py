@@ -1,5 +1,5 @@
-"""What did not change is read once: answers, checkpoints and reports are those of a reader that
-keeps nothing.
+"""Unchanged files are read once: answers, checkpoints and reports equal those of a reader without a
+cache.
 """
 
 from __future__ import annotations

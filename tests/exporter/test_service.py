@@ -94,7 +94,7 @@ def node(name: str, kubelet: Kubelet) -> str:
 
 
 def touch(kubelet: Kubelet) -> None:
-    """What a kubelet's checkpoint does to its folder."""
+    """Change the folder as a kubelet's checkpoint does."""
     (kubelet.socket.parent / "kubelet" / "memory_manager_state").write_text(str(kubelet.pods))
     (kubelet.socket.parent / "kubelet" / "memory_manager_state").unlink()
 
@@ -263,7 +263,7 @@ async def test_a_thousand_pods_are_reported_and_a_report_of_more_is_cut(
 
 
 def _value(page: str, name: str) -> float:
-    """What a page of metrics says of one counter; other tests of this process count too."""
+    """Return one counter from a metrics page; other tests of this process count, too."""
     return next(
         (
             float(line.rpartition(" ")[2])

@@ -1,5 +1,5 @@
-"""What a kubelet writes is noticed however it writes it, with inotify and without; a burst's last
-change is never lost.
+"""Every way in which a kubelet writes files is noticed, with and without inotify, and so is the
+last change of a burst.
 """
 
 from __future__ import annotations

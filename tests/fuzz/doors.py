@@ -119,7 +119,7 @@ def _decide_on_report(data: bytes) -> None:
         service.decide()
 
 
-# -- facts, quantities, manifests
+# -- events, quantities, manifests
 # --------------------------------------------------------------------------------------------------
 
 _FACTS = [
@@ -333,9 +333,7 @@ def _make_listing(rng: random.Random) -> bytes:
 
 
 def _read_listing(data: bytes) -> None:
-    """One of the two answers is damaged, and a report is made of both, which the store then
-    reads.
-    """
+    """Damage one of the two answers, and make a report of both for the store to read."""
     texts = [data[1:] if at == data[0] else message for at, message in enumerate(_MESSAGES)]
     pods = wire.pods(pb.ListPodResourcesResponse.FromString(texts[0]))
     allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(texts[1]))

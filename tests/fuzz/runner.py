@@ -26,7 +26,7 @@ WARM_SHARE = 0.2
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What went wrong, with which input (as bytes to send again) and at which number of the run."""
+    """A failure: what is wrong, the input (as bytes to send again) and its number in the run."""
 
     door: str
     number: int

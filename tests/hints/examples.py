@@ -48,7 +48,7 @@ def resources(provider: HintProvider) -> tuple[str, ...]:
 def held(
     provider: HintProvider, before: Any, after: Any, asked: RequestedAmounts, zone: int
 ) -> tuple[ZonedAmount, ...]:
-    """What a container holds that was given all it asked for in this zone."""
+    """Return what a container holds that got its whole request in this zone."""
     if provider.name in HELD:
         return HELD[provider.name](before, after, asked, zone)
     return tuple(ZonedAmount(name, (zone,), amount) for name, amount in asked)

@@ -302,7 +302,7 @@ def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int 
 
 
 def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider) -> World:
-    """Proven pods, up to two on their way, and a node's object that allows everything."""
+    """Confirmed pods, up to two pending pods, and a Node object that allows everything."""
     world = proven_world(a_kubelet(rng, policy, scope, provider, pods=2), CycleConfig())
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
@@ -424,7 +424,7 @@ class Keeping(LicenceManager, frozen=True):
 
 
 class Deaf(LicenceManager, frozen=True):
-    """Does not hear of ends."""
+    """A provider that ignores ends."""
 
     def release(self, state: int, held: Sequence[ZonedAmount]) -> int:
         return state

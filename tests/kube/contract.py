@@ -1,7 +1,7 @@
-"""What Topolog relies on in a Kubernetes API server: the same tests run against the simulated API
-and against a real one.
+"""The behaviour of a Kubernetes API server on which Topolog relies. The same tests run against the
+simulated API and against a real server.
 
-A test module imports everything from here and gives the fixture `world`.
+A test module imports everything from here and has a fixture `world`.
 """
 
 from __future__ import annotations
@@ -308,8 +308,8 @@ async def test_a_topology_is_created_and_replaced_by_one_call(world: World) -> N
 async def test_a_topology_is_applied_over_the_version_that_was_seen_and_over_no_other_writers(
     world: World,
 ) -> None:
-    """One writer an object: without force a conflict, with a version an optimistic lock, and
-    deleted is exactly what was seen.
+    """An object has one writer. Without `force` another writer gets a conflict, a version is an
+    optimistic lock, and only the version that was seen is deleted.
     """
     name = f"{world.namespace}-owned"
     topology = {

@@ -209,8 +209,8 @@ def test_placement_payload_lists_every_zone_but_the_busiest() -> None:
 
 
 def test_placement_payload_reckons_with_gaps_between_zone_ids_and_with_containers_alone() -> None:
-    """numaplacement's decoder refuses ids at or above `nn`; what a pod holds beyond its containers
-    is none of its containers.
+    """numaplacement's decoder refuses ids at or above `nn`. Resources that a pod holds outside its
+    containers belong to no container.
     """
     beyond = Placement("ns", "p", "", (ZonedAmount("cpu", (0,), 1000),))
     assert numaplacement.encode([placement("p", 5), beyond], (0, 5)) == (

@@ -67,7 +67,7 @@ async def _remove(path: str) -> None:
 
 
 async def _left_behind(namespaces: list[str]) -> list[str]:
-    """Which of the namespaces are still there a while after they were deleted."""
+    """Return the namespaces that still exist some time after their deletion."""
     world = World(KubeClient(KUBECONFIG))
     deadline = asyncio.get_running_loop().time() + _PATIENCE_S
     while namespaces and asyncio.get_running_loop().time() < deadline:

@@ -38,8 +38,8 @@ VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"
 
 
 def right_of(method: str, path: str, watching: bool) -> Right:
-    """What the API server's authorizer would ask for (kubernetes.io, authorization: request
-    attributes).
+    """Return the right that the API server's authorizer checks for a request (kubernetes.io,
+    authorization: request attributes).
     """
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])

@@ -12,7 +12,7 @@ from shared.kube.port import Answer, Kind, Lost, Object, WatchEvent
 
 
 class World:
-    """One server, one namespace. `streams` says whether the server shows lists as initial events of
+    """One server and one namespace. `streams` is set if the server sends lists as initial events of
     a watch.
     """
 

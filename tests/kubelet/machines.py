@@ -42,8 +42,8 @@ def regular_machine(
     memory_bytes: int = 64 * GIB,
     uncores_per_zone: int = 1,
 ) -> MachineConfig:
-    """One or two sockets, equal zones, 4 GiB of 2 MiB pages in each, nearer zones inside a
-    socket.
+    """Return a machine with one or two sockets and equal zones with 4 GiB of 2 MiB pages each;
+    zones of one socket are nearer to each other.
     """
     sockets = 1 if zones == 1 else 2
     listed = tuple(

@@ -15,7 +15,7 @@ from shared.kubelet.merge import Distances
 def naive_merge(
     lists: Sequence[Sequence[Hint]], default_mask: int, distances: Distances | None
 ) -> Hint:
-    """What HintMerger.Merge returns."""
+    """Return the result of HintMerger.Merge."""
     wanted = _best_non_preferred_count(lists)
     best: Hint | None = None
     for permutation in itertools.product(*lists):

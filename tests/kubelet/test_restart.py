@@ -1,4 +1,4 @@
-"""A kubelet restarted on its checkpoints: what it keeps, what it loses, and when it refuses to
+"""A kubelet restarts on its checkpoints: what it keeps, what it loses, and when it refuses to
 start.
 """
 
@@ -117,8 +117,8 @@ def test_a_memory_state_of_another_machine_stops_the_start() -> None:
 
 
 def test_containers_that_run_keep_devices_that_are_healthy_no_more() -> None:
-    """kubelet 1.36.2: a running container has what it needs. After a reboot none runs, and the pod
-    is rejected, as it is if only another of its containers runs.
+    """A running container keeps its devices (kubelet 1.36.2). After a reboot no container runs, and
+    the pod is rejected. It is also rejected if only another of its containers runs.
     """
     pod = guaranteed(
         "a", container("c0", cpu=1, memory=1, gpus=1), container("c1", cpu=1, memory=1)

@@ -102,7 +102,7 @@ class History:
         self._versions: dict[str, int] = {}
 
     def tell(self, stream: str, event: Event) -> int:
-        """Fold one fact; returns its position."""
+        """Fold one event and return its position."""
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.ledger.position + 1
         envelope = Envelope(

@@ -188,8 +188,8 @@ def test_a_uid_in_the_kubelets_checkpoint_identifies_the_pod_of_a_name() -> None
 
 
 def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
-    """An end under this name is remembered, but what the report lists is the newcomer's: held,
-    surely and at best.
+    """The end of a pod of this name is remembered, but the report lists the new pod: it is held,
+    guaranteed and at most.
     """
     history, _ = a_pod_and_its_namesake(held("a", 0, 6))
     assert history.at_best(0) == 8

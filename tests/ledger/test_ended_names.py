@@ -1,6 +1,4 @@
-"""What an end leaves of a pod's name: its listing is complete only if it confirmed this very
-pod.
-"""
+"""The listing of an ended pod's name is complete only if a report confirmed exactly this pod."""
 
 from __future__ import annotations
 

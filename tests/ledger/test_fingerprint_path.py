@@ -1,5 +1,5 @@
-"""Reports without placements: settled by fingerprint, at the earliest position that agrees, and
-never by name alone.
+"""Reports without placements are confirmed by fingerprint, at the earliest position that agrees,
+and never by name alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def told(
 
 
 def reconcile(history: History) -> int | None:
-    """Do what a scheduler does with a dirty node; returns the settled position."""
+    """Reconcile a dirty node as a scheduler does, and return the confirmed position."""
     node = history.n1
     matched = match(history.ledger, node)
     if matched is None:

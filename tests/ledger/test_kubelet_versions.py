@@ -1,4 +1,4 @@
-"""The model is proven for some versions of the kubelet; of another or an unknown one its states are
+"""The kubelet model is verified for some versions. For another or an unknown version its states are
 bounds.
 """
 

@@ -1,4 +1,4 @@
-"""A remembered landing equals a computed one."""
+"""A cached landing (the possible zones and the charge of a pod) equals a computed one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the ledger keeps of nodes that nothing speaks of any more: nothing, so that rented machines
-do not pile up.
+"""The ledger keeps nothing of nodes that no event mentions any more, so that short-lived nodes do
+not accumulate.
 """
 
 from __future__ import annotations

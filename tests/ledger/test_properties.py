@@ -195,7 +195,7 @@ def recomputed_whole(history: History) -> None:
 
 
 def listing_a(*parts: Container) -> History:
-    """One pod, confirmed in zone 0 by a full report."""
+    """A full report that confirms one pod in zone 0."""
     history = History()
     history.report(zone(0, 8))
     history.reserve(pod("a", *parts))

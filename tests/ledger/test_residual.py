@@ -1,5 +1,5 @@
-"""What init containers keep, computed once for pods of one kind, equals the plain rule computed for
-each.
+"""The resources that init containers keep, computed once per pod class, equal those computed for
+each pod by the plain rule.
 """
 
 from __future__ import annotations

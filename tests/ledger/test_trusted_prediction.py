@@ -1,5 +1,5 @@
-"""A charge that a trusted prediction narrows: held there until a fact shows otherwise, and never
-without being asked for.
+"""A trusted prediction narrows a charge to its zones until an event shows otherwise, and only if
+that is configured.
 """
 
 from __future__ import annotations

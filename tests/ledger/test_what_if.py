@@ -1,6 +1,4 @@
-"""What if these came and those ended: the same as the fold once it has happened, and the ledger
-itself is left alone.
-"""
+"""`what_if` equals the fold of the same starts and ends, and does not change the ledger."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
 
 
 def told_of(node: LedgerNode) -> dict[str, object]:
-    """What verdicts look at, less when things happened."""
+    """Return what filter results depend on, without the times of events."""
     charges = {
         uid: (
             entry.demand,

@@ -23,7 +23,7 @@ PROJECTOR, STORE = "shared/runtime/projector.py", "services/topology_store/core.
 
 
 class Mutation(NamedTuple):
-    """One bug."""
+    """One planted bug."""
 
     name: str
     file: str

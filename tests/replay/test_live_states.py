@@ -33,7 +33,7 @@ Told = dict[str, Any]
 
 
 async def log() -> MemoryEventLog:
-    """Pods that ended, and one that is still to be bound."""
+    """Return a log with pods that ended, and one pod that is not bound yet."""
     found = await a_log()
     await found.append(
         [Commit("more", "test", 0, 99, (Draft("pod/u9", PodReserved("u9", "n1", 1)),))]
@@ -42,7 +42,7 @@ async def log() -> MemoryEventLog:
 
 
 async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Told]:
-    """What services that folded the log say."""
+    """Return the states of services that folded the log."""
     ledger, work, nodes = Ledger(), binder.initial(), following.Nodes()
     for envelope in log._events[:until]:
         event = decode(envelope)

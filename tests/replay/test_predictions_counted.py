@@ -1,4 +1,4 @@
-"""Which reservations a comparison counts, and how it is grouped."""
+"""The reservations that a comparison of predictions counts, and their groups."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() 
 
 
 async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_chosen() -> None:
-    """Also if others give a resource that no node counts: chosen among all nodes, the pod would
-    have gone elsewhere or nowhere.
+    """This also holds if other writers allocate a resource that no node counts: a choice among all
+    nodes would have sent the pod to another node, or to none.
     """
     story = await decided(pod("own", cpus=2), made=HERE)
     plain = msgspec.structs.replace(pod("p", cpus=5), scheduler_name="numa-scheduler")

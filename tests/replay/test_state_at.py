@@ -38,7 +38,7 @@ async def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
 
 
 async def test_a_pod_confirmed_by_fingerprint_shows_what_it_holds_and_no_zone() -> None:
-    """It said "proven to hold no zone" of a pod that held 8 CPUs."""
+    """It once showed "confirmed to hold no zone" for a pod that held 8 CPUs."""
     history, web = History(), pod("a", container("c", 6))
     history.report(zone(0, 8), zone(1, 8), placements=None, fingerprint=fingerprint([]))
     history.reserve(web)

@@ -1,4 +1,4 @@
-"""What `topolog replay verify` says of logs that no service of ours would write."""
+"""`topolog replay verify` finds broken invariants in logs that no service would write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ledger.given import pod
 
 
 def told(*events: Event) -> list[str]:
-    """Which invariants these facts break."""
+    """Return the invariants that these events break."""
     audit, versions = Audit(), Counter[str]()
     for at, event in enumerate(events, 1):
         stream = (

@@ -111,7 +111,7 @@ async def remove(road: Road, name: str) -> None:
 
 
 async def told(database: Any, event: str, streams: list[str], count: int, after: int = 0) -> bool:
-    """Whether the log has this fact on so many of the streams."""
+    """Return whether the log has this event on so many of the streams."""
     asked = (
         "SELECT count(DISTINCT stream) FROM fact WHERE stream = ANY($1) AND type = $2 "
         "AND position > $3"
@@ -120,8 +120,8 @@ async def told(database: Any, event: str, streams: list[str], count: int, after:
 
 
 async def _own_work(database: Any, role: str, streams: list[str]) -> bool:
-    """The relay has come to the pods' last facts; a report is in the log that came after their
-    first ones.
+    """Return whether the relay has reached the pods' last events, and the log has a report that is
+    newer than their first events.
     """
     if role == "relay":
         asked = (

@@ -27,7 +27,7 @@ SERVERS = {"nats": "nats-server", "postgres": "-D"}
 
 
 class Road:
-    """One running `topolog up`. `lines` are its JSON lines so far."""
+    """A running `topolog up`. `lines` are its JSON lines so far."""
 
     def __init__(self, folder: Path, *flags: str, env: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -72,8 +72,8 @@ class Road:
         return self._ask(Request(f"http://127.0.0.1:{self.services()[name]}{path}"))
 
     def count(self, name: str, metric: str, **labels: str) -> float:
-        """What a service counts on its page of metrics, over all labels that are not given; 0 while
-        it does not answer.
+        """Return a counter of a service, summed over all labels that are not given; 0 while the
+        service does not answer.
         """
         return sum(self.samples(name, metric, **labels).values())
 
@@ -247,8 +247,8 @@ def topolog(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def verified(path: Path) -> dict[str, Any]:
-    """What `topolog replay verify` says of a stopped data folder; fails when an invariant is
-    broken.
+    """Return the output of `topolog replay verify` for a stopped data folder. Fails if an invariant
+    is broken.
     """
     done = topolog("replay", "verify", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr

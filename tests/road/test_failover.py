@@ -52,7 +52,7 @@ WAIT_S = 60
 
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
-    """One for all tests of this file; at the end its log is verified."""
+    """One run for all tests of this file; its log is verified at the end."""
     with folder() as path, running(path, "--nodes", "4", *WARM) as started:
         yield started
         assert started.stop() == 0

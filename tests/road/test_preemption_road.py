@@ -54,8 +54,8 @@ def alive(road: Road) -> set[str]:
 
 
 def filled(road: Road, labels: dict[str, str] | None = None) -> None:
-    """Make two nodes of two zones: in each zone one pod that holds all its devices and one that
-    holds none, 7 CPUs each of 15.
+    """Fill two nodes of two zones. Each zone has one pod that holds all devices and one pod without
+    devices, with 7 of its 15 CPUs each.
     """
     (first, _) = road.kube("/api/v1/nodes")["items"]
     assert first["status"]["allocatable"]["cpu"] == "30", first["status"]["allocatable"]

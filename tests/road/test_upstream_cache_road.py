@@ -1,5 +1,5 @@
-"""The whole road with an upstream cache deciding: same facts, same log, until every feasible pod
-has run.
+"""A whole run with an upstream cache that decides: the same events and the same log, until every
+feasible pod has run.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran
 
 
 def rejections(path: Path) -> str:
-    """The facts up to the first rejection by a kubelet; empty without one."""
+    """Return the events up to the first rejection by a kubelet; empty if there was none."""
     lines = topolog("replay", "log", "--data-dir", str(path), "--json").stdout.splitlines()
     first = next((at for at, line in enumerate(lines) if '"cause":"rejected"' in line), None)
     return "" if first is None else "\n" + "\n".join(lines[: first + 1])

@@ -65,7 +65,7 @@ class FaultyLog(MemoryEventLog):
 
 
 def undecodable(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
-    """Damage that makes the fact at a position one of an unknown type."""
+    """Damage the event at a position: its type becomes unknown."""
     return lambda page: [
         msgspec.structs.replace(event, type="FromTheFuture")
         if event.position == index_at
@@ -75,7 +75,7 @@ def undecodable(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
 
 
 def hole(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
-    """Damage that hides the fact at a position."""
+    """Damage the log: the event at a position is missing."""
     return lambda page: [event for event in page if event.position != index_at]
 
 

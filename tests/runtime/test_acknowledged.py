@@ -1,4 +1,4 @@
-"""What was appended and lost is noticed, though the log has outgrown its place."""
+"""The loss of an appended event is noticed even if the log has grown beyond its position since."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def bus(private_nats_url: str) -> AsyncIterator[JetStreamBus]:
 
 
 async def index_at(log: PostgresEventLog, position: int) -> tuple[LogIdentity, Envelope]:
-    """The log and its fact at a position, as the relay takes them."""
+    """Return the log and its event at a position, as the relay gets them."""
     return await log.identity(), (await log.read(position - 1, 1))[0]
 
 

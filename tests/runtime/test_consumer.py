@@ -1,4 +1,4 @@
-"""A consumer hears everything once and in order, whatever log, bus and handlers do."""
+"""A consumer gets every event once and in order, whatever the log, the bus and the handlers do."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_everything_is_heard_from_the_start_and_then_as_it_comes(
 async def test_an_urgent_event_does_not_wait_for_further_events(
     log: FaultyLog, received_messages: Heard
 ) -> None:
-    """Whether the hurry comes before the fact is heard of, or while the reader lingers."""
+    """The urgency may come before the event is received, or while the reader waits for more."""
     consumer = Consumer(
         "c",
         log,

@@ -1,4 +1,6 @@
-"""One leader a role; work stops before it can be another's; an old leader writes nothing."""
+"""A role has one leader. Its work stops before another process can get the lease, and an old leader
+writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,7 @@ async def test_a_clock_that_was_set_back_leaves_a_dead_holder_its_ttl_and_no_mor
 
 
 async def test_work_that_ends_while_its_lease_is_renewed_leaves_no_error_behind() -> None:
-    """It learns of another leader at the moment of the renewal."""
+    """The renewal reports that another process leads, at the moment when the work ends."""
     log, received, ended = LeasedLog(), list[object](), asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: received.append(context))
     leader = Leadership(log, "role", "a", ttl_s=0.3)

@@ -15,7 +15,7 @@ from tests.runtime.helpers import running, until
 
 
 class Member:
-    """One process: its membership, the lease that it lends out, the changes that it received."""
+    """One process: its membership, the lease that it lends, and the changes that it received."""
 
     def __init__(self, log: MemoryEventLog, name: str, ttl_s: float = 1.0) -> None:
         self.held, self.changes = LentLease(), list[tuple[tuple[str, ...], str]]()

@@ -21,7 +21,7 @@ State = dict[str, int]
 
 
 def evolve(state: State, envelope: Envelope, _event: Event) -> None:
-    """Order-sensitive, so that a fact missed, repeated or misplaced shows."""
+    """Fold so that a missed, repeated or misplaced event changes the state."""
     state[envelope.stream] = (state.get(envelope.stream, 0) * 31 + envelope.position) % 1_000_003
 
 

@@ -1,5 +1,5 @@
-"""A fact that cannot be read or folded sets its stream aside and nothing else, until an operator's
-word skips it.
+"""An event that cannot be read or folded quarantines its stream and nothing else, until an operator
+skips the event.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The real parts together: facts appended to Postgres reach a consumer in another process's shoes
-through relay and JetStream.
+"""The real parts together: events appended to Postgres reach a consumer in another process through
+the relay and JetStream.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def release(name: str) -> Fold[Folded]:
 
 
 class Replica:
-    """One process of a release: a fold, and a part in the role. `lease` is its present or
-    past lease.
+    """One process of a release: a fold, and its part in the role. `lease` is its present or last
+    lease.
     """
 
     def __init__(self, name: str, log: EventLog) -> None:
@@ -83,8 +83,8 @@ class Replica:
         await asyncio.Event().wait()
 
     async def tell(self, number: int) -> Outcome:
-        """Append one fact under the lease, which a second try of the other release must not
-        double.
+        """Append one event under the lease. A second try by the other release must not append it
+        twice.
         """
         assert self.lease is not None
         event = NodeObserved(f"n{number}", f"uid-{number}", str(number))

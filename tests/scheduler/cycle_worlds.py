@@ -83,7 +83,7 @@ def report(
 
 
 class World:
-    """A ledger that folds facts, and a cluster that follows it."""
+    """A ledger that folds events, and a cluster that follows it."""
 
     def __init__(self, config: CycleConfig = DEFAULTS) -> None:
         self.ledger = Ledger()
@@ -153,7 +153,7 @@ class World:
         self.fold(f"report/{found.node}", NodeReported(found))
 
     def bound(self, pod: Pod, node: str) -> None:
-        """A pod seen bound, not yet listed by any report: unsettled."""
+        """Observe a pod as bound. No report lists it yet, so it is unconfirmed."""
         self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=node))
 
     def running(self, pod: Pod, node: str) -> None:

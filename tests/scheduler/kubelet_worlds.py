@@ -29,7 +29,7 @@ from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
 
 NODE = "n"
-# Shard of unproven pods that came although the kubelet has no room for them.
+# Shard of unconfirmed pods that came although the kubelet has no room for them.
 STRAY = 0.1
 # States of a scene beyond which it is told as undecided.
 MOST_STATES = 4000
@@ -40,8 +40,9 @@ Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A kubelet as its report shows it (`base`), pods on their way since, those of them that are
-    heard to run (uids), and the pod to be decided."""
+    """A kubelet as its report shows it (`base`), pending pods since then, the uids of those that
+    were observed to run, and the pod to be decided.
+    """
 
     base: KubeletState
     unconfirmed: tuple[Pod, ...]
@@ -108,8 +109,10 @@ def _ran(state: KubeletState, pod: Pod) -> KubeletState:
 
 
 def random_pod(rng: random.Random, name: str, wide: bool = False, scale: int = 1) -> Pod:
-    """One to three containers, now and then an init container or a sidecar first; mostly
-    Guaranteed. `wide`: memory that no single zone has, and hugepages, too."""
+    """Return a pod of one to three containers, sometimes with an init container or a sidecar first,
+    and mostly Guaranteed. `wide` adds requests for more memory than a single zone has, and for
+    hugepages.
+    """
     kinds: list[ContainerKind] = [
         rng.choice(("init", "sidecar")) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))
     ]
@@ -178,7 +181,7 @@ def free_of(state: KubeletState) -> ZoneAmounts:
 
 
 def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> KubeletState:
-    """A kubelet with pods, some of which came and went."""
+    """Return a kubelet with pods, some of which have ended."""
     rng, state = random.Random(seed), scene(seed, policy, scope, between=between).base
     for at in range(rng.randint(0, 4)):
         state = admit(state, random_pod(rng, f"more{at}")).state
@@ -204,8 +207,8 @@ def proven_world(
     checkpoints: bool = True,
     not_yet_running: Collection[str] = (),
 ) -> World:
-    """A ledger that knows the pods of this kubelet, each proven by the production report, on a node
-    that has enough of all.
+    """Return a ledger with the pods of this kubelet, each confirmed by a production report, on a
+    node that has enough of every node resource.
     """
     world = World(config)
     offered = {**dict.fromkeys(_resources(state), 1 << 50), **offered_devices(state)}
@@ -225,7 +228,7 @@ def _resources(state: KubeletState) -> set[str]:
 
 
 def offered_devices(state: KubeletState) -> dict[str, int]:
-    """What a kubelet offers of devices: the healthy ones, of zones or of none."""
+    """Return the devices that a kubelet offers: the healthy ones, with or without zones."""
     return {
         name: sum(device.healthy for device in pool.values())
         for name, pool in state.devices.registered.items()
@@ -249,7 +252,7 @@ def unhealthy_devices(state: KubeletState) -> dict[str, int]:
 def truth(seen: Scene) -> Truth:
     """The answer of every consistent state: pending admissions come in any order or not at all, and
     start to run at any time; running pods have come and started. A pod that may be rejected even
-    without the newcomer has nothing to lose.
+    without the new pod has nothing to lose.
     """
     pods = {pod.uid: pod for pod in seen.unconfirmed}
     before = _explored([(seen.base, frozenset(pods))], pods, seen.running)

@@ -111,5 +111,5 @@ def cheapest(full: Full) -> Cost | None:
 
 
 def cost_of(victims: frozenset[str], priority: Mapping[str, int]) -> Cost:
-    """What the search compares first."""
+    """Return the cost by which the search compares victims first."""
     return max(priority[uid] for uid in victims), len(victims)

@@ -113,8 +113,8 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
 def test_all_seekers_at_once_get_the_answer_of_each_alone(
     those: list[PendingPart], base: Bounds, more: int, at_once: int
 ) -> None:
-    """Also if they are too many to be judged together. Small amounts, because large ones are
-    rounded differently.
+    """This holds even for too many pods to be filtered together. The amounts are small, because
+    large ones are rounded differently.
     """
     rooms = {zone: free | {CPU: free[CPU] + more} for zone, free in base.items()}
     alone = [

@@ -79,7 +79,7 @@ def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> N
 
 
 def asked_anew(world: World, pod: Pod) -> Placed | Unplaceable:
-    """What a cluster says that was asked nothing before."""
+    """Return the answer of a cluster that had no earlier queries."""
     fresh = ColumnarPlacing(world.cluster.config)
     for node in world.ledger.nodes.values():
         fresh.put_node(node)

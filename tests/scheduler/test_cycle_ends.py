@@ -31,8 +31,8 @@ NEWCOMERS = 5
 
 
 class Past:
-    """A kubelet, and a scheduler that hears of it late: pods come and end in truth, and are heard
-    of in any order since.
+    """A kubelet, and a scheduler that learns of its changes late: pods start and end, and the
+    scheduler observes that in any order.
     """
 
     def __init__(self, seed: int, policy: str, scope: str) -> None:
@@ -93,7 +93,7 @@ class Past:
         self.unheard.clear()
 
     def _end(self, number: int) -> None:
-        """Heard of at once, or with the next one."""
+        """End a pod; the scheduler observes it at once or with the next end."""
         uids = [uid for uid in self.state.pods if uid not in self.unheard]
         if uids:
             uid = self.rng.choice(uids)
@@ -111,7 +111,7 @@ class Past:
         self.known.ended(uid, refused, self.now_s, started_s, finished_s)
 
     def _report(self, number: int) -> None:
-        """One is made, or an earlier one arrives."""
+        """Make a report, or deliver an earlier one."""
         if self.scan is None:
             self.scan = self.state, self.now_s
             return
@@ -120,8 +120,8 @@ class Past:
         self.scan = None
 
     def admitted_in_every_state(self, pod: Pod) -> bool:
-        """Also in the true one, whatever was concluded from what was heard; unless an end is still
-        unheard of.
+        """Return whether every possible state, and the true state, admits the pod; the true state
+        does not count while an end is unobserved.
         """
         states = [
             *([] if self.ended else [self.state]),

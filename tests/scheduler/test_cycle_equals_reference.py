@@ -1,5 +1,5 @@
 """The columnar cycle equals the plain reference over random clusters, pods and sequences of
-facts.
+events.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def pods(draw: st.DrawFn) -> Pod:
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[Any, ...]:
-    """One thing that happens."""
+    """Return one random change."""
     kind = draw(
         st.sampled_from(
             ("node", "place", "place", "place", "place", "foreign", "end", "report", "drop")

@@ -26,7 +26,7 @@ def test_on_a_known_state_containers_go_to_the_lowest_zone_that_fits(policy: str
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
 def test_next_to_a_pod_that_may_be_anywhere_every_branch_counts(policy: str) -> None:
-    """One CPU, wherever it is, may send the sidecars apart."""
+    """One CPU, in whatever zone, may send the sidecars to different zones."""
     world = World()
     world.node("n", zone(0, amounts(3)), zone(1, amounts(3)), policy=policy)
     world.bound(guaranteed("other", container("c", amounts(2))), "n")

@@ -56,12 +56,14 @@ def send(world: World, node: str, when: str, each_cpus: Sequence[int]) -> None:
 
 
 def crowded(world: World, node: str) -> None:
-    """So many orders that the budget does not reach their end."""
+    """Return a node with so many admission orders that the search exceeds its budget."""
     node_with(world, node, before=(1, 2, 3, 1, 2))
 
 
 def simple(world: World, node: str) -> None:
-    """One of 4 CPUs came after the others had ended: it is in zone 0, and zone 1 has 6."""
+    """A pod of 4 CPUs was admitted after the others had ended: it is in zone 0, and zone 1 has 6
+    free CPUs.
+    """
     node_with(world, node, after=(4,))
 
 

@@ -40,8 +40,8 @@ def test_a_pod_that_passes_next_to_groups_is_admitted_in_every_consistent_state(
 
 
 def _scene(seed: int, scope: str, zones: int) -> Scene:
-    """Pods with more CPUs than a zone has free, some of which went again; up to two that no report
-    proves.
+    """Return pods with more CPUs than a zone has free, some of which have ended, and up to two that
+    no report confirms.
     """
     chance = random.Random(seed)
     gpus = {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(chance.randint(0, 2))}

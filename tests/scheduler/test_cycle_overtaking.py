@@ -1,5 +1,5 @@
-"""Pods on their way to a node reach its kubelet in any order: none of them may cost another its
-place.
+"""Pending pods of a node reach its kubelet in any order: no new pod may take a zone that one of
+them needs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ GIB = 1 << 30
 
 
 def test_a_pod_that_could_take_the_only_zone_of_one_on_its_way_waits_for_it() -> None:
-    """Zone 0 has 6 CPUs, zone 1 has 4. A of 6 is on its way and needs zone 0; B of 4 would take
-    zone 0 if it came first.
+    """Zone 0 has 6 CPUs, zone 1 has 4. A of 6 CPUs is pending and needs zone 0. B of 4 would take
+    zone 0 if its kubelet admitted it first.
     """
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
@@ -85,7 +85,7 @@ def test_a_newcomer_does_not_send_one_on_its_way_to_a_zone_without_such_memory()
 
 
 def huge_world(*zones: Zone) -> World:
-    """One node that tracks hugepages, too, under scope pod."""
+    """Return a world with one node that also tracks hugepages, under scope pod."""
     world, tracked = World(), ("cpu", "memory", "hugepages-2Mi")
     world.observe("n", allocatable=dict.fromkeys((*tracked, "pods"), 1 << 50))
     world.report(report("n", zones, scope="pod", tracked=tracked))
@@ -149,8 +149,8 @@ def test_another_node_is_taken_instead() -> None:
 
 
 def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> None:
-    """11 CPUs, A of 7 on its way. B needs 4 (an init container of 1 is reused), but coming first it
-    may end up with 5.
+    """The node has 11 CPUs, and A of 7 is pending. B needs 4, because later containers reuse the
+    CPU of its init container. But if B is admitted first, it may hold 5.
     """
     world = World()
     world.node("n", zone(0, amounts(11)))
@@ -163,7 +163,7 @@ def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> N
 @pytest.mark.parametrize(("steps", "expected"), [(256, Placed), (8, Unplaceable)])
 def test_a_pod_waits_if_a_search_reaches_its_budget(steps: int, expected: type) -> None:
     """Three zones hold one large pod each, and three have to find them. Whatever the order, zone 3
-    is left to the last of them, and the newcomer finds zone 1; with fewer steps that cannot be
+    is left to the last of them, and the new pod finds zone 1; with fewer steps that cannot be
     seen."""
     world = World(CycleConfig(steps_node=steps, steps_last_resort=steps, steps_pod=steps))
     free = amounts(8, 64), amounts(11, 64), amounts(5, 64, 2), amounts(11, 64, 2)
@@ -195,8 +195,8 @@ def test_two_pods_that_fit_each_others_leavings_pass_in_either_order() -> None:
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
 def test_also_where_no_zone_can_be_taken_the_cpus_of_init_containers_count(policy: str) -> None:
-    """10 CPUs, A of 3 on its way. B needs 3 at any time, but its init containers' CPUs stay with
-    it, so that it may hold 6.
+    """The node has 10 CPUs, and A of 3 is pending. B needs 3 at any time, but keeps the CPUs of its
+    init containers, so it may hold 6.
     """
     world = World()
     world.node("n", zone(0, amounts(5)), zone(1, amounts(5)), policy=policy)

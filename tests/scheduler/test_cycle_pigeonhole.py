@@ -44,8 +44,8 @@ RULES = [
 
 
 def world_of(seed: int, seen: Scene) -> World:
-    """The scene, in which some have gone unheard, and some of those on their way are listed with
-    nothing.
+    """Return the world of the scene. Some pods have ended unobserved, and some pending pods are
+    listed without resources.
     """
     rng, world, left = (
         random.Random(f"left {seed}"),
@@ -71,8 +71,8 @@ def _listing(found: Report, more: list[Placement]) -> Report:
 
 
 def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan, bool]:
-    """A node with up to six pods on their way, the newcomer's plan, and whether a bound says that
-    the node admits it.
+    """Return a node with up to six pending pods, the plan of the new pod, and whether a bound shows
+    that the node admits it.
     """
     seen = scene(seed, policy, scope, random.Random(seed).choice((2, 3, 4)), unconfirmed=6)
     world = world_of(seed, seen)
@@ -100,8 +100,8 @@ def test_no_bound_promises_what_a_search_refuses(policy: str, scope: str) -> Non
 
 
 def crowd(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan]:
-    """Small zones, unevenly free, and up to five pods on their way that ask for CPUs and GPUs, some
-    with init containers.
+    """Return small zones with uneven free amounts, and up to five pending pods that request CPUs
+    and GPUs, some with init containers.
     """
     rng, world = random.Random(seed), World()
     zones = [

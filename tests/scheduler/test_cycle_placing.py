@@ -39,8 +39,8 @@ def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_differ
 
 
 def test_more_room_can_be_worse_so_that_every_branch_counts() -> None:
-    """Zone 0: 8 cpu and a GPU, zone 1: 14 cpu, unproven A of 6 cpu in either; c1 of 7 cpu may take
-    the zone c2 needs.
+    """Zone 0 has 8 CPUs and a GPU, zone 1 has 14 CPUs. The unconfirmed pod A of 6 CPUs is in
+    either. Container c1 of 7 CPUs may take the zone that c2 needs.
     """
     world = World()
     world.node("n", zone(0, amounts(8, gpu=1)), zone(1, amounts(14), amounts(14, gpu=1)))

@@ -74,8 +74,8 @@ def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(
 
 
 def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
-    """16 CPUs out of zones of 4, of which the app container that came after it reused none (policy
-    none).
+    """The init container has 16 CPUs in zones of 4. The app container after it reused none of them
+    (policy none).
     """
     found = measured([2202596], "none", "container", unconfirmed=0, checkpoints=False, zones=8)
     assert (found.refused, found.unsound) == (1, [])
@@ -97,7 +97,7 @@ def test_a_pod_rejected_from_one_state_alone_may_lose_its_place_in_another(
 ) -> None:
     """Without the checkpoint, memory in two zones may be a group of them or lie in each alone. From
     one of the two states a pending pod is rejected in any case; from the other it finds zones until
-    a newcomer takes one."""
+    a new pod takes one."""
     found = measured([seed], "best-effort", scope, unconfirmed=3, checkpoints=False, zones=zones)
     assert (found.refused, found.unsound) == (1, [])
 

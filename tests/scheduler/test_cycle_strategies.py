@@ -153,7 +153,9 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
 
 
 def test_a_weight_moves_the_choice() -> None:
-    """One node is short of CPUs, the other of memory: what weighs more decides."""
+    """One node is short of CPUs, the other of memory. The resource with the higher weight
+    decides.
+    """
     chosen = set()
     for weights in ({"cpu": 9}, {"memory": 9}):
         made = World(CycleConfig(strategy="LeastAllocated", weights=weights))

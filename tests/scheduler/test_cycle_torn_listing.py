@@ -39,7 +39,7 @@ def moments(seed: int, base: KubeletState) -> list[Moment]:
 
 
 def listed(state: KubeletState, pod: Pod, stored: bool) -> Report:
-    """What an exporter reports that reads the kubelet in this moment."""
+    """Return the report of an exporter that reads the kubelet at this moment."""
     pods = [*(active.pod for active in state.pods.values() if active.pod.uid != pod.uid), pod]
     return exporter.report(
         NODE, "test", reading.scan(state, pods, Freshness("boot", 2), stored), exporter.Rules()

@@ -119,7 +119,7 @@ NEAR = st.lists(st.integers(10, 12), min_size=9, max_size=9)
 def test_no_score_is_above_its_bulk_bound(
     nodes: list[list[tuple[int, int]]], near: list[int], asked: tuple[int, int], limits: list[int]
 ) -> None:
-    """Also with amounts beyond all measure."""
+    """This holds for amounts of any size."""
     request = {
         name: amount for name, amount in zip(("cpu", "memory"), asked, strict=True) if amount
     }
@@ -148,7 +148,9 @@ def test_no_score_is_above_its_bulk_bound(
 def test_few_nodes_are_evaluated_if_a_bound_shows_the_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One zone of each node is enough: the first that is looked at is as good as any can be."""
+    """One zone of each node is enough, so the first evaluated node is as good as any node can
+    be.
+    """
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
     looked_at, evaluate = [], made.cluster.evaluator.evaluate
 

@@ -435,8 +435,8 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
 
 
 async def one_reserved(scene: Scene) -> tuple[SchedulerCore, Decider, Lease]:
-    """One node, with a reservation of this scheduler, which marks a node dirty that refused a pod
-    once.
+    """Return one node with a reservation of this scheduler, which marks a node dirty after one
+    rejection.
     """
     await scene.node("n1")
     await scene.pods(1)
@@ -493,7 +493,7 @@ async def test_what_follows_a_dirty_mark_that_was_lost_is_decided_again(scene: S
 async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed(
     scene: Scene, late: str
 ) -> None:
-    """What was bound since the backup holds zones of which the log knows nothing."""
+    """Pods that were bound since the backup hold zones, and the restored log lacks them."""
     early = "pods" if late == "nodes" else "nodes"
     await scene.node("n1")
     await scene.pods(3)
@@ -509,8 +509,8 @@ async def test_of_a_restored_log_nothing_is_decided_until_the_cluster_was_listed
 async def test_where_a_release_before_this_one_has_decided_since_nothing_is_waited_for(
     scene: Scene,
 ) -> None:
-    """It says nothing of lists, and its observer may lead until the last of its processes is
-    gone.
+    """The older release appends no lists, and its observer may lead until its last process has
+    ended.
     """
     await scene.node("n1")
     await scene.tell(streams.LOG, LogOpened("log", 2))

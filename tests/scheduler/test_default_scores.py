@@ -43,7 +43,7 @@ def one(held: Amounts) -> Pod:
 
 
 def test_fractions_of_a_cpu_are_distinguished() -> None:
-    """They are not pinned, so that the node as a whole is scored."""
+    """Fractions are not pinned to a zone, so the node as a whole is scored."""
     small = World(CycleConfig(strategy="LeastAllocated"))
     small.observe("n", allocatable=amounts(8, 16, pods=10))
     small.report(report("n", (zone(0, WHOLE),), tracked=("cpu",)))
@@ -130,9 +130,7 @@ AMOUNTS = st.tuples(st.integers(1, 8), st.integers(1, 16))
 def test_least_allocated_never_rises_while_a_node_fills(
     free: list[tuple[int, int]], asked: tuple[int, int], others: list[tuple[int, int]]
 ) -> None:
-    """That is why it takes the best zone: a score kept from before a reservation is then a bound on
-    the true one.
-    """
+    """Therefore a score cached before a reservation is an upper bound of the current score."""
     made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
     events = made.cluster.node("n")

@@ -77,8 +77,8 @@ def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
 
 
 def test_a_pod_without_a_device_may_cost_another_the_zone_of_its_device() -> None:
-    """b is in zone 0, because zone 1 has too little memory, and may take the only device of zone 1.
-    Then a needs zone 0, of which the newcomer would take the CPUs.
+    """Pod b is in zone 0, because zone 1 has too little memory, and may have the only device of
+    zone 1. Then a needs zone 0, and the new pod would take its CPUs.
     """
     reserved = {0: {"memory": GIB}, 1: {"memory": 30 * GIB}}
     state = kubelet(2, gpus={"x": 0b01, "y": BETWEEN}, reserved_memory=reserved)
@@ -126,7 +126,7 @@ def many_devices(state: KubeletState, *pods: Pod) -> World:
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_a_pod_held_before_it_may_hold_still(devices: int) -> None:
-    """A report lacks the pod, which no fact says has ended."""
+    """A report lacks the pod, and no event shows that it has ended."""
     empty = kubelet(2, gpus={f"y{each}": BETWEEN for each in range(devices)})
     old, new = (
         guaranteed("old", container("c0", 1, 1, 1)),

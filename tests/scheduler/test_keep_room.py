@@ -1,5 +1,5 @@
-"""KeepRoom in the cycle: what pods ask for becomes a fact, nodes are ranked by it, and a replay has
-the same.
+"""KeepRoom in the cycle: the demand of pods becomes an event, nodes are ranked by it, and a replay
+ranks them alike.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def spread() -> Made:
 
 
 def picks() -> Made:
-    """One GPU lies in both zones: if the first container gets it, the second finds its zone's only
-    one still there.
+    """One GPU belongs to both zones. If the first container gets it, the only GPU of the other zone
+    is left for the second.
     """
     state = kubelet(2, "single-numa-node", gpus={"a": 0b01, "b": 0b11})
     return proven_world(state, CycleConfig()), guaranteed(
@@ -99,7 +99,7 @@ def unhealthy() -> Made:
 
 
 def ended() -> Made:
-    """One ended, of which a pod on its way was admitted before or after."""
+    """A pod ended, and a pending pod was admitted before or after that."""
     state = running(kubelet(2, "restricted"), guaranteed("a", container("c", 4, 1)))
     world = proven_world(state, CycleConfig())
     world.fold("pod/a", PodEnded("a", "deleted", node=NODE))
@@ -187,7 +187,7 @@ WITHIN = "undecided: another kubelet version"
 
 
 async def on_another_version(*pods: Pod, busy: bool = False) -> Story:
-    """One node of a version that was not recorded, and one that takes no pod."""
+    """Return one node of an unrecorded kubelet version, and one that takes no pod."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n0", kubelet_version="v1.35.1")

@@ -36,8 +36,8 @@ def pod(name: str, cpus: int, init: bool = False) -> Pod:
 
 @st.composite
 def nodes(draw: st.DrawFn) -> World:
-    """Two zones of 8 CPUs with some pods listed, some on their way, some of either ended since the
-    report.
+    """Return two zones of 8 CPUs with some listed pods and some pending ones, of which some have
+    ended since the report.
     """
     world, policy = World(), draw(st.sampled_from(POLICIES))
     listed = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=3))

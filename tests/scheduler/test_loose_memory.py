@@ -1,5 +1,5 @@
-"""Memory with a known free amount only in several zones together: an answer that depends on its
-zone is none. Compared with every distribution of the free bytes in those zones.
+"""Memory of which only the sum over several zones is known to be free: a filter result that depends
+on its zone is undecided. It is compared with every distribution of the free bytes over these zones.
 """
 
 from __future__ import annotations

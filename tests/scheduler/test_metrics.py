@@ -1,5 +1,5 @@
-"""What the deciding loop counts: refusals over budget, nodes set aside, kubelets that rejected what
-was reserved.
+"""The metrics of the deciding loop: refusals over budget, excluded nodes, and rejections of
+reserved pods by kubelets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WRONG = "TopologyAffinityError"
 
 
 class Counted:
-    """What was added to a counter since the test began."""
+    """The increase of a counter since the test began."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

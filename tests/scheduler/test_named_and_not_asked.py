@@ -58,7 +58,7 @@ def judged(state: KubeletState, new: Pod, *coming: Pod) -> str | None:
 
 
 def occupied(policy: str, scope: str = "container") -> KubeletState:
-    """Zone 1 has the GPU and no CPU left."""
+    """Return a kubelet whose zone 1 has the GPU and no free CPU."""
     state = kubelet(2, policy, scope, gpus={"g": 0b10})
     return start_containers(admit(state, big := pod("big", container("c", 8000))).state, big)
 
@@ -87,8 +87,8 @@ def test_the_device_is_named_with_what_helps() -> None:
 
 
 def test_no_pod_takes_the_zone_that_another_is_drawn_to() -> None:
-    """Both zones have 8 CPUs: the pending admission must have zone 1, of which the newcomer would
-    take the devices.
+    """Both zones have 8 CPUs. The pending pod must have zone 1, and the new pod would take the
+    devices there.
     """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
     coming = pod("coming", container("c", 6000, gpu=0))
@@ -97,7 +97,9 @@ def test_no_pod_takes_the_zone_that_another_is_drawn_to() -> None:
 
 
 def test_no_pod_takes_the_only_zone_with_devices_from_a_pod_drawn_there() -> None:
-    """By amounts zone 2 is left to it; the newcomer takes zone 1, which is lower."""
+    """By amounts, zone 2 is left for the pending pod, but the new pod takes zone 1, which is
+    lower.
+    """
     state = kubelet(3, "single-numa-node", gpus={"g": 0b10, "h": 0b10}, cores_per_zone=6)
     for each in (pod("full", container("c", 10_000)), pod("there", container("c", 4000, gpu=1))):
         state = start_containers(admit(state, each).state, each)
@@ -109,8 +111,8 @@ def test_no_pod_takes_the_only_zone_with_devices_from_a_pod_drawn_there() -> Non
 
 
 def test_a_kubelet_of_another_version_may_look_for_it_in_any_zone() -> None:
-    """One of this version takes zone 1, an older one zone 0, the only one with the newcomer's other
-    resources next to its CPUs.
+    """A kubelet of this version takes zone 1. An older one takes zone 0, the only zone that has
+    CPUs and the new pod's other resources.
     """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)
     state = msgspec.structs.replace(

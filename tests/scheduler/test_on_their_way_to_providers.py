@@ -1,6 +1,6 @@
-"""Pending admissions that ask a custom provider: sufficient amounts of a zone do not show their
-zone. A licence lives in one zone, although the report shows some in each
-(`tests/hints/licences.py`). The newcomer requests none.
+"""Pending pods that request resources of a custom provider: a zone with sufficient amounts may
+still not be their zone. A licence exists in one zone only, although the report shows some in each
+(`tests/hints/licences.py`). The new pod requests none.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
 
 
 def by_search(found: World, pod: Pod) -> SearchResult:
-    """What hints and merge say, and no bound."""
+    """Return the result of hints and merge, without bounds."""
     pod_class, events = found.cluster.evaluator.pod_class(pod), found.cluster.node("n")
     assert events is not None
     return search_result(events, found.cluster.evaluator.plan(pod_class, events)[0], STEPS)
@@ -72,9 +72,7 @@ def refusal(found: World, pod: Pod) -> Refusal:
 def test_a_zone_that_only_amounts_leave_is_none(
     monkeypatch: pytest.MonkeyPatch, policy: str, scope: str, told: bool
 ) -> None:
-    """The newcomer would take the lowest zone, which is the only one for the pod that is on its
-    way.
-    """
+    """The new pod would take the lowest zone, the only one for the pending pod."""
     use(monkeypatch, Licences(home=0, open=not told))
     found = world(policy, scope, 8, 8)
     found.bound(asking("coming", 6, licences=1), "n")

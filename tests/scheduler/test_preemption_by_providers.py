@@ -1,7 +1,7 @@
-"""Preemption asks the providers that the filter asks, also where the kubelet's state is known:
-whoever is evicted makes room by them, and the remedy names the zone that they look at.
+"""Preemption asks the same providers as the filter, even if the kubelet's state is known: the
+victims make room by the provider's answer, and the remedy names its zone.
 
-The provider is that of `tests/hints/licences.py`: licences live in zone 1, although the report
+The provider is that of `tests/hints/licences.py`: licences exist in zone 1, although the report
 shows some in each zone.
 """
 

@@ -1,7 +1,7 @@
-"""One more hint provider in the registry changes verdict, charge, reservation, prediction and
+"""One more hint provider in the registry changes filter result, charge, reservation, prediction and
 explanation.
 
-The provider is a licence that lives in zone 1, although the report shows some in each zone
+The provider has licences in zone 1 only, although the report shows some in each zone
 (`tests/hints/licences.py`).
 """
 

@@ -154,7 +154,7 @@ def test_a_pod_that_was_placed_since_the_round_began_is_passed_over() -> None:
 
 
 def flood(waiting: Queue, count: int, namespace: str = "flood", cpus: int = 0) -> None:
-    """So many pods, of one class if `cpus` are given."""
+    """Return this many pods, all of one pod class if `cpus` is given."""
     for number in range(count):
         one = made(f"{namespace}{number}", cpus=cpus or number + 100)
         waiting.add(msgspec.structs.replace(one, namespace=namespace), number)

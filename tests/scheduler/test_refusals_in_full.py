@@ -216,7 +216,9 @@ def test_a_request_larger_than_any_zone_is_shown_before_current_use(
 def test_threads_of_a_core_are_those_of_the_report_and_else_of_the_setting(
     threads: int, setting: int, asked: int, reason: Reason, remedy: str
 ) -> None:
-    """8 CPUs of so many threads a core (0: a report without its layout), of which 2 are free."""
+    """The node has 8 CPUs with this many threads per core (0: a report without its layout), of
+    which 2 are free.
+    """
     made = World(CycleConfig(threads_per_core=setting))
     made.observe("n")
     cpus = layout_of(regular_cpus(1, 1, 8 // threads, threads)) if threads else None

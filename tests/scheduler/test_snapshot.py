@@ -59,7 +59,7 @@ def test_the_cores_other_work_changes_nothing_that_a_snapshot_keeps() -> None:
 
 
 def events_of_given() -> list[tuple[str, Event]]:
-    """One node, its report, observed pods, one that ends."""
+    """Return the events of one node, its report, observed pods, and one pod that ends."""
     seen = [(streams.pod(f"uid-{name}"), PodObserved(pod(name, cpus=6))) for name in "abc"]
     ends = [(streams.pod("uid-a"), PodEnded("uid-a", "deleted"))]
     node = [(streams.node("n1"), NodeObserved("n1", "u", allocatable={"cpu": 16000, "pods": 110}))]

@@ -30,7 +30,7 @@ NOBODY = "127.0.0.1:9"
 
 
 class Scheduler:
-    """One process; neither Kubernetes nor the bus is there."""
+    """One process, without Kubernetes and without the bus."""
 
     def __init__(self, url: str, **settings: str) -> None:
         own = {
@@ -49,7 +49,7 @@ class Scheduler:
         )
 
     def page(self, path: str) -> str:
-        """Its answer, good or bad; empty while there is none."""
+        """Return the answer, whatever its status; empty if there is none."""
         try:
             with urllib.request.urlopen(self._url + path, timeout=10) as answer:
                 return str(answer.read().decode())
@@ -59,7 +59,7 @@ class Scheduler:
             return ""
 
     def waiting(self) -> dict[str, str]:
-        """What readiness waits for."""
+        """Return the checks for which readiness waits."""
         waiting: dict[str, str] = json.loads(self.page("/readyz") or "{}").get(
             "waiting", {"start": "no answer"}
         )

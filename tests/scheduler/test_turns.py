@@ -45,7 +45,7 @@ async def reserved_after_s(scene: Scene, core: Slow, uid: str) -> float:
 async def test_a_feasible_pod_waits_two_seconds_at_most_behind_thousands_of_infeasible_classes(
     scene: Scene, namespace: str
 ) -> None:
-    """Also in the namespace of the flood."""
+    """This also holds for a pod in the namespace of the flood."""
     await scene.node("n1")
     core = Slow(CoreConfig())
     await fold_all(scene, core)

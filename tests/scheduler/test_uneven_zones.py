@@ -1,6 +1,6 @@
-"""The number of zones that the kubelet prefers depends on the empty zones, and on resources counted
-together. Zones differ: one has the more memory, the other the more hugepages. The Memory Manager
-gives one hint for both (kubelet 1.36).
+"""Zones of different sizes: one has more memory, the other more hugepages, and the Memory Manager
+gives one hint for both (kubelet 1.36). How many zones the kubelet prefers depends on the empty
+zones, and on both resources together.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def test_restricted_takes_two_zones_if_none_has_both_kinds_of_memory(
 
 
 def test_a_pod_that_takes_two_zones_for_that_joins_them() -> None:
-    """On its way it makes a group of both, and neither gives memory alone any more."""
+    """While it is pending, it makes a group of both zones, and neither zone offers memory alone any
+    more.
+    """
     base = uneven("restricted", "container", (64, 0), (24, 16))
     seen = Scene(base, (asking("wide", 500, 20, 2),), asking("new", 500, 4))
     world = world_of(seen, CycleConfig())
@@ -101,8 +103,8 @@ def test_if_one_zone_has_the_most_of_all_resources_are_compared_one_by_one() -> 
 
 
 def test_under_none_a_zone_without_its_kind_of_memory_takes_no_pod() -> None:
-    """Zone 1 has memory for all and no hugepages: the newcomer takes the lowest zone, the only one
-    for the pending admission.
+    """Zone 1 has enough memory and no hugepages. The new pod takes the lowest zone, the only one
+    for the pending pod.
     """
     base = uneven("none", "container", (14, 4), (48, 0))
     seen = Scene(base, (asking("coming", 500, 8, 3),), asking("new", 500, 8))
@@ -128,7 +130,7 @@ def test_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
 
 
 def test_what_fitted_one_zone_by_its_capacity_lies_in_one_under_restricted() -> None:
-    """An init container may have kept both devices of a zone, of which one is unhealthy by now:
+    """An init container may have kept both devices of a zone, one of which is unhealthy now, but
     never one of each zone.
     """
     world, old = (

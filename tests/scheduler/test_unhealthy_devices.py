@@ -72,7 +72,7 @@ def held_by(state: KubeletState, uid: str) -> frozenset[str]:
 
 
 def one_of_two_is_ill() -> KubeletState:
-    """Zone 0 has two GPUs, of which pod x holds the unhealthy one, and free CPUs; in zone 1 pod y
+    """Zone 0 has free CPUs and two GPUs, of which pod x holds the unhealthy one. In zone 1 pod y
     holds the CPUs.
     """
     gpus = {"a": 1, "b": 1, "c": 2, "d": 2}
@@ -226,7 +226,9 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
 def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_object(
     told: bool,
 ) -> None:
-    """It counts devices, and offers the healthy ones. A device in neither would be unknown."""
+    """The Node object counts all devices and offers the healthy ones. A device that neither it nor
+    a report shows would be unknown.
+    """
     after = ill(two_and_one(), {"b"})
     world, pod = proven_world(after, CycleConfig()), asking("p", 9, 2)
     seen = world.ledger.nodes[NODE].observed
@@ -284,7 +286,7 @@ def test_the_end_of_an_init_containers_pod_gives_back_no_unhealthy_device() -> N
 def test_a_pod_that_passes_is_admitted_wherever_unlisted_devices_lie(
     policy: str, scope: str
 ) -> None:
-    """And however many there are: kubelets that differ in nothing else."""
+    """This holds for any number of them: kubelets are compared that differ in nothing else."""
     passed = 0
     for seed in range(300):
         found = made(seed, policy, scope, 1 + seed % 5, 0, {"unhealthy devices": 1.0})
@@ -321,7 +323,7 @@ def judged(world: World, state: KubeletState, pod: Pod) -> bool:
 def test_next_to_held_unhealthy_devices_the_verdict_is_the_kubelets(
     policy: str, scope: str
 ) -> None:
-    """Also after one of the pods ended that the report still lists."""
+    """This also holds after the end of a pod that the report still lists."""
     told = 0
     for seed in SCENES:
         state, pod = with_ill_ones(seed, policy, scope)

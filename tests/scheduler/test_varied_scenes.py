@@ -1,5 +1,5 @@
-"""A sample of every scene: each policy and scope, 1 to 8 zones, all that a report may leave open.
-`python -m tests.bench completeness --proven` runs more of them.
+"""A sample of all scenes: each policy and scope, 1 to 8 zones, and everything that a report may
+leave open. `python -m tests.bench completeness --proven` runs more of them.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_each_container_must_ask_for_whole_cores_whatever_the_scope(scope: str) -> None:
-    """Also if the report does not list the CPUs: an init container of one CPU is rejected, though
-    the pod asks for two.
+    """This also holds if the report does not list the CPUs: an init container of one CPU is
+    rejected, although the pod requests two.
     """
     state = kubelet(1, "single-numa-node", scope, cpu_options={"full-pcpus-only": "true"})
     world = proven_world(state, CycleConfig())
@@ -154,7 +154,7 @@ def test_cpus_that_an_init_container_leaves_are_no_whole_cores_to_a_later_one(sc
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "single-numa-node"])
 def test_whole_cores_are_requested_together_with_devices_of_several_zones_too(policy: str) -> None:
-    """Such pods are judged by the search alone, which knows no cores if the report lists none."""
+    """Only the search decides such pods, and it knows no cores if the report lists none."""
     state = kubelet(2, policy, gpus={"a": 0b11, "b": 0b01}, cpu_options={"full-pcpus-only": "true"})
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
@@ -165,7 +165,9 @@ def test_whole_cores_are_requested_together_with_devices_of_several_zones_too(po
 
 
 def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layout() -> None:
-    """One whole core is reserved; without CPUs by id the other half of two cores could be."""
+    """One whole core is reserved. Without CPU ids, it could also be one half of each of two
+    cores.
+    """
     state = kubelet(
         1, "none", cores_per_zone=4, reserved_cpus="0,4", cpu_options={"full-pcpus-only": "true"}
     )

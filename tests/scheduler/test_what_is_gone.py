@@ -84,8 +84,8 @@ class Years:
         return msgspec.structs.replace(report(zone(0, 8), zone(1, 8)), node=name)
 
     def kept(self) -> tuple[int, int, int]:
-        """What a snapshot holds, in bytes, without the position; traces; entries of the queue's
-        heap.
+        """Return the size of a snapshot in bytes without its position, and the numbers of traces
+        and of entries in the queue's heap.
         """
         state = msgspec.json.encode(self.core.folded).replace(str(self._position).encode(), b"")
         core = self.core

@@ -184,7 +184,9 @@ def test_two_that_have_some_in_different_zones_now(
 def test_two_that_ever_have_some_in_different_zones_only(
     monkeypatch: pytest.MonkeyPatch, cpus: int
 ) -> None:
-    """Also if the node as a whole has too few CPUs now: no zone lacks CPUs when it is empty."""
+    """This also holds if the node as a whole lacks CPUs now, because no zone lacks CPUs when it is
+    empty.
+    """
     use(monkeypatch, Licences(home=1), Badges(home=0))
     found = world("single-numa-node")
     found.observe(
@@ -219,8 +221,8 @@ def test_one_that_has_none_on_this_node(monkeypatch: pytest.MonkeyPatch, cpus: i
 def test_where_it_offers_some_the_rest_does_not_fit_once_the_first_container_is_there(
     monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """The first takes zone 0, the lowest that has room, and leaves Insufficient there; `open`: it
-    says nothing ahead.
+    """The first container takes zone 0, the lowest with room, and leaves too few CPUs there. With
+    `open` the provider gives no hints ahead.
     """
     use(monkeypatch, Licences(home=0, open=True))
     refused = refusal(world(policy), asking({"cpu": 5}, {"cpu": 5, LICENCE: 1}))

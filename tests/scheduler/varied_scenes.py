@@ -97,7 +97,7 @@ CPU_OPTIONS = (
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """What varies in one scene."""
+    """The random choices of one scene."""
 
     switches: frozenset[str]
     rng: random.Random
@@ -127,7 +127,9 @@ def made(
     shares: Mapping[str, float] = SHARES,
     **settings: Any,
 ) -> Made:
-    """One scene. Pods and devices change after the first report only without pending admissions."""
+    """Return one scene. Pods and devices change after the first report only if no admission is
+    pending.
+    """
     rng = random.Random(f"{seed} varied")
     draw = Draw(frozenset(name for name in SHARES if rng.random() < shares.get(name, 0.0)), rng)
     options = _options(draw, policy, zones) if draw.has(OPTIONS) else {}
@@ -187,7 +189,7 @@ def _options(draw: Draw, policy: str, zones: int | None) -> dict[str, Any]:
 def _happened(
     base: KubeletState, draw: Draw, stored: bool, ill_before: bool
 ) -> tuple[World, KubeletState]:
-    """What the cluster knows after a first report, and what the kubelet has come to."""
+    """Return what the cluster knows after a first report, and the state of the kubelet then."""
     world, after = proven_world(base, CycleConfig(), stored), base
     if draw.has(NO_LAYOUT):
         world.report(_told(report_at(base, stored, 2), draw))
@@ -236,7 +238,7 @@ def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:
 
 
 def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) -> frozenset[str]:
-    """Which of the cases hold that a verdict may be known within bounds for."""
+    """Return the cases of the scene for which a filter result may be undecided."""
     chosen = options.get("cpu_options", {})
     state, pods = drop_stale(seen.base), [active.pod for active in seen.base.pods.values()]
     healthy = all(device.healthy for device in seen.base.devices.registered[GPU].values())

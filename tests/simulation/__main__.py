@@ -50,8 +50,8 @@ def main() -> int:
 
 
 def _kept(seed: int, first: str, options: argparse.Namespace, fixed: Fixed) -> str:
-    """What becomes of a seed that failed. Test runs try seeds as they are drawn, to the usual
-    number of steps.
+    """Return where a failed seed was kept, or why not. Test runs try only seeds that are drawn with
+    the default options and the usual number of steps.
     """
     if fixed != DRAWN or options.steps != STEPS:
         return (

@@ -20,7 +20,7 @@ from shared.events.codec import decode
 from tests.simulation.log import SimLog
 from tests.simulation.schedulers import SchedulerProcess
 
-# Steps from one question to the next: every 20, folding from the first fact took a third of the
+# Steps from one question to the next: every 20, folding from the first event took a third of the
 # time that a seed takes.
 EVERY = 60
 MOST_ASKED = 4
@@ -63,7 +63,7 @@ def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
 
 
 def _questions(core: SchedulerCore) -> Iterator[Pod]:
-    """Waiting pods first, by themselves; others as newcomers of their kind."""
+    """Waiting pods first, by themselves; others as new pods of their kind."""
     entries = sorted(
         core.ledger.pods.values(), key=lambda entry: (bool(entry.node), -entry.observed_at)
     )

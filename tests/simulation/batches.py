@@ -25,7 +25,7 @@ class Batches:
         self._together: WeakKeyDictionary[Fiber, set[str]] = WeakKeyDictionary()
 
     def misplaced(self, log: SimLog, ask: Ask, outcomes: Sequence[Outcome]) -> Iterator[str]:
-        """What breaks S12."""
+        """Return the violations of S12."""
         assert ask.asker is not None
         both: list[tuple[Commit, Outcome]] = list(zip(ask.args[0], outcomes, strict=True))
         standing = {commit.commit_id for commit, outcome in both if isinstance(outcome, Appended)}

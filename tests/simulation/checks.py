@@ -179,8 +179,8 @@ class Checks:
             self.marks.add(f"reconciled {event.method}")
 
     def _note_known(self, name: str, position: int) -> None:
-        """What a decision on this position knows of the node: the moment of its report (ms), and
-        its version.
+        """Note what a decision at this position knows of the node: the time of its report (ms) and
+        the report's version.
         """
         node = self.audit.ledger.nodes[name]
         moment = self._moment(node.report) if node.report is not None else -1
@@ -267,8 +267,8 @@ class Checks:
                 self._sizes[node.name, uid] = size
 
     def _let_go(self) -> None:
-        """S9 of nodes: a node that left, or of which only a pod is known, is kept no longer than it
-        reports or a pod is charged to it.
+        """Check S9 for nodes: a node that left, or of which only a pod is known, is kept only while
+        it reports or a pod is charged there.
         """
         for name, node in self.audit.ledger.nodes.items():
             silent = node.report is None or (node.is_deleted and node.expired)

@@ -67,7 +67,7 @@ class SimKube:
 
 
 class Api:
-    """The truth about objects. `bound` counts bindings by uid; `hear` gets every change of pods and
+    """The true objects. `bound` counts bindings by uid; `hear` gets every change of pods and
     nodes.
     """
 
@@ -120,12 +120,12 @@ class Api:
         return self._pods
 
     def pod(self, name: str, uid: str = "") -> Json | None:
-        """One pod; None when there is none, or another of that name."""
+        """Return a pod; None if there is none, or if another pod has the name."""
         entry = self.store.get("pods", name, "default")
         return entry.obj if entry is not None and uid in ("", entry.uid) else None
 
     def by_uid(self, uid: str) -> Json | None:
-        """One pod."""
+        """Return a pod."""
         return next((pod for pod in self.pods() if pod["metadata"]["uid"] == uid), None)
 
     def create(self, manifest: Json) -> str:

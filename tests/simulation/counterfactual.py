@@ -42,7 +42,7 @@ class Past:
     def note(
         self, kind: Literal["admit", "end", "restart"], before: KubeletNode, pod: Pod | None = None
     ) -> None:
-        """One more event; `before` is the kubelet that it meets."""
+        """Note one more event; `before` is the kubelet's state before it."""
         self.events.append(Event(kind, before, pod))
 
     def refused_without(self, uid: str, ends: Set[str], admissions: Set[str]) -> bool | None:

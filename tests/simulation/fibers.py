@@ -14,8 +14,8 @@ from typing import Any
 
 
 class Ask:
-    """One question of a fiber, its `asker`. `answer` is set once the outside has acted but the
-    answer is still under way.
+    """A question of a fiber (`asker`). `answer` is set when the outside has acted, while the answer
+    is still on its way.
     """
 
     def __init__(self, kind: str, *args: Any) -> None:
@@ -29,12 +29,12 @@ class Ask:
 
 
 class _Died(BaseException):
-    """What no code may catch."""
+    """Ends a fiber; no code may catch it."""
 
 
 class Fiber:
-    """One coroutine; `ask` is the question it waits for, None when it is over. `error` is the
-    exception it ended with, if any.
+    """A coroutine. `ask` is the question for whose answer it waits, None when it has ended. `error`
+    is the exception with which it ended, if any.
     """
 
     def __init__(self, name: str, work: Coroutine[Any, Any, Any]) -> None:

@@ -127,7 +127,7 @@ def _list_beside_watches(world: World) -> None:
 
 
 def _end_all(world: World) -> None:
-    """Pods run their time, and then those that waited for their amounts."""
+    """End the running pods, and then the pods that waited for their resources."""
     while any(node.running() for node in world.nodes):
         for node in world.nodes:
             for uid in node.running():
@@ -334,8 +334,8 @@ def _nobody_waits_in_vain(world: World) -> None:
 
 
 def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
-    """Whether a scheduler with this empty node only would take it: what it rejects there is no
-    consequence of faults.
+    """Return whether a scheduler with only this node, empty, would take the pod. If not, faults are
+    not the reason why it waits.
     """
     core = SchedulerCore(CoreConfig(scheduler_name=OURS))
     observed = world.checks.audit.ledger.nodes[node.name].observed

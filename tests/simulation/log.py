@@ -1,7 +1,8 @@
-"""The log of the simulation: the in-memory twin, driven synchronously, with facts read by position.
+"""The log of the simulation: the in-memory implementation, driven synchronously, with events read
+by position.
 
-`SimLog` is what services get: appending is a question to the world, reading is answered at once. It
-can be set back to a copy.
+Services get `SimLog`: an append is a question to the world, a read is answered at once. The log can
+be set back to a copy.
 """
 
 from __future__ import annotations

@@ -391,7 +391,7 @@ class SimNode:
     # ----------------------------------------------------------------------------------------------
 
     def report(self, empty: bool = False) -> Report:
-        """What the exporter reads now, or would read if no pod were here."""
+        """Return what the exporter reads now, or would read if the node had no pods."""
         node = kubelet.start(self.shape) if empty else self.kubelet
         freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
         pods = (known.pod for known in node.pods.values())

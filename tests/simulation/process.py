@@ -23,8 +23,8 @@ Folded = list[tuple[Any, Any]]
 
 
 class Process:
-    """One process of a service. Subclasses name the fold (`fresh`, `fold`) and start loops; `marks`
-    collects rare branches.
+    """A process of a service. Subclasses name the fold (`fresh`, `fold`) and start loops; `marks`
+    collects the rare branches that ran.
     """
 
     clock: SimClock
@@ -66,8 +66,8 @@ class Process:
 
     @property
     def astray(self) -> bool:
-        """Whether the log differs from the one that was folded or written, which is yet to be
-        noticed.
+        """Return whether the log is not the one that was folded or written. The process has yet to
+        notice that.
         """
         known, promised = self.cursor.identity, max(self.cursor.promised, self.awaits)
         return (
@@ -106,7 +106,7 @@ class Process:
     # ----------------------------------------------------------------------------------------------
 
     def fold(self, most: int) -> None:
-        """Fold at most so many facts, or find that the log is another."""
+        """Fold at most this many events, or notice that the log is another one."""
         promised = machine.promised(self.cursor, self.awaits)
         self.cursor, reset = machine.opened(promised, self.log.identity_now(), self.log.end)
         if reset is None:
@@ -142,7 +142,7 @@ class Process:
         raise NotImplementedError
 
     def evolve(self, envelope: Any, event: Any) -> None:
-        """Fold one fact."""
+        """Fold one event."""
         raise NotImplementedError
 
     def folded(self, folded: Folded) -> None:

@@ -1,8 +1,8 @@
-"""What one run is made of, drawn from its seed: nodes and their policies, how many of each service,
-how likely each action is.
+"""The parameters of a run, drawn from its seed: nodes and their policies, the number of processes
+of each service, and the probability of each action.
 
-Faults are switched on and off from run to run, so that some runs see one fault often and others see
-many together.
+Each run switches some faults on and others off, so that some runs have one fault often and others
+have many faults together.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
-    """One run's makings."""
+    """Return the parameters of one run."""
     later, small = seed >= LATER, _small(seed)
     if small:
         fixed = msgspec.structs.replace(
@@ -288,7 +288,9 @@ def _themes(seed: int) -> tuple[dict[str, float], ...]:
 
 
 def _small(seed: int) -> str:
-    """Which pods the machines of a theme are made for, if it has machines of its own."""
+    """Return the pods for which the machines of a theme are made, if the theme has machines of its
+    own.
+    """
     return (
         {TIGHT: "tight", PAIRS: "pairs"}.get(seed % len(_themes(seed)), "")
         if seed >= THEMED

@@ -63,7 +63,7 @@ def _quiet() -> Iterator[None]:
 
 
 def keep(seed: int, why: str) -> bool:
-    """Keep one more seed that every test run tries; False for one that it tries already."""
+    """Keep one more seed that every test run tries; return False if it is kept already."""
     if seed in kept_seeds():
         return False
     with SEEDS.open("a") as file:

@@ -151,7 +151,7 @@ class SchedulerProcess(Process):
         self.state.take_shard(self.decider._shard)
 
     def decide(self) -> str:
-        """One batch."""
+        """Decide one batch."""
         self.look()
         before = self.state.counters.reserved
         self.spawn("decide", self.decider._decide(self.state, self.seat.taken()))
@@ -215,7 +215,7 @@ class SchedulerProcess(Process):
         ]
 
     def _known(self, kind: str, version: str) -> set[str]:
-        """Objects of the fold, except those that are surely younger than the list."""
+        """Return the objects of the fold, except those that are surely younger than the list."""
         ledger = self.state.ledger
         known = (
             {uid: pod.resource_version for uid, pod in ledger.pods.items()}
@@ -246,7 +246,7 @@ class SchedulerProcess(Process):
         return set() if known & gone or is_mass(1, len(known)) else known & follow.there
 
     def _answers(self, kind: str) -> Listed:
-        """What the API server has now; the watch begins here."""
+        """Return the objects that the API server has now; the watch begins at this version."""
         if self.runs(f"check {kind}"):
             return self.api.listed(kind)
         follow = self.follows.get(kind, Follow())

@@ -15,7 +15,7 @@ TTL_S = 5.0
 
 
 class Seat:
-    """What `shared.runtime.lent_lease.LentLease` is to the loops."""
+    """Stands in for `shared.runtime.lent_lease.LentLease` in the loops."""
 
     def __init__(
         self, log: SimLog, role: str, holder: Callable[[], str], mark: Callable[[str], None]

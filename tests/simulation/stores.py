@@ -73,8 +73,8 @@ class Network:
 
 
 class StoreProcess(Process):
-    """One replica. It folds its streams by itself, when it starts and when it lost a race; or it
-    `follows` the log.
+    """A replica. It folds its streams itself, at start and after a lost race, or it `follows` the
+    log.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class StoreProcess(Process):
         return ""
 
     def _expire(self) -> str:
-        """Long silence on a bus that is heard: the process accounts for it every second, as
-        `Silence.hear` does.
+        """Let nodes expire that were silent while the bus was connected. The process checks that
+        every second, as `Silence.hear` does.
         """
         for _ in range(int(MAX_AGE_S / 2)):
             self.clock.now_ms += 1000

@@ -103,12 +103,12 @@ class World:
     # ----------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """So many steps."""
+        """Run this many steps."""
         for _ in range(steps):
             self.step()
 
     def step(self) -> None:
-        """One action, chosen by the seed."""
+        """Do one action, chosen by the seed."""
         offered = self.offered()
         kinds = [kind for kind in offered if self.weights.get(kind, 0) > 0]
         kind = self.rng.choices(kinds, [self.weights[each] for each in kinds])[0]
@@ -128,7 +128,7 @@ class World:
         self.check()
 
     def check(self) -> None:
-        """What must hold after every step."""
+        """Check the invariants that must hold after every step."""
         for process in self.processes:
             if process.errors:
                 raise Broken(f"{process.name}: {process.errors[0]!r}") from process.errors[0]

@@ -102,7 +102,7 @@ class Api:
     async def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> httpx2.Response:
-        """One request; dict and list bodies go as JSON."""
+        """Send a request; dict and list bodies are sent as JSON."""
         content = (
             body.encode()
             if isinstance(body, str)
@@ -194,7 +194,7 @@ class Api:
 
 
 def body_of(answer: httpx2.Response) -> Any:
-    """JSON, or text when it is none."""
+    """Return the body as JSON, or as text if it is no JSON."""
     try:
         return answer.json()
     except ValueError:

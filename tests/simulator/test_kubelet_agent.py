@@ -1,6 +1,4 @@
-"""One simulated kubelet at work, action by action: what podresources shows at every moment in
-between.
-"""
+"""One simulated kubelet, action by action: what podresources shows at every moment in between."""
 
 from __future__ import annotations
 

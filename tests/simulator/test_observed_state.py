@@ -1,5 +1,5 @@
-"""A production report and the pods' manifests alone give the kubelet's exact state: what it holds
-and its next decision. Open questions of a report are named.
+"""A production report and the pods' manifests alone give the kubelet's exact state: what it holds,
+and its next decision. What a report leaves open is named.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_a_report_and_the_manifests_are_the_kubelets_state(seed: int) -> None:
 
 @pytest.mark.parametrize("policy", ["Static", "None"])
 def test_zones_without_memory_to_hand_out_are_made_again(policy: str) -> None:
-    """One has hugepages alone, of another all memory is reserved."""
+    """One zone has hugepages only; of another zone all memory is reserved."""
     machine = regular_machine(3, 2)
     sizes: tuple[tuple[int, dict[int, int]], ...] = (
         (64, {2 << 20: 2048}),

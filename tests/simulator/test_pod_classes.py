@@ -1,5 +1,5 @@
-"""What priority and runtime classes make of pods, held against what kube-apiserver 1.36.2 answered
-to the same requests.
+"""The effect of priority classes and runtime classes on pods, compared with the answers of
+kube-apiserver 1.36.2 to the same requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACCOUNT = ("serviceAccount", "serviceAccountName")
 
 
 def answers() -> dict[str, tuple[int, Json]]:
-    """What our server answers to the recorded requests, one after another."""
+    """Return the answers of the simulated server to the recorded requests, in order."""
     store, found = ClusterStore(seed=1), {}
     for one in RECORDED:
         made = store.create(one["kind"], one["body"])

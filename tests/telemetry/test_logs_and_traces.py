@@ -1,5 +1,5 @@
-"""Secrets do not reach a log line; a trace goes from a message through a fact to the next process,
-and into a bounded file.
+"""Secrets do not reach a log line. A trace goes from a message through an event to the next
+process, and into a bounded file.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _placement(zones: list[int]) -> st.SearchStrategy[Any]:
 
 
 def _second_edition(zones: list[int]) -> st.SearchStrategy[dict[str, Any]]:
-    """What newer exporters add: ids and layouts that may be nonsense."""
+    """Return the fields that newer exporters add: ids and layouts, which may be nonsense."""
     lists = st.sampled_from(("", "0-7", "0,2,4-6", "7-0", "x", "nic-[0-3,7]", "9999999"))
     runs = st.sampled_from(("", "0x8", "0-7", "3x9999999", "a"))
     policies = st.sampled_from(("none", "static", "None", "Static", "unknown"))
@@ -216,7 +216,7 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
 def test_a_log_from_before_the_door_checked_zones_is_folded_and_decided_on(
     policy: str, late: bool
 ) -> None:
-    """Such events stay in logs for ever. p2 is listed half in zone 7, which the report does not
+    """Such events stay in logs forever. p2 is listed partly in zone 7, which the report does not
     have.
     """
     amounts = {"cpu": (8000, 4000), "memory": (8 * GIB, 7 * GIB)}

@@ -1,6 +1,4 @@
-"""What reports may take of the whole: rate, nodes, bytes and resource names are bounded, by node
-and in all.
-"""
+"""The limits of reports: rate, nodes, bytes and resource names, per node and in total."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def test_a_node_of_the_cluster_may_report_in_spite_of_invented_ones(
 async def test_what_nodes_took_is_free_again_when_they_have_left_the_cluster(
     monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    """Else a cluster that makes and deletes nodes all day would hear no new one after some
+    """Otherwise a cluster that creates and deletes nodes all day would refuse new nodes after some
     weeks.
     """
     monkeypatch.setattr(allowance, "NODES", 1)

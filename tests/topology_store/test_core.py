@@ -1,4 +1,4 @@
-"""Which reports are believed, and what of them becomes a fact."""
+"""The reports that are accepted, and the events that they become."""
 
 from __future__ import annotations
 

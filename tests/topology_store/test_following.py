@@ -1,5 +1,5 @@
-"""The store follows the log: its own facts, another store's, another history, and rows that cannot
-be read.
+"""The store follows the log: its own events, those of another store, another history, and rows that
+cannot be read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Following:
 
 
 def free(value: int) -> int:
-    """What `report(free=...)` says of zone 0."""
+    """Return zone 0's free amount in `report(free=...)`."""
     return report(free=value).zones[0].resources["cpu"].available
 
 

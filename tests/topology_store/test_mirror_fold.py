@@ -1,4 +1,4 @@
-"""The mirror's fold goes on over facts that it cannot take, and remembers since when a node is
+"""The mirror's fold continues after events that it cannot apply, and remembers since when a node is
 silent.
 """
 

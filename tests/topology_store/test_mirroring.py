@@ -1,5 +1,5 @@
-"""What becomes of a node's object: the view with its pessimism, one writer, collected when the node
-goes or stays silent.
+"""The NodeResourceTopology object of a node: its pessimistic amounts, its single writer, and its
+deletion when the node leaves or stays silent.
 """
 
 from __future__ import annotations

@@ -143,7 +143,9 @@ async def test_a_store_without_the_bus_expires_no_node_and_gives_up_the_role(
 
 
 async def fold(store: Store, seen: int) -> int:
-    """What the projector does with the facts after a position; the position of the last."""
+    """Fold the events after a position as the projector does, and return the position of the
+    last.
+    """
     page = await store.log.read(seen, 10_000)
     folded = [(envelope, decode(envelope)) for envelope in page]
     for envelope, event in folded:
@@ -184,7 +186,7 @@ async def test_after_the_bus_was_away_every_node_gets_its_time_again(
 
 
 async def named(store: Store, *events: NodeObserved | NodeEnded) -> None:
-    """Facts of the node's object, as the fold brings them."""
+    """Return the events of the Node object, as the fold delivers them."""
     for number, event in enumerate(events):
         drafts = (Draft(streams.node("n1"), event),)
         await store.log.append(

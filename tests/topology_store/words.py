@@ -1,5 +1,5 @@
-"""Words for tests of the topology-store: a report in a few words, and a node's stream folded from
-the facts it decided on.
+"""Helpers for tests of the topology-store: short reports, and a node's stream folded from the
+events of its decisions.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def message(made: Report) -> Message:
 
 
 class Node:
-    """One node's stream in miniature: every accepted report is folded at once. `now_ms` is the
-    clock, Unix milliseconds.
+    """One node's stream: every accepted report is folded at once. `now_ms` is the clock in Unix
+    milliseconds.
     """
 
     def __init__(self, now_ms: int = 10**12) -> None:
@@ -97,7 +97,7 @@ class Node:
         return decision
 
     def kinds(self) -> list[str]:
-        """The types of the facts, in order."""
+        """Return the types of the events, in order."""
         return [type(event).__name__ for event in self.events]
 
 

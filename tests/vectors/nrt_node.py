@@ -19,7 +19,7 @@ def entry_nrt(entry: dict[str, Any]) -> Nrt | None:
 
 
 def cached_view(entry: dict[str, Any]) -> View:
-    """What the cache answers after the entry's reservations and foreign pods."""
+    """Return the cache's answer, given the entry's reservations and foreign pods."""
     nrt, name = entry_nrt(entry), entry["node"]["metadata"]["name"]
     cache = OverReserve([nrt] if nrt else [], Profiles())
     for pod in entry.get("cache", {}).get("reserved_pods", []):

@@ -1,6 +1,4 @@
-"""Which kinds of vector files exist, and reading one file: from its bytes to (case,
-differences).
-"""
+"""The kinds of vector files, and reading a file: from its bytes to (case, differences)."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ ENDINGS = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
 
 class Kind(Protocol):
-    """What a module of `tests.vectors.kinds` offers; `cases(doc)` is optional."""
+    """The members of a module in `tests.vectors.kinds`; `cases(doc)` is optional."""
 
     KIND: str
 

@@ -52,7 +52,7 @@ def hint_of(doc: Json) -> Hint:
 
 
 def hint_list(hints: list[Hint] | None) -> list[Json] | None:
-    """One resource's hints as the vectors write them."""
+    """Return one resource's hints in the form of the vectors."""
     if hints is None:
         return None
     return [

@@ -100,8 +100,8 @@ def test_the_scheduler_judges_sequences_of_other_shapes_as_the_kubelet_did() -> 
 
 
 def test_a_verdict_is_uncertain_only_where_kubelets_that_look_alike_disagree() -> None:
-    """One of three GPUs is unhealthy and listed by no report: if it shares a zone with another,
-    that zone could hold two when empty, so that two zones are not preferred for two.
+    """One of three GPUs is unhealthy, and no report lists it. If it shares a zone with another,
+    that zone could hold two when empty, and two zones would not be preferred for two GPUs.
     """
     gpus = {"g0": Device(1), "g1": Device(2), "ill": Device(2, False)}
     state = kubelet(2, "restricted", "container", cores_per_zone=4)

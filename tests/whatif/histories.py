@@ -1,5 +1,5 @@
-"""Histories to ask "what if" of: a workload of the quality bench, played by the production core,
-every fact kept as a log.
+"""Histories for `whatif`: a workload of the quality bench, played by the production core, with
+every event kept as a log.
 """
 
 from __future__ import annotations

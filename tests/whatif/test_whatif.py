@@ -37,7 +37,7 @@ _logs: list[MemoryEventLog] = []
 
 @pytest.fixture
 def log() -> MemoryEventLog:
-    """One history for all tests, which read only."""
+    """One history for all tests, which only read it."""
     if not _logs:
         _logs.append(asyncio.run(dense(SECONDS, nodes=4)))
     return _logs[0]

@@ -30,7 +30,7 @@ _logs: list[MemoryEventLog] = []
 
 @pytest.fixture
 def log() -> MemoryEventLog:
-    """One history for all tests, which read only: 80 seconds within 80 / SPEED."""
+    """One history for all tests, which only read it: 80 seconds within 80 / SPEED."""
     if not _logs:
         _logs.append(asyncio.run(dense(80, nodes=4, speed=SPEED)))
     return _logs[0]

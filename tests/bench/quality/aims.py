@@ -53,7 +53,9 @@ def mean(runs: Runs, value: Callable[[Result], float]) -> float:
 
 
 def aims(group: Group) -> list[str]:
-    """One line for each aim that the group can speak of. A value is the mean over the seeds."""
+    """Return one line for each goal that applies to the group. A value is the mean over the
+    seeds.
+    """
     proof = group.rows.get("ledger, proof")
     if proof is None:
         return []

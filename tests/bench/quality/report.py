@@ -51,7 +51,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def values(runs: Runs) -> list[str]:
-    """One row of the table: counts summed over the seeds, the rest as means."""
+    """Return one row of the table: counts are summed over the seeds, other values are means."""
     counts = (_tasks, _ran, _rejected, _after_end, _overtaken, _unexplained)
     return [
         runs[0].cell.row,

@@ -35,7 +35,7 @@ def told(*names: str, free: int = 8, at: int = 1) -> Report:
 
 
 def driver(arguments: Arguments = OVERRESERVE, *pods: Pod) -> Driver:
-    """One node n1 with one zone of 8 CPUs, started, and these pods seen."""
+    """A started driver with one node n1 of one zone of 8 CPUs, and these pods observed."""
     made = Driver(A.scheduler_name, arguments)
     made.evolve(NodeObserved("n1", "node-uid", allocatable={"cpu": 8000, "pods": 110}))
     made.evolve(NodeReported(told()))

@@ -1,4 +1,4 @@
-"""The default mode (`cache: ledger`) through the scheduler's core: facts in, proposals out, on a
+"""The default mode (`cache: ledger`) through the scheduler's core: events in, proposals out, on a
 log in memory.
 
 What `tests/scheduler/defects` shows of upstream's defects in compat mode, and of their absence in

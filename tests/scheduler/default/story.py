@@ -96,7 +96,7 @@ class Story:
         raise AssertionError("the core does not come to rest")
 
     async def events(self, kind: type[EventT]) -> list[EventT]:
-        """All facts of one type in the log."""
+        """Return all events of one type in the log."""
         return [
             event
             for envelope in await self.log.read(0)
@@ -173,8 +173,8 @@ class Story:
         return self.cores[0].ledger.nodes[name]
 
     def ready(self) -> list[str]:
-        """Uids that the first core would decide now, in its order, once the facts so far have had
-        their effect.
+        """Return the uids of the pods that the first core would decide next, in order, after the
+        events so far took effect.
         """
         core = self.cores[0]
         assert [each for each in core.decide(0) if each.correlation != streams.DEMAND] == []

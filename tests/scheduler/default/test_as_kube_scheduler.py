@@ -1,5 +1,5 @@
-"""Which nodes may take a pod, zones apart, as a real kube-scheduler's filters said (1.36.2;
-`data/README.md`).
+"""The nodes that may take a pod, without zones, are those that the filters of a real kube-scheduler
+passed (1.36.2; `data/README.md`).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def seen(
     terminating: bool = False,
     **spec: Any,
 ) -> PodObserved:
-    """The fact of a pod object."""
+    """Return the event of a pod object."""
     amounts = {"cpu": "1", "memory": "1Gi"}
     container = {
         "name": "c",
@@ -220,7 +220,7 @@ async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_
     "how", ["its pod ends", "its pod is redefined", "its node moves", "its node goes"]
 )
 async def test_a_rule_that_is_lifted_opens_its_whole_domain(how: str) -> None:
-    """Also to pods without any rule, and on nodes that are as they were."""
+    """The domain opens also to pods without a rule, and on nodes that did not change."""
     story = await world("n1", "n2", n1={"unschedulable": True})
     ruling = seen("x", "n1", **apart(ZONE))
     await story.tell("pod/uid-x", ruling)

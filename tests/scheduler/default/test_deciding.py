@@ -1,5 +1,5 @@
-"""What the ledger means for the next pod: races of schedulers, pods half admitted, names used
-twice, room that is worse.
+"""The meaning of the ledger for the next pod: races of schedulers, partially admitted pods, names
+that are used twice, and more room that makes admission worse.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TestR10SeveralSchedulers:
 
 
 class TestR13SameNameAgain:
-    """The name's old placements prove nothing about the newcomer."""
+    """Old placements of the name confirm nothing about the new pod."""
 
     async def test_default_keeps_the_newcomers_charge_under_the_predecessors_listing(self) -> None:
         story = Story()
@@ -130,8 +130,8 @@ async def test_several_reservations_on_one_node_in_one_batch_are_chained() -> No
 
 
 async def test_more_room_can_be_worse_so_a_pod_must_be_admitted_on_every_branch() -> None:
-    """Zone 0: 8 CPUs and the GPU, zone 1: 14. Unproven A of 6 is in either. c1 of 7 may then take
-    zone 0 from c2.
+    """Zone 0 has 8 CPUs and the GPU, zone 1 has 14 CPUs. The unconfirmed pod A of 6 CPUs is in
+    either zone. Container c1 of 7 CPUs may then take zone 0, which c2 needs.
     """
     story = Story()
     await story.node()

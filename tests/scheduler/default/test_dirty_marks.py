@@ -1,5 +1,5 @@
-"""Dirty marks and reconciliations are facts: made after N rejections in a row, appended once
-however many schedulers run.
+"""Dirty marks and reconciliations are events, made after N failed filters in a row. Each is
+appended once, however many schedulers run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RESERVED = pod("a", cpus=6)
 
 
 async def unproven(schedulers: int = 1, dirty_after: int = 3, placements: bool = True) -> Story:
-    """n1 with two zones of 8 CPUs carries the unproven charge of `a`; everything else waits to be
+    """n1, with two zones of 8 CPUs, has the unconfirmed charge of `a`; every other pod is
     refused.
     """
     story = Story(schedulers, dirty_after)
@@ -213,9 +213,7 @@ class TestNobodyIsForgottenOnTheFingerprintPath:
     (upstream's R9) and when the first comparison settled little."""
 
     async def wait_until_idle(self, story: Story) -> dict[str, str]:
-        """What the deciding loop reserves when it is asked again and again while nothing
-        happens.
-        """
+        """Decide again and again while nothing else happens, and return the reservations."""
         reserved: dict[str, str] = {}
         for _ in range(5):
             reserved |= await story.decide()

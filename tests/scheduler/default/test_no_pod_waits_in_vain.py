@@ -1,5 +1,6 @@
-"""After whatever happens, a scheduler that has just begun finds nothing to reserve that the one at
-work has not: no change that helps a waiting pod passes unheard. Drawn worlds."""
+"""After any sequence of events, a new scheduler finds nothing to reserve that the running one has
+not reserved: every change that helps a waiting pod wakes it. The worlds are random.
+"""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_a_pod_that_passes_leaves_the_zone_wherever_its_containers_go(
 
 
 def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
-    """What kube-scheduler asks for each of them."""
+    """kube-scheduler sends these requests for each of them."""
     history = History()
     history.node(allocatable={"cpu": 64_000, "pods": 110})
     history.report(zone(0, 8), tracked=("cpu",))

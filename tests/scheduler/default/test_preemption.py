@@ -82,7 +82,7 @@ async def nominations(story: Story) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 async def near_misses(story: Story) -> str:
-    """What `replay explain` shows of the last verdict's nearest nodes."""
+    """Return the nearest nodes of the last scheduling outcome, as `replay explain` shows them."""
     last = (await story.events(PodVerdictChanged))[-1]
     assert isinstance(last, PodVerdictChanged)
     return "\n".join(line for refusal in last.detail for line in near_miss(refusal, {}))

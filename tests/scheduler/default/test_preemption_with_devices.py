@@ -54,7 +54,7 @@ def node_zone(number: int, placed: list[Placed], cpus: int, gpus: int) -> Zone:
 async def full(
     placed: list[Placed], policy: str, zones: int = 2, cpus: int = 8, gpus: tuple[int, ...] = (2, 2)
 ) -> Story:
-    """All these pods run on n1, each proven in its zone."""
+    """All these pods run on n1, each confirmed in its zone."""
     story = Story()
     await story.node()
     for made, _ in placed:
@@ -161,7 +161,7 @@ def test_every_eviction_helps_none_is_superfluous_and_none_that_would_help_is_mi
 
 
 def standing(drawn: list[tuple[int, int, int, int]]) -> list[Placed]:
-    """Those of the drawn pods that find room in their zone."""
+    """Return the drawn pods for which their zone has room."""
     placed: list[Placed] = []
     for number, (cpus, gpus, where, priority) in enumerate(drawn):
         used = [

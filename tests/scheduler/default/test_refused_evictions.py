@@ -25,7 +25,9 @@ def labelled(name: str, app: str, number: int = 0) -> Pod:
 async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_others_asked() -> (
     None
 ):
-    """One workload's budget would refuse each of its pods, a nomination each."""
+    """The budget of a workload would refuse each of its pods, and every refusal would cost a
+    nomination.
+    """
     like = [(labelled(f"like{number}", "web", number), number // 2) for number in range(3)]
     story = await full(*like, (msgspec.structs.replace(labelled("other", "db"), priority=1), 1))
     await story.arrives(pod("high", cpus=4, priority=HIGH))
@@ -37,8 +39,8 @@ async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_ot
 
 
 async def test_a_budget_is_asked_again_after_a_while_without_an_event() -> None:
-    """It was changed, or a pod became ready: at first another of its kind is asked for, at last the
-    victim itself.
+    """The budget was changed, or a pod became ready. First another pod like the victim is tried,
+    later the victim itself.
     """
     story = await full(
         (labelled("a", "web", 0), 0),

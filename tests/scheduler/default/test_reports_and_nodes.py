@@ -1,5 +1,5 @@
-"""Which nodes take a pod at all: expired and missing reports, nodes that come, go, reboot and
-change policy, pods of others.
+"""The nodes that take a pod at all: expired and missing reports; nodes that join, leave, reboot and
+change policy; pods of other schedulers.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class TestR12FailClosed:
 
 
 class TestR8NodesThatComeAndGo:
-    """Upstream learns objects once at start; here a node counts from its first fact and is
-    forgotten with its last.
+    """The upstream plugin lists objects once at start. Here a node counts from its first event, and
+    is removed with its last.
     """
 
     async def test_default_uses_a_node_that_appears_after_the_start(self, story: Story) -> None:

@@ -16,7 +16,7 @@ from tests.scheduler.default.story import Story, foreign
 
 
 async def world() -> Story:
-    """One shadow; n1 has 8 CPUs in one zone, n2 two zones of 3."""
+    """A scheduler in shadow mode; n1 has 8 CPUs in one zone, n2 has two zones of 3."""
     story = Story()
     story.cores = [SchedulerCore(msgspec.structs.replace(CoreConfig(), shadow=True))]
     await story.node("n1")

@@ -1,5 +1,5 @@
-"""The upstream plugin's caches behind the scheduler's core: what each holds back, when it learns
-better, and which facts stay.
+"""The upstream plugin's caches behind the scheduler's core: what each cache withholds, when it is
+corrected, and which events stay.
 """
 
 from __future__ import annotations

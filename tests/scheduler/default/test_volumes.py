@@ -101,7 +101,7 @@ async def test_a_pod_waits_for_its_claim_and_goes_once_it_is_bound_and_its_volum
 
 
 async def test_each_of_many_pods_that_wait_for_claims_of_their_own_is_woken_by_its_own() -> None:
-    """They share their verdicts, and yet none hides another in the queue."""
+    """They are of one pod class, and yet none hides another in the queue."""
     story = await world("n1")
     for number in range(4):
         assert "unbound" in await placed(story, using(f"p{number}", f"c{number}"))

@@ -1,5 +1,5 @@
-"""A fact wakes exactly the waiting pods that it may help: no more, so that a freed zone does not
-stir thousands, and no less.
+"""An event wakes exactly the waiting pods that it may help: no more, so that a freed zone does not
+wake thousands of pods, and no fewer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ WITH_GPU = pod("gpu", container("c", 1, gpus=1))
 
 @pytest.fixture
 async def full() -> Story:
-    """One zone of 8 CPUs and 1 GPU, all held by four proven pods; three pods of different shapes
-    wait.
-    """
+    """One zone of 8 CPUs and 1 GPU, all held by four confirmed pods; pods of three classes wait."""
     story = Story()
     await story.node()
     holders = [pod(f"h{i}", cpus=2) for i in range(3)] + [pod("hg", container("c", 2, gpus=1))]

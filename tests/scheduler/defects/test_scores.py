@@ -96,9 +96,10 @@ class TestRoundingUpToWholeUnits:
 
 
 class TestDilution:
-    """Every requested resource weighs, also one that the zone does not list: it contributes 0.
-    Ephemeral storage or a device of the host pulls Least and MostAllocated towards 0 on every node
-    alike."""
+    """Every requested resource weighs, even if the zone does not list it: then it contributes 0. So
+    ephemeral storage or a device of the host pulls LeastAllocated and MostAllocated towards 0 on
+    every node alike.
+    """
 
     def test_upstream_scores_lower_for_asking_ephemeral_storage(self) -> None:
         node = nrt(*two_zones())

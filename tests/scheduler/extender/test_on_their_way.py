@@ -11,8 +11,8 @@ from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded, simple
 
 
 def test_the_filter_rejects_a_pod_that_would_take_the_place_of_a_pending_admission() -> None:
-    """Zone 1 surely has room, but the kubelet gives the lowest zone that fits, the only one for the
-    pod on its way.
+    """Zone 1 surely has room, but the kubelet allocates the lowest zone that fits, and that is the
+    only zone for the pending pod.
     """
     for coming, passes in ((amounts(4, gpu=1), False), (amounts(4), True)):
         world = World()

@@ -1,1 +1,1 @@
-"""What the Kubernetes API shows, and what of it becomes a fact."""
+"""From the Kubernetes API to events: what is observed, and what becomes an event."""

@@ -1,5 +1,5 @@
-"""Believed lists, and the ends that the next list must confirm: by the log, the time of the list,
-and the ended objects.
+"""The lists that the observer believes, and the ends that the next list must confirm: they depend
+on the log, on the version of the list, and on the objects that it lacks.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ def uids(events: Iterable[Observed]) -> set[str]:
 
 
 def next_doubt(found: JudgedList) -> Doubt | None:
-    """The doubt if nothing else confirms what the list lacks."""
+    """Return the doubt if nothing else confirms the ends that the list shows."""
     return found.doubt(found.unconfirmed)
 
 
 def test_what_one_list_lacks_has_not_ended(known: SchedulerState) -> None:
-    """However little it is: it is asked for, or the next list must lack it, too."""
+    """This holds even for few objects: a GET of each, or the next list, must confirm that they are
+    gone.
+    """
     found = judged(known, of(ALL - FEW), None)
     assert not found.confirmed
     assert uids(found.unconfirmed) == FEW
@@ -105,8 +107,8 @@ def test_one_that_shows_nothing_is_asked_for_once_more() -> None:
 def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(
     known: SchedulerState,
 ) -> None:
-    """Pods younger than a list are not lacking in it; in a cluster that was set back they are
-    gone.
+    """A list need not show pods that are younger than itself. If the cluster was set back, these
+    pods are gone.
     """
     first = judged(known, of(ALL - FEW, "4"), None)
     assert first.shows_set_back

@@ -1,5 +1,5 @@
-"""Lists that are none, or lack present objects: no running pod loses its charge by one wrong
-answer.
+"""Broken lists and lists that lack present objects: no running pod loses its charge because of one
+wrong answer.
 """
 
 from __future__ import annotations
@@ -203,7 +203,9 @@ async def test_a_second_list_from_before_the_first_is_no_confirmation(
 async def test_a_list_that_is_none_ends_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the client says of an error page (`tests/kube/test_lists.py`)."""
+    """The client raises this error for an error page instead of a list
+    (`tests/kube/test_lists.py`).
+    """
     failures = ["pods", "nodes"] * 3
 
     async def behind_a_proxy(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:

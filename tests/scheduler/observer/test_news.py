@@ -1,4 +1,6 @@
-"""From a Kubernetes object to a fact or to nothing: only what placement depends on is news."""
+"""From a Kubernetes object to an event or to nothing: only changes that placement depends on are
+events.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def node(name: str = "n1", uid: str = "node-1", version: int = 3, **status: Any)
 
 
 class Watched:
-    """A ledger and what one watch of it makes of objects; every fact is folded at once."""
+    """A ledger and the events that a watch makes of objects; every event is folded at once."""
 
     def __init__(self) -> None:
         self.history = History()

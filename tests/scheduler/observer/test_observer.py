@@ -101,7 +101,7 @@ class Scene:
         return [event for event in found if not isinstance(event, SurroundingEvent)]
 
     async def told(self, kind: type[Event], count: int) -> list[Event]:
-        """Wait until the log holds so many facts of a type."""
+        """Wait until the log has this many events of a type."""
         async with asyncio.timeout(10):
             while True:
                 logged = [event for event in await self.events() if type(event) is kind]
@@ -124,7 +124,7 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     async def settled(self) -> list[Event]:
-        """All facts, once no more come."""
+        """Return all events, when no more arrive."""
         await asyncio.sleep(0.3)
         return await self.events()
 

@@ -172,7 +172,7 @@ async def test_an_ended_object_that_returns_unchanged_is_recorded_again(
 async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It shows nothing; the list next to it does."""
+    """Such a watch reports nothing; the list that is made next to it shows the changes."""
     for name in "abcdefghijklmnopqrst":
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(relist_s=0.2):
@@ -188,7 +188,9 @@ async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
 
 @pytest.mark.parametrize(("last", "repeated"), [(4, True), (5, True), (6, False)])
 def test_an_event_recurs_if_the_fold_had_the_one_it_duplicates(last: int, repeated: bool) -> None:
-    """Also the one at the fold's own position. A later one is of another observer: a duplicate."""
+    """This includes the event at the fold's own position. A later one is from another observer, so
+    it is a duplicate.
+    """
     commit = Commit("kube/u/PodObserved/7", "observer", 1, 0, ())
     sent = recurring([commit], [Duplicate(last, last)], Place(5, b""))
     assert [each.commit_id for each in sent] == (["kube/u/PodObserved/7@5"] if repeated else [])

@@ -1,5 +1,5 @@
-"""Facts carry what deciding needs and nothing else: no manifests in annotations, no environment, no
-arguments.
+"""Events have the fields that decisions need and no others: no manifests in annotations, no
+environment variables, no arguments.
 """
 
 from __future__ import annotations

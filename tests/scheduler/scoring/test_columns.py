@@ -73,7 +73,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
-    """One node's zones as the scalar form takes them; a zone that lists nothing does not exist."""
+    """Return one node's zones in scalar form; a zone without resources does not exist."""
     found = []
     for zone in range(cluster.present.shape[1]):
         listed = [at for at in range(len(RESOURCES)) if cluster.present[at, zone, node]]

@@ -146,7 +146,7 @@ def test_keep_room_loses_nothing_in_zones_that_could_never_hold_it() -> None:
 
 
 def test_keep_room_weighs_a_place_by_its_demand_class() -> None:
-    """One node would lose a place of a scarce class, the other of an abundant one."""
+    """One node would lose room for a scarce demand class, the other for an abundant one."""
     scarce, plenty = DemandClass((("cpu", 8000),), 4096), DemandClass((("memory", 16 * GI),), 1)
     cpu_whole, memory_whole = [zone(0, (8000, 8 * GI))], [zone(0, (4000, 16 * GI))]
     for wants, better in (

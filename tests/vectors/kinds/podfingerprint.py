@@ -29,16 +29,17 @@ def check(case: dict[str, Any]) -> list[str]:
 
 
 def podset(case: dict[str, Any]) -> list[str]:
-    """A set of names and its fingerprint."""
+    """Check the fingerprint of a set of names."""
     ours = fingerprint((pod["namespace"], pod["name"]) for pod in case["pods"])
     return differ("fingerprint", ours, case["expect"]["fingerprint"])
 
 
 def method(case: dict[str, Any]) -> list[str]:
-    """Pods with specs on a node: the exclusive ones, both fingerprints, and the verdict of each
-    check. The relevant pods of an informer mode and a resync method's reading of the object are the
-    plugin's own matter: they are taken as recorded here, and checked for compat mode by
-    `check_method`.
+    """Check pods with specs on a node: the exclusive pods, both fingerprints, and the result of
+    each check.
+
+    The relevant pods of an informer mode, and how a resync method reads the object, are part of the
+    plugin. They are taken from the recording here, and `check_method` checks them for compat mode.
     """
     expect = case["expect"]
     pods = [_pod(doc) for doc in case["pods"]]
