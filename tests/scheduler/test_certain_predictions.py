@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from services.replay.proofs import actual_zones
+from services.replay.confirmations import actual_zones
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
