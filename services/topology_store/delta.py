@@ -19,7 +19,8 @@ def _frame(report: Report) -> tuple[object, ...]:
     settings = (report.policy, report.scope, report.options, report.max_numa_nodes, report.tracked)
     machine = (report.cpus, report.devices, report.dynamic, report.kubelet_version)
     managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
-    return (*settings, *machine, *managers, report.fingerprint_method, report.placements is None)
+    source = (report.fingerprint_method, report.counts_blocks_in_full, report.placements is None)
+    return (*settings, *machine, *managers, *source)
 
 
 def _same(before: Zone, after: Zone) -> bool:

@@ -169,7 +169,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `Placement.claims` has the allocated ones; `shared.domain.dynamic` counts both by zone.
 
     `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another
-    exporter).
+    exporter). `counts_blocks_in_full` is False if `available` may count a memory block over several
+    zones otherwise than in full in each of them (NFD, or an unknown exporter).
     """
 
     node: str
@@ -195,6 +196,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     hidden: tuple[Placement, ...] = ()
     dynamic: tuple[DynamicGroup, ...] | None = None
     source: str = "bus"
+    counts_blocks_in_full: bool = True
 
     @property
     def freshness(self) -> Freshness:

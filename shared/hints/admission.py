@@ -7,7 +7,8 @@
    the whole pod are merged once.
 
 3. If a manager may allocate in several ways, the walk follows all of them. The outcome has every
-   state that the pod may leave, and says if some way ends in a rejection.
+   state that the pod may leave, and says if some way ends in a rejection. If an answer depends on
+   something that a state leaves open, the walk decides it in every way.
 
 4. Most pods fit one zone that every manager prefers. The merge then takes the lowest such zone
    under every policy, so `single` decides and no hints are enumerated.
@@ -33,7 +34,7 @@ from shared.hints.provider import (
     TakenAmounts,
 )
 from shared.hints.request import ContainerRequest, HintRequest, ManagerRequests
-from shared.hints.splits import TooManyChoicesError, TooManyWaysError
+from shared.hints.splits import TooManyChoicesError, TooManyWaysError, UndecidedStateError
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import TooManyNodesError
 from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
@@ -138,12 +139,17 @@ class KubeletModel:
         ways, refused = [_Way(states, (None,) * len(states), ())], False
         whole: Hint | None = None
         if self.topology_manager.scope == "pod":
-            whole = self._hint(states, ways[0].reusable, request.whole)
+            try:
+                whole = self._hint(states, ways[0].reusable, request.whole)
+            except UndecidedStateError as error:
+                return _joined([self._admit(each, request) for each in _decided(states, error)])
             if whole is None:
                 return AdmissionOutcome((), True)
         for number, container in enumerate(request.steps, 1):
             try:
-                longer = [self._allocate(way, container, whole) for way in ways]
+                longer = [
+                    further for way in ways for further in self._decide(way, container, whole)
+                ]
             except TooManyWaysError:
                 if number < len(request.steps):
                     raise
@@ -200,6 +206,20 @@ class KubeletModel:
         is_single = self.topology_manager.policy == SINGLE_NUMA_NODE
         return is_single and mask == self.topology_manager.default_mask
 
+    def _decide(
+        self, way: _Way, container: ContainerRequest, whole: Hint | None
+    ) -> list[list[_Way]]:
+        """Return the ways on through one container, for each way to decide what its state leaves
+        open."""
+        try:
+            return [self._allocate(way, container, whole)]
+        except UndecidedStateError as error:
+            return [
+                further
+                for states in _decided(way.states, error)
+                for further in self._decide(way._replace(states=states), container, whole)
+            ]
+
     def _allocate(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> list[_Way]:
         """Return every way on through one container, none if the kubelet rejects it."""
         hint = whole or self._hint(way.states, way.reusable, container.asked)
@@ -246,3 +266,20 @@ class KubeletModel:
             return way.states
         triples = zip(self.managers, way.states, way.reusable, strict=True)
         return tuple([manager.after_admission(state, reused) for manager, state, reused in triples])
+
+
+def _decided(states: NodeState, error: UndecidedStateError) -> list[NodeState]:
+    """Return the node's state in every way to decide what a manager's state leaves open."""
+    return [
+        tuple([choice if state is error.state else state for state in states])
+        for choice in error.choices
+    ]
+
+
+def _joined(outcomes: Sequence[AdmissionOutcome]) -> AdmissionOutcome:
+    """Return the outcome of a state of which several are possible."""
+    states = dict.fromkeys([state for outcome in outcomes for state in outcome.states])
+    too_many = any(outcome.too_many_states for outcome in outcomes)
+    zones = next((outcome.zones for outcome in outcomes if outcome.zones), ())
+    refused = any(outcome.refused for outcome in outcomes)
+    return AdmissionOutcome(() if too_many else tuple(states), refused, zones, too_many)

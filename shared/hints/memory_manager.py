@@ -12,7 +12,7 @@ memorymanager).
 
 4. Without the manager's checkpoint it is open in which zones of a group memory is free, because
    that depends on blocks that have ended. Such zones are `loose`: only the sum over them is
-   known.
+   known. If an answer depends on it, it is decided both ways (`UndecidedStateError`).
 
 Must not know reports (`shared.hints.memory` reads them).
 """
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
 from shared.hints.provider import RequestedAmounts, ResourceManager, Reusable
-from shared.hints.splits import TooManyChoicesError
+from shared.hints.splits import TooManyChoicesError, UndecidedStateError
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import (
     MAX_NODES,
@@ -37,6 +37,9 @@ from shared.kubelet.masks import (
     narrower,
     nodes_of,
 )
+
+# Open questions about a state that are decided together.
+MOST_DECIDED = 6
 
 # Bytes by resource and zone, in the order of the manager's names and zones.
 Table = tuple[tuple[int, ...], ...]
@@ -53,13 +56,15 @@ class Block(NamedTuple):
 class Memory(NamedTuple):
     """The state. By zone: the mask of its group (itself if it has none), the number of blocks that
     touch it, and free bytes. `waiting` has a tuple of blocks by pod, `loose` has masks of zones
-    (paragraphs 3 and 4 above)."""
+    (paragraphs 3 and 4 above). `decided` has (mask, resource, bytes, whether that is free there)
+    until the state changes."""
 
     groups: tuple[int, ...]
     blocks: tuple[int, ...]
     free: Table
     waiting: tuple[tuple[Block, ...], ...] = ()
     loose: tuple[int, ...] = ()
+    decided: tuple[tuple[int, str, int, bool], ...] = ()
 
 
 class TakenMemory(NamedTuple):
@@ -108,7 +113,7 @@ class MemoryBlockManager(ResourceManager):
 
     def single(self, state: Memory, reusable: Reusable, requested: RequestedAmounts) -> int:
         """Zones that hold the request alone and are in no group; 0 if no zone ever could. Raises
-        TooManyChoicesError if `loose` zones leave that open."""
+        UndecidedStateError if `loose` zones leave that open."""
         if state.loose:
             masks = [hint.mask or 0 for hint in self._candidates(state, reusable, requested)]
             return sum([mask for mask in masks if not mask & (mask - 1)])
@@ -192,7 +197,7 @@ class MemoryBlockManager(ResourceManager):
     def _holds(
         self, state: Memory, mask: int, requested: RequestedAmounts, kept: ReusableMemory
     ) -> bool:
-        """Return True if enough is free on the zones of the mask. Raises TooManyChoicesError if
+        """Return True if enough is free on the zones of the mask. Raises UndecidedStateError if
         that depends on which `loose` zones have it."""
         return all(
             self._enough(state, mask, name, amount - kept.bytes_for(mask, name))
@@ -212,7 +217,7 @@ class MemoryBlockManager(ResourceManager):
                 least += max(0, free - self._sum(allocatable, group & ~mask)) - inside
                 most += min(free, self._sum(allocatable, group & mask)) - inside
         if least < amount <= most:
-            raise TooManyChoicesError
+            return _decision(state, mask, name, amount)
         return least >= amount
 
     def _sum(self, row: Sequence[int], mask: int) -> int:
@@ -311,7 +316,7 @@ class MemoryBlockManager(ResourceManager):
             position = self._at[zone]
             groups[position], blocks[position] = block.mask, blocks[position] + 1
         rows = _with_row(state.free, row, free)
-        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=rows)
+        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=rows, decided=())
 
     def _give_back(self, state: Memory, block: Block) -> Memory:
         """Zones give back in order of id, each as much as it can, whichever block took it there."""
@@ -326,7 +331,7 @@ class MemoryBlockManager(ResourceManager):
             blocks[position] = max(0, blocks[position] - 1)
             groups[position] = groups[position] if blocks[position] else 1 << zone
         rows = _with_row(state.free, row, free)
-        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=rows)
+        return state._replace(groups=tuple(groups), blocks=tuple(blocks), free=rows, decided=())
 
     def _in_order(self, state: Memory, mask: int) -> list[int]:
         """Positions of the mask's zones, lowest first, then of zones that are loose together with
@@ -410,6 +415,20 @@ class MemoryBlockManager(ResourceManager):
         for block in blocks:
             state = self._give_back(state, block)
         return state
+
+
+def _decision(state: Memory, mask: int, name: str, amount: int) -> bool:
+    """Return what was decided. Raises UndecidedStateError if it was not."""
+    for decided_mask, resource, size, is_free in state.decided:
+        if (decided_mask, resource, size) == (mask, name, amount):
+            return is_free
+    if len(state.decided) == MOST_DECIDED:
+        raise TooManyChoicesError
+    choices = [
+        state._replace(decided=(*state.decided, (mask, name, amount, is_free)))
+        for is_free in (True, False)
+    ]
+    raise UndecidedStateError(state, choices)
 
 
 def _reusable(reusable: Reusable) -> ReusableMemory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 # Ways that a search follows: enough for any choice of 4 out of 8 zones. An allocation with more of
 # them is beyond any budget of a search.
@@ -15,6 +15,15 @@ class TooManyChoicesError(Exception):
 
 class TooManyWaysError(TooManyChoicesError):
     """The manager does not reject the container, in more ways than a search follows."""
+
+
+class UndecidedStateError(TooManyChoicesError):
+    """An answer depends on something that `state`, a manager's state, leaves open. `choices` are
+    the same state with that decided, in every way."""
+
+    def __init__(self, state: Hashable, choices: Sequence[Hashable]) -> None:
+        super().__init__("the state is open")
+        self.state, self.choices = state, choices
 
 
 def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:

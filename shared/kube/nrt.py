@@ -139,6 +139,7 @@ def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
         fingerprint=fingerprint,
         fingerprint_method=method,
         source=SOURCE,
+        counts_blocks_in_full=UPDATE_ANNOTATION in (topology.metadata.annotations or {}),
     )
 
 

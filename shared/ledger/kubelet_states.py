@@ -14,8 +14,10 @@
 
 5. The claims of nominated pods may be held or not: no kubelet knows them.
 
-6. A report without placements has amounts by zone and no groups of zones. That is enough if only
-   single zones are taken, or if nothing is.
+6. A report without placements has amounts by zone. They are the state of CPUs and devices. Which
+   groups of zones share memory follows from the pods that a fingerprint confirmed, in one way or
+   in several (`unlisted_blocks`). Not followed are pods that ended since, except under
+   single-numa-node, and devices of which zones offer more than the node does.
 
 7. Not followed are two ended pods of one name, and a report that was read during an admission.
    The answer is then `TooManyStates`, and the pod to place waits for the next report.
@@ -34,13 +36,13 @@ import msgspec
 from shared.domain.device_zones import between_zones
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report, ZonedAmount
-from shared.domain.resources import CPU, is_memory
+from shared.domain.resources import CPU, is_device, is_memory
 from shared.hints.admission import KubeletModel, NodeState
 from shared.hints.admission_orders import PendingAdmission
 from shared.hints.cpu import WHOLE_CORES, by_socket
 from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
-from shared.hints.observing import observe
+from shared.hints.observing import ObservedNode, observe
 from shared.hints.orders import EndedPod, relevant
 from shared.hints.provider import RequestedAmounts
 from shared.hints.request import request_of
@@ -61,6 +63,7 @@ from shared.ledger.open_holdings import (
 )
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import given_back
+from shared.ledger.unlisted_blocks import ways_on
 from shared.ledger.view import is_contradicted
 
 # Why a state is open, besides the reasons of `open_holdings` and of the hint providers.
@@ -100,11 +103,14 @@ def kubelet_states(
 ) -> KubeletStates | TooManyStates:
     """Return the node under this policy and scope, for a new pod with or without init containers
     that requests these amounts of doubtful devices (`in_doubt`)."""
-    if node.listed is None and not _all_free(report):
-        if policy != SINGLE_NUMA_NODE or between_zones(report):
-            return TooManyStates(frozenset({NO_PLACEMENTS}))
-        report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     listed, charges = node.listed or {}, list(charges)
+    listings = [[placement for key in listed for placement in listed[key]]]
+    if node.listed is None and not _all_free(report):
+        unlisted = _unlisted(node, report, policy)
+        if unlisted is None:
+            return TooManyStates(frozenset({NO_PLACEMENTS}))
+        listings = unlisted
+        report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     if any(_is_partial(charge, listed.get(charge.key, ())) for charge in charges):
         return TooManyStates(frozenset({PARTIALLY_LISTED}))
     ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
@@ -124,9 +130,8 @@ def kubelet_states(
     ended_pods = ended_pods or []
     inits = inits or any(pod.request.inits for pod in ended_pods if pod.request is not None)
     fine = inits or bool(init_placements) or _ids_matter(report, charges, policy)
-    placements = [placement for key in listed for placement in listed[key]]
     try:
-        observed = observe(report, [*placements, *init_placements], policy, scope, fine)
+        observed = _observed(report, listings, init_placements, policy, scope, fine)
     except TooManyChoicesError:
         return TooManyStates(frozenset({*bounds, SEVERAL_GROUPS}))
     if observed is None:
@@ -184,6 +189,48 @@ def _charged(
                 PendingAdmission(request, charge.sent_at, charge.runs_at, charge.started_s)
             )
     return pending, open_holdings
+
+
+def _unlisted(node: LedgerNode, report: Report, policy: str) -> list[list[Placement]] | None:
+    """Return what the report may count without listing it, in every way that matters; None if that
+    is not known."""
+    if between_zones(report) or _share_devices(node, report):
+        return None
+    if policy == SINGLE_NUMA_NODE:
+        return [[]]
+    ways = ways_on(node, policy)
+    return [[Placement("", "", "", way)] for way in ways] if ways is not None else None
+
+
+def _share_devices(node: LedgerNode, report: Report) -> bool:
+    """Return True if zones offer more devices together than the node: some lie in several."""
+    offered = node.observed.allocatable if node.observed is not None else {}
+    sums = Counter[str]()
+    for zone in report.zones:
+        for name, amounts in zone.resources.items():
+            sums[name] += amounts.allocatable if is_device(name) else 0
+    return any(amount > offered.get(name, amount) for name, amount in sums.items())
+
+
+def _observed(
+    report: Report,
+    listings: Sequence[Sequence[Placement]],
+    inits: Sequence[Placement],
+    policy: str,
+    scope: str,
+    fine: bool,
+) -> ObservedNode | None:
+    """Return the states that the report allows with any of these listings. Raises
+    TooManyChoicesError."""
+    observed = [observe(report, [*listing, *inits], policy, scope, fine) for listing in listings]
+    models = [node for node in observed if node is not None]
+    if not models:
+        return None
+    bases = dict.fromkeys([base for node in models for base in node.bases])
+    if len(bases) > MOST_STATES:
+        raise TooManyChoicesError
+    bounds = frozenset[str]().union(*[node.bounds for node in models])
+    return ObservedNode(models[0].model, tuple(bases), bounds)
 
 
 def _all_free(report: Report) -> bool:

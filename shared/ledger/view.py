@@ -22,6 +22,7 @@ from shared.domain.resources import Amounts, is_memory
 from shared.ledger.confirmation import held_zones
 from shared.ledger.state import LedgerNode, ZoneAmounts
 from shared.ledger.unhealthy import given_back
+from shared.ledger.unlisted_blocks import zones_in_groups
 
 
 def listed_of(node: LedgerNode, key: str) -> tuple[Placement, ...]:
@@ -112,6 +113,8 @@ def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
     Reports count a memory block over several zones in full in each of them, and each of these zones
     may have given none of it."""
     bound = _copy(base_bound(node) if base is None else base)
+    if node.listed is None:
+        _restore_unlisted(bound, node)
     several = [
         item
         for placements in (node.listed or {}).values()
@@ -127,6 +130,16 @@ def compute_free_max(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
     for key in contradicted:  # the pod may have ended all the same
         _restore_listed(bound, node, key)
     return _capped(bound, node) if node.freed or several or contradicted else bound
+
+
+def _restore_unlisted(bound: ZoneAmounts, node: LedgerNode) -> None:
+    """Zones that may share memory blocks may each have given none of them."""
+    grouped = zones_in_groups(node)
+    for zone in node.basis.zones if node.basis is not None and grouped else ():
+        if zone.id in grouped:
+            for name, amounts in zone.resources.items():
+                if is_memory(name):
+                    bound[zone.id][name] = amounts.allocatable
 
 
 def _capped(bound: ZoneAmounts, node: LedgerNode) -> ZoneAmounts:
@@ -152,7 +165,11 @@ def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
     If the Memory Manager's own figure is lower than what the listing leaves, it counts more: init
     containers of a pod that a restarted kubelet admitted again hold memory that they never use."""
     bound = _copy(base_bound(node) if base is None else base)
-    for zone in node.basis.zones if node.basis is not None else ():
+    basis = node.basis
+    if basis is not None and node.listed is None and not basis.counts_blocks_in_full:
+        for number in zones_in_groups(node):  # which of them has it free is not known
+            bound[number] = {n: 0 if is_memory(n) else a for n, a in bound[number].items()}
+    for zone in basis.zones if basis is not None else ():
         amounts = bound[zone.id]
         for name, free in zone.free.items():
             counted = zone.resources.get(name)

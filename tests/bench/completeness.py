@@ -10,6 +10,9 @@ share, at most a tenth; `refused_within_bounds` are refusals there that the one 
 share), `cases` (special properties of scenes: `--case NAME` alone, `--plain` none; by default a
 share has each).
 
+`report` is `bus` for Topolog's exporter and `nrt` for nodes that NodeResourceTopology objects
+describe, all of whose pods a fingerprint has confirmed, in plain scenes.
+
 `--proven`: all pods on the node are confirmed; `refused_needlessly` and `unsound` must then be 0.
 `--by-search` finds bounds that promise too much, in ten times as many scenes.
 """
@@ -63,18 +66,27 @@ def main(argv: list[str]) -> None:
         help="every scene has it, and no other but those named",
     )
     parser.add_argument("--plain", action="store_true", help="no special cases")
+    parser.add_argument(
+        "--report", choices=["bus", "nrt"], action="append", help="only rows of this source"
+    )
+    parser.add_argument("--policy", action="append", help="only rows of this policy")
     options = parser.parse_args(argv)
-    for policy, scope in RULES:
-        print(json.dumps(measure(policy, scope, options)), flush=True)
+    for report in options.report or ["bus", "nrt"]:
+        for policy, scope in RULES:
+            if not options.policy or policy in options.policy:
+                print(json.dumps(measure(policy, scope, options, report)), flush=True)
 
 
-def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, object]:
+def measure(
+    policy: str, scope: str, options: argparse.Namespace, report: str = "bus"
+) -> dict[str, object]:
     """Return one result line."""
-    unsettled = 0 if options.proven else options.unsettled
+    is_object = report == "nrt"
+    unsettled = 0 if options.proven or is_object else options.unsettled
     found = Outcome()
     checked = {"checkpoints": not options.no_checkpoints, "by_search": options.by_search}
     settings = {"running": options.running, "between": options.between}
-    plain = options.plain or options.no_checkpoints or options.by_search
+    plain = options.plain or options.no_checkpoints or options.by_search or is_object
     shares = dict.fromkeys(options.case, 1.0) if options.case else SHARES
     for zones, seeds in _by_zones(options).items():
         made = None if plain else maker(policy, scope, zones, unsettled, shares, **settings)
@@ -86,6 +98,7 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
             into=found,
             zones=zones,
             made=made,
+            as_object=is_object,
             **checked,
             **settings,
         )
@@ -94,10 +107,11 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
         found.passed - len(found.unsound) + len(found.refused_needlessly),
     )
     return {
+        "report": report,
         "policy": policy,
         "scope": scope,
         "scenes": options.scenes,
-        "proven": options.proven,
+        "proven": options.proven or is_object,
         "passed": found.passed,
         "refused": found.refused,
         "refused_needlessly": needless,
@@ -111,6 +125,8 @@ def measure(policy: str, scope: str, options: argparse.Namespace) -> dict[str, o
         "bounded_share": round(found.bounded / max(1, found.passed + found.refused), 4),
         "bounded_by": found.bounded_by,
         "refused_within_bounds": len(found.refused_within_bounds),
+        "within_bounds_seeds": found.refused_within_bounds[:5],
+        "unmatched": found.unmatched,
         "cases": found.cases,
     }
 

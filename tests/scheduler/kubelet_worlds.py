@@ -24,9 +24,11 @@ from shared.domain.report import Freshness, Report
 from shared.events.cluster_events import PodRunning
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
+from shared.ledger.fingerprints import has_unconfirmed
 from shared.ledger.state import ZoneAmounts
 from tests.kubelet.machines import GIB, GPU, kubelet
 from tests.scheduler.cycle_worlds import World
+from tests.scheduler.objects import compare, through_object
 
 NODE = "n"
 # Shard of unconfirmed pods that came although the kubelet has no room for them.
@@ -190,9 +192,11 @@ def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> Kubel
     return drop_stale(state)
 
 
-def world_of(seen: Scene, config: CycleConfig, checkpoints: bool = True) -> World:
+def world_of(
+    seen: Scene, config: CycleConfig, checkpoints: bool = True, as_object: bool = False
+) -> World:
     """A ledger with all pods and the production report, which confirms the running ones."""
-    world = proven_world(seen.base, config, checkpoints)
+    world = proven_world(seen.base, config, checkpoints, as_object=as_object)
     for pod in seen.unconfirmed:
         world.bound(pod, NODE)
     for pod in seen.unconfirmed:
@@ -206,16 +210,21 @@ def proven_world(
     config: CycleConfig,
     checkpoints: bool = True,
     not_yet_running: Collection[str] = (),
+    as_object: bool = False,
 ) -> World:
     """Return a ledger with the pods of this kubelet, each confirmed by a production report, on a
-    node that has enough of every node resource.
+    node that has enough of every node resource. `as_object`: the report comes as
+    a NodeResourceTopology object.
     """
     world = World(config)
     offered = {**dict.fromkeys(_resources(state), 1 << 50), **offered_devices(state)}
     world.observe(NODE, allocatable=offered, unhealthy=unhealthy_devices(state))
     for active in state.pods.values():
         world.bound(active.pod, NODE)
-    world.report(report_of(state, checkpoints))
+    report = report_of(state, checkpoints)
+    world.report(through_object(report) if as_object else report)
+    if as_object:
+        compare(world, NODE)
     for active in state.pods.values():
         if active.pod.uid not in not_yet_running:
             world.fold(f"pod/{active.pod.uid}", PodRunning(active.pod.uid, NODE))
@@ -379,7 +388,8 @@ class Outcome(msgspec.Struct):
     """How verdicts compare with the truth; lists hold seeds. `bounded` scenes are those of which
     something is known within bounds only, `bounded_by` counts them by name; of the truth that other
     consistent states tell nothing is known there, so that what they refuse needlessly stands apart.
-    `cases` counts what was special about scenes."""
+    `cases` counts what was special about scenes, `unmatched` those in which no fingerprint confirms
+    the pods, because a kubelet counts reserved CPUs among those of a pod."""
 
     passed: int = 0
     refused: int = 0
@@ -388,6 +398,7 @@ class Outcome(msgspec.Struct):
     unsound: list[int] = []
     refused_needlessly: list[int] = []
     refused_within_bounds: list[int] = []
+    unmatched: int = 0
     bounded: int = 0
     bounded_by: dict[str, int] = {}
     cases: dict[str, int] = {}
@@ -414,19 +425,24 @@ def measured(
     into: Outcome | None = None,
     by_search: bool = False,
     made: Callable[[int], Made] | None = None,
+    as_object: bool = False,
     **settings: Any,
 ) -> Outcome:
     """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is
-    held against the verdict. `made` makes other scenes than plain ones."""
+    held against the verdict. `made` makes other scenes than plain ones. `as_object`: of these, the
+    report comes as a NodeResourceTopology object."""
     found = into or Outcome()
     for seed in seeds:
         if made is not None:
             seen, world, cases = made(seed)
         else:
             seen, cases = scene(seed, policy, scope, unconfirmed=unconfirmed, **settings), ()
-            world = world_of(seen, CycleConfig(), checkpoints)
+            world = world_of(seen, CycleConfig(), checkpoints, as_object)
         if _exceeds_the_node(seen):
             found.refused += 1
+            continue
+        if as_object and has_unconfirmed(world.ledger.nodes[NODE]):
+            found.unmatched += 1
             continue
         expected = searched_truth(seen, checkpoints) if by_search else truth(seen)
         refusal = world.cluster.verdict(seen.pod, NODE)

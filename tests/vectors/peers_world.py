@@ -16,24 +16,20 @@ import msgspec
 from services.exporter import core as exporter
 from services.scheduler.snapshot.config import CycleConfig
 from services.simulator import reading
-from services.topology_store.intake import read_object
-from services.topology_store.validation import RefusedReport
 from shared.domain import quantity
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import Amounts
 from shared.events.cluster_events import PodRunning
-from shared.events.scheduling_events import NodeReconciled
-from shared.kube.nrt import to_nrt
 from shared.kubelet.admission import admit, build, drop_stale, start_containers
 from shared.kubelet.config import KubeletConfig
 from shared.kubelet.device_state import Device
 from shared.kubelet.fingerprint import fingerprint
 from shared.kubelet.machine import KubeletState
-from shared.ledger.fingerprints import match
 from tests.kubelet.machines import GIB, regular_machine
 from tests.scheduler.cycle_worlds import World
+from tests.scheduler.objects import compare, through_object
 
 Json = dict[str, Any]
 
@@ -56,8 +52,8 @@ def world_of(case: Json, **settings: Any) -> World:
             world.bound(pod, name)
         if report is not None:
             source = node.get("report", "bus" if "machine" in node else "nrt")
-            world.report(_received(report) if source == "nrt" else report)
-            _compare(world, name)
+            world.report(through_object(report) if source == "nrt" else report)
+            compare(world, name)
         for pod, _ in here:
             world.fold(f"pod/{pod.uid}", PodRunning(pod.uid, name))
     return world
@@ -195,22 +191,3 @@ def _placements(pod: Pod, doc: Json) -> list[Placement]:
         ]
         listed.append(Placement(pod.namespace, pod.name, container.name, tuple(zoned)))
     return listed
-
-
-def _received(report: Report) -> Report:
-    """Return the report that the topology-store reads from the node's object."""
-    topology = to_nrt(report)
-    topology["metadata"] |= {"uid": f"object-of-{report.node}", "resourceVersion": "1"}
-    received = read_object(topology)
-    if isinstance(received, RefusedReport):
-        raise ValueError(received.problem)
-    return received
-
-
-def _compare(world: World, name: str) -> None:
-    """Confirm by fingerprint, as a scheduler does."""
-    node = world.ledger.nodes[name]
-    matched = match(world.ledger, node)
-    if matched is not None:
-        event = NodeReconciled(name, "fingerprint", node.report_version, matched.position, "")
-        world.fold(f"node/{name}", event)

@@ -33,11 +33,8 @@ RANKED_WORSE = {
     "volcano-choice-01",
     "volcano-choice-02",
 }
-# Nodes that NodeResourceTopology objects describe: wide pods, init containers, preemption.
+# Nodes that NodeResourceTopology objects describe: init containers, preemption.
 OBJECTS_WORSE = {
-    "kai-filter-26",
-    "kai-restricted-objects-05",
-    "kai-restricted-objects-08",
     "scheduler-plugins-filter-35",
     "scheduler-plugins-filter-37",
     "scheduler-plugins-filter-47",

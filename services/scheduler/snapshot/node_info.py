@@ -23,6 +23,7 @@ from shared.events.cluster_events import NodeObserved
 from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.unhealthy import offered_by_kubelet
+from shared.ledger.unlisted_blocks import zones_in_groups
 from shared.ledger.view import total
 from shared.ledger.what_if import Newcomer, what_if
 
@@ -389,17 +390,18 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
     """Return the zones that hold, or may hold, memory of a block over several zones: the Memory
     Manager then refuses a pod that wants one of them alone (kubelet 1.36).
 
-    Pods too large for one zone make such blocks. If the report lists no pod, any zone may be one.
+    Pods too large for one zone make such blocks, and under best-effort and none any pod may. If the
+    report lists no pod, its amounts decide.
     """
     report = node.basis
     if report is None or len(report.zones) < 2:
         return NO_ZONES
+    unlisted = zones_in_groups(node) if node.listed is None else NO_ZONES
     if report.policy != policies.SINGLE_NUMA_NODE:
         for charge in charges:
-            unlisted = node.listed is None or not charge.confirmed
-            if unlisted and _is_wide(charge, report):
+            if not charge.confirmed and _is_wide(charge, report):
                 return frozenset(zone.id for zone in report.zones)
-    grouped: set[int] = set()
+    grouped = set(unlisted)
     for placements in (node.listed or {}).values():
         for placement in placements:
             for item in placement.held:
