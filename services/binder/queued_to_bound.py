@@ -22,8 +22,10 @@ class QueuedToBound:
         self._scheduler_name = scheduler_name
         self._queued_us: dict[str, int] = {}
 
-    def latencies(self, page: Iterable[tuple[Envelope, Event]]) -> Iterator[float]:
-        """Yield the latency in seconds of each pod that is bound on a page of events."""
+    def latencies(self, page: Iterable[tuple[Envelope, Event]]) -> Iterator[tuple[float, str]]:
+        """Yield the latency in seconds, and the trace, of each pod that is bound on a page of
+        events.
+        """
         for envelope, event in page:
             if isinstance(event, cluster.PodObserved):
                 if not event.node and event.pod.scheduler_name == self._scheduler_name:
@@ -31,4 +33,4 @@ class QueuedToBound:
             elif isinstance(event, binding.PodBound | cluster.PodEnded):
                 queued_us = self._queued_us.pop(event.uid, None)
                 if queued_us is not None and isinstance(event, binding.PodBound):
-                    yield max(envelope.time_us - queued_us, 0) / 1e6
+                    yield max(envelope.time_us - queued_us, 0) / 1e6, envelope.trace

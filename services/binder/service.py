@@ -29,7 +29,8 @@ from shared.runtime.leadership import Leadership
 from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold, Folded, Projector
 from shared.telemetry import names
-from shared.telemetry.instruments import observe
+from shared.telemetry.instruments import observe_traced
+from shared.telemetry.propagation import exemplar
 
 
 async def build(service: Service, settings: BinderSettings) -> None:
@@ -45,9 +46,9 @@ async def build(service: Service, settings: BinderSettings) -> None:
 
     def folded(state: BinderState, page: Folded) -> None:
         announcer.folded(state, page)
-        for latency_s in queued_to_bound.latencies(page):
+        for latency_s, trace in queued_to_bound.latencies(page):
             if announcer.enabled:  # only the leader measures, so that no pod is counted twice
-                observe(names.QUEUED_TO_BOUND, latency_s)
+                observe_traced(names.QUEUED_TO_BOUND, latency_s, exemplar(trace))
         for follower in followers:
             follower.folded(state, page)
 

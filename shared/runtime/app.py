@@ -34,6 +34,7 @@ from shared.runtime.http_tls import HttpTlsError
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.settings import CommonSettings, SettingsInvalid, load, masked
 from shared.telemetry import logs, names
+from shared.telemetry.collector import collector
 from shared.telemetry.instruments import observe, set_gauge
 from shared.telemetry.setup import Telemetry, TelemetrySettings, set_up
 
@@ -216,8 +217,12 @@ def run_service(
     needs_database: bool = False,
 ) -> int:
     """Load settings, run the service, return the exit code: the whole of a `__main__`."""
+    environment = os.environ if environment is None else environment
+    to = collector(environment)
     try:
-        settings = load(kind, os.environ if environment is None else environment)
+        settings = load(kind, environment)
+        if to.problem:
+            raise SettingsInvalid([to.problem])
         if needs_database and not settings.database():
             raise SettingsInvalid([DATABASE_MISSING])
     except SettingsInvalid as error:
@@ -235,6 +240,7 @@ def run_service(
         log_level=settings.log_level,
         trace_file=settings.trace_file,
         trace_ratio=settings.trace_ratio,
+        collector=to,
     )
     telemetry = set_up(name, options)
     lean.loaded()

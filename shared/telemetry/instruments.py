@@ -59,6 +59,19 @@ def observe(metric: Metric, value: float, **labels: str) -> None:
     (histogram.labels(*key) if key else histogram).observe(value)
 
 
+def observe_traced(metric: Metric, value: float, exemplar: dict[str, str] | None) -> None:
+    """Record a value of a metric without labels, and the trace that explains it
+    (`propagation.exemplar`).
+    """
+    (_histograms.get(metric.name) or _histogram(metric)).observe(value, exemplar)
+
+
+def histograms() -> dict[str, Histogram]:
+    """Return the histograms so far, by the declared name."""
+    with _lock:
+        return dict(_histograms)
+
+
 def set_gauge(metric: Metric, value: float, **labels: str) -> None:
     _values_of(metric).values[_key(metric, labels)] = value
 

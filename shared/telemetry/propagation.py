@@ -41,6 +41,14 @@ def text_of(context: SpanContext) -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
+def exemplar(traceparent: str) -> dict[str, str] | None:
+    """Return what leads from a value to its trace, None if the trace is not recorded."""
+    context = parse(traceparent)
+    if context is None or not context.trace_flags.sampled:
+        return None
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
 def current() -> str:
     """Return the traceparent of the current span for `Commit.trace`, empty without one."""
     return text_of(trace.get_current_span().get_span_context())

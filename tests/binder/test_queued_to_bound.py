@@ -40,7 +40,7 @@ def page(*events: tuple[float, Event]) -> list[tuple[Envelope, Event]]:
 def test_the_latency_is_that_from_the_first_event_to_the_binding() -> None:
     measure = QueuedToBound("topolog")
     assert not list(measure.latencies(page((10, PodObserved(OWN)), (12, PodObserved(OWN)))))
-    assert list(measure.latencies(page((13.5, PodBound(OWN.uid, "n1"))))) == [3.5]
+    assert list(measure.latencies(page((13.5, PodBound(OWN.uid, "n1"))))) == [(3.5, "")]
     assert not list(measure.latencies(page((14, PodBound(OWN.uid, "n1")))))
 
 

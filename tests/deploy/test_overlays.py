@@ -238,6 +238,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         "exporter-readiness",
         "extender",
         "http-tls",
+        "opentelemetry",
         "startup-taint",
     }
     more = {
