@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from services.doctor.finding import Finding, note, problem, warning
 from shared.bus.description import StreamState
+from shared.bus.port import REPORT_BYTES
 
 ABOUT = "bus"
 NEARLY_FULL = 0.9
@@ -27,7 +28,7 @@ def judge(streams: Sequence[StreamState]) -> Iterator[Finding]:
             yield warning(
                 ABOUT,
                 f"{text}: reports of some nodes will be dropped",
-                "raise StreamLimits.report_bytes, or use fewer nodes",
+                f"TOPOLOG_NATS_NODES={_enough(stream.bytes)} for topology-store and scheduler",
             )
         else:
             yield note(ABOUT, f"{text}, {stream.replicas} replica(s)")
@@ -43,3 +44,8 @@ def judge(streams: Sequence[StreamState]) -> Iterator[Finding]:
                 f"{stream.name}: replicas behind: {', '.join(stream.lagging)}",
                 "kubectl -n topolog logs nats-0",
             )
+
+
+def _enough(used_bytes: int) -> int:
+    """Return a number of nodes with room for twice these reports, in thousands."""
+    return -(-2 * used_bytes // (1000 * REPORT_BYTES)) * 1000

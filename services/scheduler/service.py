@@ -125,7 +125,10 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
         await set_within(decider.looked, DECIDES_FIRST_S)
         from shared.bus.jetstream import JetStreamBus
 
-        bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
+        bus = JetStreamBus(
+            settings.bus(),
+            limits=StreamLimits(settings.nats_nodes, replicas=settings.nats_replicas),
+        )
         service.on_close("bus", bus.close)
         await Relay(
             log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s

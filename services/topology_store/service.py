@@ -48,7 +48,9 @@ LINGER_S = 0.1
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
-    bus = JetStreamBus(settings.bus(), limits=StreamLimits(replicas=settings.nats_replicas))
+    bus = JetStreamBus(
+        settings.bus(), limits=StreamLimits(settings.nats_nodes, replicas=settings.nats_replicas)
+    )
     service.on_close("bus", bus.close)
     streams = BusStreams(bus, service.clock)
     service.health.check("streams of the bus", streams.waits_for)

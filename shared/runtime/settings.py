@@ -74,19 +74,21 @@ class SettingsInvalid(ValueError):
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of every service. `_s` are seconds. `http_port` 0 lets the system choose.
     `nats_replicas` is the number of copies of each stream in a NATS cluster (for services that
-    create streams). `http_token` protects metrics and state. `http_allowed_hosts` are names in
-    addition to addresses and cluster names that clients of an unprotected port may use. With
-    `production`, a service refuses to start without a token or clients' certificates on an address
-    that the network reaches, or with the database owner's login. `database_url_file` and
-    `nats_url_file` name files of these URLs, `http_token_file` a file of the token. `fold_differs`:
-    whether a process becomes ready if its fold promises pods something else than the running
-    release (`shared.runtime.marks`)."""
+    create streams), `nats_nodes` the number of nodes whose reports they have room for.
+    `http_token` protects metrics and state. `http_allowed_hosts` are names in addition to addresses
+    and cluster names that clients of an unprotected port may use. With `production`, a service
+    refuses to start without a token or clients' certificates on an address that the network
+    reaches, or with the database owner's login. `database_url_file` and `nats_url_file` name files
+    of these URLs, `http_token_file` a file of the token. `fold_differs`: whether a process becomes
+    ready if its fold promises pods something else than the running release
+    (`shared.runtime.marks`)."""
 
     database_url: DatabaseUrl = ""
     database_url_file: str = ""
     nats_url: BusUrl = "nats://127.0.0.1:4222"
     nats_url_file: str = ""
     nats_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    nats_nodes: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 2048
     http_host: str = "127.0.0.1"
     http_port: Port = 0
     http_token: Secret = ""

@@ -14,10 +14,11 @@ import structlog
 from nats.aio.client import Client
 
 from shared.bus import subjects
+from shared.bus.description import describe
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.jetstream_client import split_credentials
 from shared.bus.jetstream_receipts import barrier
-from shared.bus.port import Bus, BusUnavailable
+from shared.bus.port import REPORT_BYTES, Bus, BusUnavailable, StreamLimits
 from shared.telemetry import logs, names
 from tests.bus.contract import (
     LIMIT_S,
@@ -83,6 +84,17 @@ async def test_a_killed_server_is_found_again_and_nothing_acknowledged_is_lost(
     await bus.publish_many([event_message(7)])
     assert await reported_up_to(batches, b"2")
     assert (await rung_up_to(positions, 7))[-1] == 7
+
+
+async def test_streams_for_more_nodes_keep_the_reports_of_smaller_ones(
+    bus: JetStreamBus, server: NatsProcess
+) -> None:
+    await bus.publish(subjects.report("a"), b"1", {})
+    larger = JetStreamBus(server.url, patience_s=PATIENCE_S, limits=StreamLimits(nodes=20_000))
+    await larger.ensure_streams()
+    (reports,) = [stream for stream in await describe(server.url) if stream.keeps_newest_of_each]
+    assert (reports.messages, reports.max_bytes) == (1, 20_000 * REPORT_BYTES)
+    await larger.close()
 
 
 async def test_a_server_that_is_away_is_logged_once(bus: JetStreamBus, server: NatsProcess) -> None:

@@ -119,6 +119,11 @@ def test_streams_that_are_missing_full_or_on_too_few_servers() -> None:
     assert "will be dropped" in seen[1][1]
     assert "1 of 3 servers" in seen[2][1]
     assert "nats-2" in seen[3][1]
+    large = StreamState(
+        "REPORTS", messages=9, bytes=130 << 20, max_bytes=128 << 20, keeps_newest_of_each=True
+    )
+    (finding,) = bus.judge([large])
+    assert finding.remedy == "TOPOLOG_NATS_NODES=5000 for topology-store and scheduler"
     assert bad(list(bus.judge([StreamState("FACTS", bytes=99, max_bytes=100)]))) == [], (
         "the log holds what a full mirror drops"
     )
