@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from services.replay.suggestions import near
+from shared.events import streams
 from shared.events.catalog import CATALOG
 from shared.events.envelope import Envelope
 
@@ -31,6 +32,13 @@ class Filter(msgspec.Struct, frozen=True):
         if self.uids and envelope.stream.removeprefix("pod/") not in self.uids:
             return False
         return not self.node or self._concerns_node(envelope)
+
+    def streams(self) -> list[str] | None:
+        """Return the streams that hold all accepted events, None if any stream may."""
+        if self.uids:
+            return [streams.pod(uid) for uid in sorted(self.uids)]
+        is_name = self.stream and not any(letter in self.stream for letter in "*?[")
+        return [self.stream] if is_name else None
 
     def _concerns_node(self, envelope: Envelope) -> bool:
         if envelope.stream in (f"node/{self.node}", f"report/{self.node}"):
