@@ -7,9 +7,11 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 echo "$root" > "$site/topolog.pth"
 command() {
-    printf '#!%s\nimport sys\nfrom %s import main\nsys.exit(main())\n' \
-        "$(cd "$venv/bin" && pwd)/python" "$2" > "$venv/bin/$1"
+    printf '#!%s\nimport sys\nfrom %s import %s\nsys.exit(%s())\n' \
+        "$(cd "$venv/bin" && pwd)/python" "$2" "$3" "$3" > "$venv/bin/$1"
     chmod 0755 "$venv/bin/$1"
 }
-command topolog services.cli.main
-command topolog-exporter services.exporter.command
+command topolog services.cli.main main
+command topolog-exporter services.exporter.command main
+command kubectl-topolog services.cli.kubectl_plugin main
+command kubectl_complete-topolog services.cli.kubectl_plugin complete

@@ -1,4 +1,4 @@
-"""`topolog replay diff` and `topolog replay why-not`: options in, tables out."""
+"""`topolog replay diff`, `predict` and `why-not`: options in, tables out."""
 
 from __future__ import annotations
 
@@ -128,6 +128,32 @@ def _state(
         return state, any(versions.values())
 
     return run(source, fold, "diff")
+
+
+@replay_app.command("predict")
+def predict_command(
+    pod: Annotated[
+        str, typer.Argument(help="Pod uid, name or namespace/name; the newest of that name.")
+    ],
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say where a pod would be placed now, and in which zones.
+
+    Decides with the scheduler's settings in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    """
+    from services.cli.deciding_here import deciding_here
+    from services.replay.predicting import predict
+
+    deciding = deciding_here(os.environ)
+    answer = run(
+        LogSource(database_url, data_dir), lambda log: predict(log, pod, deciding), "predict"
+    )
+    if as_json:
+        json_line(answer)
+    else:
+        replay_print.prediction(answer)
 
 
 @replay_app.command("why-not", context_settings=NEGATIVE_POSITIONS)

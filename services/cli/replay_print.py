@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from services.cli.foreign_pod import ForeignPod
     from services.replay.commands import Verdict
     from services.replay.differing import Difference, NodeDifference
+    from services.replay.predicting import Prediction
     from services.replay.predictions import Predictions
     from services.replay.shadow import Judgement
     from services.replay.telling import Story
@@ -237,6 +238,12 @@ def _amount_label(what: str) -> str:
 def _arrow(pair: tuple[str, str]) -> str:
     old, new = pair
     return old if old == new else f"{old or 'none'} -> {new or 'none'}"
+
+
+def prediction(answer: Prediction) -> None:
+    """Print where the pod would go, and the moment that this is about."""
+    say(f"{answer.pod} at position {answer.position}, {answer.time} (now)", bold=True)
+    _say_wrapped(answer.answer, columns(), 2)
 
 
 def why_not(answer: WhyNot) -> None:

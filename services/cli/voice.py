@@ -26,11 +26,11 @@ EXIT_INTERRUPTED = 130
 DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
-def run_app(app: typer.Typer) -> None:
-    """Run the command and exit."""
+def run_app(app: typer.Typer, name: str = "topolog") -> None:
+    """Run the command and exit. `name` is what users type, for usage lines."""
     stamina.instrumentation.set_on_retry_hooks([])
     try:
-        sys.exit(app(standalone_mode=False, prog_name="topolog"))
+        sys.exit(app(standalone_mode=False, prog_name=name))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:

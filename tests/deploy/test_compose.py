@@ -463,11 +463,16 @@ def test_the_image_builds_from_one_base_and_runs_as_an_ordinary_user() -> None:
             assert (ROOT / source).exists(), source
 
 
-def test_the_image_has_both_commands_and_code_asks_for_no_metadata_which_it_lacks() -> None:
+def test_the_image_has_the_services_commands_and_code_asks_for_no_metadata() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert set(project["scripts"]) == {"topolog", "topolog-exporter"}
-    assert all(f"> /opt/topolog/bin/{name} " in image for name in project["scripts"])
+    on_the_users_machine = {"kubectl-topolog", "kubectl_complete-topolog"}
+    in_the_image = set(project["scripts"]) - on_the_users_machine
+    assert in_the_image == {"topolog", "topolog-exporter"}
+    assert all(f"> /opt/topolog/bin/{name} " in image for name in in_the_image)
+    links = (ROOT / "scripts" / "link_project.sh").read_text(encoding="utf-8")
+    for name, target in project["scripts"].items():
+        assert f"command {name} {target.replace(':', ' ')}\n" in links
     code = [path for room in ("services", "shared") for path in (ROOT / room).rglob("*.py")]
     assert not [path for path in code if "importlib.metadata" in path.read_text(encoding="utf-8")]
 
