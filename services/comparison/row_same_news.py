@@ -17,8 +17,8 @@ from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
 from services.scheduler.core import CoreConfig
 from services.scheduler.explain.placing import ColumnarPlacing, Placing
-from services.scheduler.select.evaluate import Evaluator, rank_node
-from services.scheduler.select.score_cache import RULED_OUT
+from services.scheduler.score.ranks import RULED_OUT
+from services.scheduler.select.evaluate import Evaluator, true_rank
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -39,12 +39,9 @@ class EvaluatorByEveryState(Evaluator):
 
     def _evaluate(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
         plan, barred = self.plan(pod_class, node_info)
-        score = RULED_OUT if barred else rank_node(pod_class, plan, node_info, self.strategy)
-        return (
-            score
-            if score != RULED_OUT and self.states[node_info.name].admits(pod_class.pod)
-            else RULED_OUT
-        )
+        if barred or not self.states[node_info.name].admits(pod_class.pod):
+            return RULED_OUT
+        return true_rank(pod_class, plan, node_info, self.config, self.strategy)
 
 
 class ByEveryState(ColumnarPlacing):

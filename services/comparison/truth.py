@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Set
+from functools import reduce
+from operator import or_
 from typing import Literal
 
 import msgspec
@@ -27,6 +29,7 @@ from services.simulator import kubelet, kubelet_files, reading
 from services.simulator.cluster import SimulatedNode
 from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.pod import Pod
+from shared.domain.policies import NONE
 from shared.domain.report import Freshness, Report
 from shared.domain.resources import MEMORY, Amounts
 from shared.kubelet import admission
@@ -218,6 +221,37 @@ def free_of(state: KubeletState) -> dict[int, Amounts]:
                 amounts = free.setdefault(zone_id, {"cpu": 0})
                 amounts[resource] = amounts.get(resource, 0) + 1
     return free
+
+
+def parts_held(state: KubeletState, pod: Pod) -> list[int]:
+    """Return the zone mask of each part of an admitted pod that holds something: of the whole pod
+    under scope pod, else of each container that runs on. A device in several zones counts in one.
+    """
+    masks = []
+    scope = state.kubelet.config.topology_scope
+    policy = state.kubelet.config.topology_policy
+    for part, assignment in zip(pod.containers, placements(state, pod), strict=True):
+        if part.kind != "init":
+            masks.append(_zones_held(state, assignment))
+    if scope == "pod" and policy != NONE:
+        masks = [reduce(or_, masks, 0)]
+    return [mask for mask in masks if mask]
+
+
+def _zones_held(state: KubeletState, assignment: ContainerAssignment) -> int:
+    mask = 0
+    for zone, cpus in state.kubelet.cpu.topology.numa_mask.items():
+        mask |= 1 << zone if assignment.cpus & cpus else 0
+    for block in assignment.memory:
+        mask |= block.mask
+    groups = [
+        state.devices.registered[resource][name].mask or 0
+        for resource, names in assignment.devices.items()
+        for name in names
+    ]
+    for group in sorted(groups, key=int.bit_count):
+        mask |= 0 if group & mask else group & -group
+    return mask
 
 
 def _allocatable(state: KubeletState) -> Allocatable:

@@ -21,6 +21,8 @@ from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import UNDECIDED
 from services.scheduler.queue.shard import Shard, shard_of
+from services.scheduler.score.predicted_zones import spread_words
+from services.scheduler.score.ranks import RULED_OUT, score_of, spread_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.state import SchedulerState
@@ -163,7 +165,8 @@ def _judged(
         answer = msgspec.structs.replace(answer, lines=[f"{UNDECIDED}{', '.join(within)}"])
     pod_class, events = placing.evaluator.pod_class(entry.pod), placing.node(node)
     placing.evaluator.evaluate_all_if_new(pod_class)
-    score = placing.evaluator.score(pod_class, events) if events is not None else -1
+    rank = placing.evaluator.rank(pod_class, events) if events is not None else RULED_OUT
+    score = max(-1, score_of(rank))
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(
@@ -172,13 +175,16 @@ def _judged(
             score=score,
             instead=node,
         )
+    instead = placing.node(chosen.node)
+    best = placing.evaluator.rank(pod_class, instead) if instead is not None else rank
     text = (
-        f"nothing stood in the way: {node} would take it with score {score}, but "
-        f"{chosen.node} had {chosen.score}"
+        f"nothing stood in the way: {node} would take it with score {score}"
+        f"{spread_words(spread_of(rank))}, but {chosen.node} had {chosen.score}"
+        f"{spread_words(spread_of(best))}"
     )
     if share.has(chosen.node) and not share.has(node):
         text += f", and is tried first by {share.own} of {len(share.members)} schedulers"
-    elif score == chosen.score:
+    elif rank == best:
         text += ", and ties are broken by a hash of the pod's uid"
     fields = {"answer": text, "score": score, "instead": chosen.node, "instead_score": chosen.score}
     return msgspec.structs.replace(answer, **fields)

@@ -20,6 +20,8 @@ from services.comparison.workloads import pod_of
 from services.replay.deciding_state import placing_at
 from services.replay.near_miss import near_miss
 from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.score.predicted_zones import spread_words
+from services.scheduler.score.ranks import score_of, spread_of
 from services.scheduler.settings import Choice
 from services.whatif.world import RecordedDelays, World
 from shared.domain.resources import CPU
@@ -132,11 +134,10 @@ class DecidingRow(LedgerRow):
             return near_miss(msgspec.to_builtins(refusal), keys)
         pod_class, events = placing.evaluator.pod_class(pod), placing.node(self._ask_of)
         placing.evaluator.evaluate_all_if_new(pod_class)
-        return (
-            [f"{self._ask_of} had score {placing.evaluator.score(pod_class, events)} here"]
-            if events is not None
-            else []
-        )
+        if events is None:
+            return []
+        rank = placing.evaluator.rank(pod_class, events)
+        return [f"{self._ask_of} had score {score_of(rank)} here{spread_words(spread_of(rank))}"]
 
 
 class SideMeasures(Measures):

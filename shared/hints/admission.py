@@ -58,6 +58,14 @@ class AdmissionOutcome(NamedTuple):
     too_many_states: bool = False
 
 
+class ContainerZones(NamedTuple):
+    """The zones from which a container takes what it holds: `mask`. The zones of `unknown` amounts
+    are not known."""
+
+    mask: int
+    unknown: RequestedAmounts = ()
+
+
 class _Way(NamedTuple):
     """One way through the containers so far."""
 
@@ -74,6 +82,7 @@ class KubeletModel:
     ) -> None:
         self.topology_manager, self.managers = topology_manager, managers
         self._outcomes: dict[tuple[NodeState, object], AdmissionOutcome] = {}
+        self._zones: dict[tuple[NodeState, object], tuple[ContainerZones, ...] | None] = {}
         self._later: dict[NodeState, tuple[NodeState, ...]] = {}
 
     def admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
@@ -96,6 +105,55 @@ class KubeletModel:
                 self._outcomes.clear()
             outcome = self._outcomes[key] = self._admit(states, request)
         return outcome
+
+    def zones(self, states: NodeState, request: HintRequest) -> tuple[ContainerZones, ...] | None:
+        """Return the zones from which each container takes what it holds, None if the kubelet
+        rejects the pod. If the kubelet may choose, the widest choice counts.
+
+        They are not always those of the merged hint, because managers also take what lies outside
+        it (kubelet 1.36, best-effort). Raises TooManyChoicesError."""
+        key = states, request.key
+        if key not in self._zones:
+            if len(self._zones) >= REMEMBERED:
+                self._zones.clear()
+            self._zones[key] = self._zones_of(states, request)
+        return self._zones[key]
+
+    def _zones_of(
+        self, states: NodeState, request: HintRequest
+    ) -> tuple[ContainerZones, ...] | None:
+        way, whole = _Way(states, (None,) * len(states), ()), None
+        if self.topology_manager.scope == "pod":
+            whole = self._hint(states, way.reusable, request.whole)
+            if whole is None:
+                return None
+        by_container = []
+        for container in request.steps:
+            longer = self._allocate(way, container, whole)
+            if not longer:
+                return None
+            choices = [(self._taken(way, after, container), after) for after in longer]
+            widest, way = max(choices, key=lambda choice: choice[0].mask.bit_count())
+            by_container.append(widest)
+        return tuple(by_container)
+
+    def _taken(self, before: _Way, after: _Way, container: ContainerRequest) -> ContainerZones:
+        """If the container may reuse what init containers left, the merged hint counts, too."""
+        hint, unknown = after.zones[-1], list[tuple[str, int]]()
+        mask = hint if any(before.reusable) else 0
+        for manager, requested, earlier, later in zip(
+            self.managers, container.asked, before.states, after.states, strict=True
+        ):
+            if not requested:
+                continue
+            zones = manager.zones_taken(earlier, later)
+            if zones is not None:
+                mask |= zones
+            elif hint:
+                mask |= hint
+            else:
+                unknown += requested
+        return ContainerZones(mask, tuple(unknown))
 
     def later(self, states: NodeState) -> tuple[NodeState, ...]:
         """Return what the node may become without an admission or an end, one step each."""

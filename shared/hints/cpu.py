@@ -198,6 +198,13 @@ class CpuCountManager(ResourceManager):
         """By zone, including what init containers keep for the pod's life."""
         return _minus(before, after)
 
+    def zones_taken(self, before: Counts, after: Counts) -> int | None:
+        """None under policy none, because pooled counts have no zones."""
+        if self.pooled:
+            return None
+        triples = zip(self.zones, before, after, strict=True)
+        return sum([1 << zone for zone, earlier, later in triples if later < earlier])
+
     def given_back(self, state: Counts, taken: Counts) -> Counts:
         return _plus(state, taken)
 

@@ -301,6 +301,21 @@ class DeviceCountManager(ResourceManager):
         rows = zip(before.free, after.free, strict=True)
         return tuple([_minus(free, remaining) for free, remaining in rows])
 
+    def zones_taken(self, before: Devices, after: Devices) -> int | None:
+        """None under policy none, because pooled counts have no zones. A device in several zones
+        counts in the lowest of them, unless another device lies in one of them."""
+        if self.pooled:
+            return None
+        masks: list[int] = []
+        for (_, pool), earlier, later in zip(self.pools, before.free, after.free, strict=True):
+            for group, count, remaining in zip(pool.masks, earlier, later, strict=True):
+                if remaining < count:
+                    masks.append(group)
+        zones = 0
+        for group in sorted(masks, key=int.bit_count):
+            zones |= 0 if group & zones else group & -group
+        return zones
+
     def given_back(self, state: Devices, taken: tuple[Counts, ...]) -> Devices:
         rows = zip(state.free, taken, strict=True)
         return Devices(tuple([_plus(free, more) for free, more in rows]), state.views)

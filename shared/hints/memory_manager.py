@@ -249,8 +249,11 @@ class MemoryBlockManager(ResourceManager):
         """One way only: under the hint, or under a wider mask if the hint's cannot hold it."""
         if not requested:
             return ((state, reusable),)
-        if hint.mask and reusable is None and kind != "init" and not state.loose:
-            remaining = self._in_one_zone(state, requested, hint.mask)
+        if reusable is None and kind != "init" and not state.loose:
+            # Without a hint, the manager takes its own best one: the lowest single zone, if any.
+            zones = self.single(state, None, requested) if hint.mask is None else hint.mask
+            mask = zones & -zones if hint.mask is None else zones
+            remaining = self._in_one_zone(state, requested, mask) if mask else None
             if remaining is not None:
                 return ((remaining, None),)
         mask = self._final_mask(state, reusable, requested, hint)
@@ -381,6 +384,11 @@ class MemoryBlockManager(ResourceManager):
             [_minus(row, remaining) for row, remaining in zip(before.free, rest.free, strict=True)]
         )
         return TakenMemory(_minus(rest.blocks, before.blocks), free, inits)
+
+    def zones_taken(self, before: Memory, after: Memory) -> int | None:
+        """All zones of a block, because its memory may come from any of them."""
+        triples = zip(self.zones, before.blocks, after.blocks, strict=True)
+        return sum([1 << zone for zone, earlier, later in triples if later > earlier])
 
     def given_back(self, state: Memory, taken: TakenMemory) -> Memory:
         """If the pod ran, the blocks of its init containers are free already."""

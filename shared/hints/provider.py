@@ -133,6 +133,13 @@ class ResourceManager:
             raise TooManyChoicesError
         return None
 
+    def zones_taken(self, before: State, after: State) -> int | None:
+        """Return the mask of the zones in which the admission took something that led from one
+        state to the other; None if states do not say it.
+
+        Nodes are ranked by it. By default the merged hint counts instead."""
+        return None
+
     def given_back(self, state: State, taken: TakenAmounts) -> State:
         """Return the state after the end of a pod that took `taken` (the answer of `taken`)."""
         return state

@@ -18,7 +18,7 @@ import pytest
 from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.fit import is_sure
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
-from services.scheduler.select.score_cache import RULED_OUT
+from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import ContainerKind, Pod

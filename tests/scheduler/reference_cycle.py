@@ -14,7 +14,9 @@ import xxhash
 
 from services.scheduler.filter.constraints.predicates import constraint_refusal
 from services.scheduler.filter.topology.bounds import fits
-from services.scheduler.filter.topology.fit import ADMITTED, search_result
+from services.scheduler.filter.topology.fit import ADMITTED, plan_for, search_result
+from services.scheduler.score.predicted_zones import predicted_spread
+from services.scheduler.score.ranks import rank_of, score_of
 from services.scheduler.snapshot.assume import assume
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, report_state
@@ -56,12 +58,21 @@ class Reference:
         self.ahead[name].append(pod)
 
     def scores(self, pod: Pod) -> dict[str, int]:
-        """Node -> score for every node that takes the pod. `over_budget` says that one node was not
-        decided.
+        """Node -> rank for every node that takes the pod: every node is predicted, without bounds.
+        `over_budget` says that one node was not decided.
         """
         self.over_budget = False
         found = {name: self.score(pod, name) for name in self.nodes}
-        return {name: score for name, score in found.items() if score is not None}
+        return {
+            name: rank_of(score, self._spread(pod, name))
+            for name, score in found.items()
+            if score is not None
+        }
+
+    def _spread(self, pod: Pod, name: str) -> int:
+        node_info = self._node_infos(self.nodes[name])
+        plan = plan_for(PodClass(key_of(pod), pod, 0), node_info.profile, self.config)
+        return predicted_spread(node_info, plan)
 
     def place(self, pod: Pod) -> tuple[str, int] | None:
         """The best node and its score; ties go to the least distance between the hashes of node and
@@ -70,10 +81,10 @@ class Reference:
         scores = self.scores(pod)
         salt = xxhash.xxh3_64_intdigest(pod.uid.encode())
         ranked = [
-            (-score, xxhash.xxh3_64_intdigest(name.encode()) ^ salt, name)
-            for name, score in scores.items()
+            (-rank, xxhash.xxh3_64_intdigest(name.encode()) ^ salt, name)
+            for name, rank in scores.items()
         ]
-        return (min(ranked)[2], -min(ranked)[0]) if ranked else None
+        return (min(ranked)[2], score_of(-min(ranked)[0])) if ranked else None
 
     def score(self, pod: Pod, name: str) -> int | None:
         """The node's score, None when it refuses."""
@@ -120,7 +131,7 @@ class Reference:
         if rule.policy == "restricted" and any(
             a > sizes.get(n, 0) for part in parts for n, a in part.amounts.items()
         ):
-            return 0
+            return whole
         return sum(
             _zone_score(self.config.strategy, part, free_min, node) for part in parts
         ) // len(parts)

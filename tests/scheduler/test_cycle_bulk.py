@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.evaluate import evaluate_node
-from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Constraints, ContainerKind

@@ -11,6 +11,7 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.score.ranks import RULED_OUT, score_of
 from services.scheduler.select import bulk
 from services.scheduler.select.evaluate import evaluate_node
 from services.scheduler.snapshot.config import CycleConfig
@@ -77,7 +78,14 @@ class Kept:
             *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)),
         )
         placed, expected = self.world.cluster.place(pod), self.plainly(pod)
-        assert ((placed.score, placed.node) if isinstance(placed, Placed) else None) == expected
+        found = None
+        if isinstance(placed, Placed):
+            node_info = self.world.cluster.node(placed.node)
+            assert node_info is not None
+            evaluator = self.world.cluster.evaluator
+            found = evaluator.rank(evaluator.pod_class(pod), node_info), placed.node
+            assert placed.score == score_of(found[0])
+        assert found == expected
         if isinstance(placed, Placed):
             self.world.cluster.assume(placed, pod)
             if bound:
@@ -97,13 +105,13 @@ class Kept:
         for events in cluster.nodes():
             plan, barred = cluster.evaluator.plan(pod_class, events)
             score = (
-                -1
+                RULED_OUT
                 if barred
                 else evaluate_node(
                     pod_class, plan, events, cluster.config, cluster.evaluator.strategy, STEPS
                 )
             )
-            if score >= 0:
+            if score > RULED_OUT:
                 found.append(
                     (-score, xxhash.xxh3_64_intdigest(events.name.encode()) ^ salt, events.name)
                 )
@@ -204,7 +212,7 @@ def test_changes_that_the_log_forgot_are_ranked() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit"])
-def test_a_pod_with_a_part_for_several_zones_scores_nothing_under_restricted(strategy: str) -> None:
+def test_a_pod_with_a_part_for_several_zones_is_scored_under_restricted(strategy: str) -> None:
     kept = Kept(strategy, 2)
     for number in range(2):
         kept.node(number, [(16, 64, 4), (16, 64, 4), (16, 64, 4)], "restricted")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.score.strategies.registry import STRATEGIES
-from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from tests.fixtures.examples import examples

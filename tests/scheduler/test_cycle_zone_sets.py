@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.score.ranks import score_of
 from services.scheduler.score.strategies.least_numa_nodes import (
     LeastNumaNodes,
     fewest_zones,
@@ -50,9 +51,8 @@ def chosen(made: World, pod: Pod) -> tuple[str, int]:
     assert isinstance(placed, Placed)
     node_info = made.cluster.node(placed.node)
     assert node_info is not None
-    assert placed.score == made.cluster.evaluator.evaluate(
-        made.cluster.evaluator.pod_class(pod), node_info
-    )
+    rank = made.cluster.evaluator.evaluate(made.cluster.evaluator.pod_class(pod), node_info)
+    assert placed.score == score_of(rank)
     return placed.node, placed.score
 
 
@@ -94,7 +94,8 @@ def test_each_container_is_scored_on_what_those_before_it_leave() -> None:
     assert chosen(made, pod) == ("pair", 93)
     node_info = made.cluster.node("shared")
     assert node_info is not None
-    assert made.cluster.evaluator.evaluate(made.cluster.evaluator.pod_class(pod), node_info) == 81
+    rank = made.cluster.evaluator.evaluate(made.cluster.evaluator.pod_class(pod), node_info)
+    assert score_of(rank) == 81
 
 
 @pytest.mark.parametrize("policy", [*SEVERAL, "single-numa-node"])

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from services.scheduler.explain import explain
 from services.scheduler.preempt.search import find, still_suffices
+from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.cluster import Cluster
-from services.scheduler.select.score_cache import RULED_OUT, salt_of
+from services.scheduler.select.score_cache import salt_of
 from services.scheduler.select.select_node import last_resort, select_node
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
@@ -144,7 +145,7 @@ class ColumnarPlacing(Cluster):
             node_info = self.node(name)
             if node_info is None or checks.refusal(node_info) is not None:
                 continue
-            if self.evaluator.score(pod_class, node_info) != RULED_OUT:
+            if self.evaluator.rank(pod_class, node_info) != RULED_OUT:
                 return True
         changed = frozenset(nodes)
 

@@ -23,7 +23,8 @@ from services.scheduler.filter.constraints.excluded_nodes import excluded
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.filter.topology.certain import predict_if_on
 from services.scheduler.preempt.search import minimal_victims
-from services.scheduler.select.score_cache import OPTIMISTIC, RULED_OUT
+from services.scheduler.score.ranks import RULED_OUT, score_of, spread_of
+from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.select.select_node import last_resort
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -37,6 +38,8 @@ from shared.ledger.state import LedgerPod
 EXACT_LIMIT = 200
 # From so many unsure nodes on, all are evaluated at once first.
 BULK_FROM = 24
+# Spreads that scores keep apart: kube-scheduler reads whole numbers from 0 to 10.
+BANDS = 5
 NOT_SEEN = "node not seen yet"
 _UNEXPLAINED = "its NUMA zones do not fit the pod"
 
@@ -210,7 +213,7 @@ def _bring_up_to_date(placing: ColumnarPlacing, pod_class: PodClass) -> None:
         evaluator.evaluate_unsure(pod_class, OPTIMISTIC)
         unsure = evaluator.cache.unsure(pod_class.row)
     for slot in unsure[:EXACT_LIMIT].tolist():
-        evaluator.score(pod_class, evaluator.node_at(slot))
+        evaluator.rank(pod_class, evaluator.node_at(slot))
     _protect_pending_pods(placing, pod_class, EXACT_LIMIT - len(unsure))
 
 
@@ -233,25 +236,40 @@ def _protect_pending_pods(placing: ColumnarPlacing, pod_class: PodClass, most: i
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
-    """Score these nodes, 0 to 100, by the configured strategy; 0 for unknown nodes and those that
+    """Score these nodes, 0 to 100, in the order of their ranks; 0 for unknown nodes and those that
     do not fit.
     """
-    scores: dict[str, int] = {}
+    ranks: dict[str, int] = {}
     for judged_pod, part_names in by_given_resources(pod, names, placing.view):
-        scores |= _prioritized(placing, unconstrained(judged_pod), part_names)
-    return scores
+        ranks |= _ranked(placing, unconstrained(judged_pod), part_names)
+    return in_bands(ranks)
 
 
-def _prioritized(placing: ColumnarPlacing, judged_pod: Pod, names: Sequence[str]) -> dict[str, int]:
+def _ranked(placing: ColumnarPlacing, judged_pod: Pod, names: Sequence[str]) -> dict[str, int]:
     pod_class = placing.evaluator.pod_class(judged_pod)
     if pod_class.problem:
-        return dict.fromkeys(names, 0)
+        return dict.fromkeys(names, RULED_OUT)
     _bring_up_to_date(placing, pod_class)
-    row, scores = placing.evaluator.cache.scores[pod_class.row], dict[str, int]()
+    row, ranks = placing.evaluator.cache.scores[pod_class.row], dict[str, int]()
     for name in names:
         node_info = placing.view.nodes.get(name)
-        score = int(row[node_info.slot]) if node_info is not None else 0
-        scores[name] = max(0, min(100, score))
+        ranks[name] = int(row[node_info.slot]) if node_info is not None else RULED_OUT
+    return ranks
+
+
+def in_bands(ranks: Mapping[str, int]) -> dict[str, int]:
+    """Return scores, 0 to 100: each spread has a band of its own, the least spread the highest. The
+    widest share the lowest of `BANDS`. Nodes that are ruled out score 0.
+    """
+    spreads = sorted({spread_of(rank) for rank in ranks.values() if rank > RULED_OUT})
+    bands = min(BANDS, len(spreads))
+    scores = {}
+    for name, rank in ranks.items():
+        if rank <= RULED_OUT:
+            scores[name] = 0
+            continue
+        below = bands - 1 - min(spreads.index(spread_of(rank)), bands - 1)
+        scores[name] = (100 * below + min(100, score_of(rank))) // bands
     return scores
 
 
@@ -302,14 +320,14 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
         return f"{node}: {unusable}"
     if pod_class.problem:
         return f"{node}: {pod_class.problem}"
-    score = evaluator.evaluate_harder(pod_class, node_info)
-    if score == RULED_OUT:
+    rank = evaluator.evaluate_harder(pod_class, node_info)
+    if rank == RULED_OUT:
         evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
         return f"{node}: {_node_text(placing, node_info, pod_class).text}"
     plan, _ = evaluator.plan(pod_class, node_info)
     predicted, certain = predict_if_on(node_info, plan, placing.config)
     version = node_info.ledger.report_version
-    return Placed(node_info.name, score, 1, version, predicted, certain)
+    return Placed(node_info.name, score_of(rank), 1, version, predicted, certain)
 
 
 # Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks

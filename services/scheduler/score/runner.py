@@ -253,8 +253,8 @@ def score_node(
 ) -> int:
     """Return the node's score, assuming that it takes the pod.
 
-    Pods that need several zones at once score 0 everywhere, except under strategies that compare
-    sets of zones; those put each part on what the parts before it leave.
+    A node on which some part may need several zones counts as one zone, except under strategies
+    that compare sets of zones; those put each part on what the parts before it leave.
     """
     if strategy.compares_sets and plan.mode != "free":
         return strategy.sets(plan.parts, node_info)
@@ -262,7 +262,7 @@ def score_node(
         return strategy.whole(pod_class.asked, node_info)
     parts = [part.amounts for part in plan.parts]
     if plan.rule.policy == RESTRICTED and not fits_one_zone(parts, node_info.machine.capacities):
-        return 0
+        return strategy.whole(pod_class.asked, node_info)
     in_sets = plan.rule.policy == RESTRICTED
     total = sum(
         count * strategy.part(items, node_info, in_sets) for items, count in plan.part_kinds

@@ -1,9 +1,10 @@
 """The bulk evaluator: filter and score many nodes for a pod class at once.
 
 Nodes are parted by the plan that the class has on them. Each plan has one `PlanEvaluation`: array
-bounds filter (`filter/topology/bounds.py`), the strategy scores, and a node that the bounds do not
-decide stays unsure until it is evaluated singly. Must not know the score cache, nor which nodes
-changed.
+bounds filter (`filter/topology/bounds.py`), the strategy scores, and ranks follow the fewest zones
+that may be enough (`score/predicted_zones.py`). A node that the bounds do not decide, or whose
+zones must be predicted, stays unsure until it is evaluated singly. Must not know the score cache,
+nor which nodes changed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.bounds import AlignedBounds, PlanBounds
 from services.scheduler.filter.topology.fit import blocked, plan_for
+from services.scheduler.score.predicted_zones import SpreadBounds, may_spread
+from services.scheduler.score.ranks import RULED_OUT, STEP
 from services.scheduler.score.runner import HIGHEST, StrategyRunner
-from services.scheduler.select.score_cache import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import (
     Bools,
@@ -31,12 +33,12 @@ from services.scheduler.snapshot.node_arrays import (
 )
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Plan, PlanOnNodes, PodClass
-from shared.domain.policies import RESTRICTED
+from shared.domain.policies import BEST_EFFORT, RESTRICTED
 from shared.domain.resources import is_memory
 
 Nodes = Sequence[NodeInfo | None]
-# Scores, and whether each is sure.
-Scores = tuple[Ints, Bools]
+# Ranks, and whether each is sure.
+Ranks = tuple[Ints, Bools]
 
 # From this many changed nodes on, a bulk evaluation is cheaper than ranking each node.
 BULK_FROM = 24
@@ -119,8 +121,8 @@ class BulkEvaluator:
             parts.append((index, Selected(on_nodes, slots, len(index))))
         return parts
 
-    def run(self, pod_class: PodClass, selected: Selected, nodes: Nodes) -> Scores:
-        """Return scores and certainty of the selected nodes, in their order."""
+    def run(self, pod_class: PodClass, selected: Selected, nodes: Nodes) -> Ranks:
+        """Return ranks and certainty of the selected nodes, in their order."""
         on_nodes, selection, size = selected
         if on_nodes.is_blocked:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
@@ -132,7 +134,12 @@ class BulkEvaluator:
         if on_nodes.evaluation is None or on_nodes.made_for != made_for:
             on_nodes.made_for = made_for
             on_nodes.evaluation = PlanEvaluation(
-                self._arrays, self._zone_values, pod_class, on_nodes, self._strategy
+                self._arrays,
+                self._zone_values,
+                pod_class,
+                on_nodes,
+                self._strategy,
+                self._config.rank_by_zones,
             )
         evaluation: PlanEvaluation = on_nodes.evaluation
         return evaluation
@@ -148,24 +155,32 @@ class PlanEvaluation:
         pod_class: PodClass,
         on_nodes: PlanOnNodes,
         strategy: StrategyRunner,
+        rank_by_zones: bool,
     ) -> None:
         self._arrays, self._zone_values, self._strategy = arrays, zone_values, strategy
         self._plan: Plan = on_nodes.plan
         self._zones, self._asked = on_nodes.zones, pod_class.asked
         self._bounds = PlanBounds(arrays, on_nodes.plan, pod_class.request, on_nodes.zones)
+        self._spread_bounds: SpreadBounds | None = None
+        if rank_by_zones and on_nodes.zones > 1 and may_spread(on_nodes.plan):
+            self._spread_bounds = SpreadBounds(arrays, on_nodes.plan, on_nodes.zones)
 
-    def run(self, selection: Selection, size: int, allowed: Bools) -> Scores:
-        """Return scores and certainty. `allowed` is where the class's constraints let it go."""
+    def run(self, selection: Selection, size: int, allowed: Bools) -> Ranks:
+        """Return ranks and certainty. `allowed` is where the class's constraints let it go."""
         if self._plan.mode == "aligned":
             bounds = self._bounds.aligned(selection, size)
-            candidates, sure = bounds.candidates, bounds.sure
+            candidates, sure, wide = bounds.candidates, bounds.sure, bounds.wide
             scores = self._aligned_scores(bounds, selection, size)
         else:
+            wide = None
             if self._plan.mode == "unaligned":
                 candidates, sure = self._bounds.unaligned(selection, size)
+                wide = np.ones(size, dtype=np.bool_)
             else:
                 candidates, sure = np.ones(size, dtype=np.bool_), np.ones(size, dtype=np.bool_)
             scores = self._whole_scores(selection, size)
+        if wide is not None and self._spread_bounds is not None:
+            scores, sure = self._with_spread(scores, sure, wide, selection)
         if not self._strategy.at_once:
             # These scores are upper bounds.
             sure = np.zeros(size, dtype=np.bool_)
@@ -174,8 +189,24 @@ class PlanEvaluation:
         scores[ruled_out] = RULED_OUT
         return scores, sure | ruled_out
 
+    def _with_spread(
+        self, scores: Ints, sure: Bools, wide: Bools, selection: Selection
+    ) -> tuple[Ints, Bools]:
+        """Return upper bounds of the ranks. A rank is sure if a single zone surely does for each
+        part; other nodes that may spread the pod (`wide`) are predicted singly.
+        """
+        assert self._spread_bounds is not None
+        if not wide.any():
+            return scores, sure
+        ranks = scores - STEP * np.where(wide, self._spread_bounds.least(selection), 0)
+        if self._plan.rule.policy != BEST_EFFORT:
+            return ranks, sure & ~wide
+        return ranks, sure & self._bounds.each_finds_a_zone(selection, len(scores))
+
     def _aligned_scores(self, bounds: AlignedBounds, selection: Selection, size: int) -> Ints:
-        """The mean of the parts' scores, rounded down; 0 for a part that no zone holds alone."""
+        """The mean of the parts' scores, rounded down; 0 for a part that no zone holds alone. Nodes
+        on which a part needs several zones count as one zone.
+        """
         if not self._strategy.at_once:
             return self._highest_scores(selection, size)
         total = np.zeros(size, dtype=np.int64)
@@ -191,7 +222,9 @@ class PlanEvaluation:
                 total += count * scores
         if len(self._plan.part_kinds) > 1:
             total //= len(self._plan.parts)
-        return total if bounds.wide is None else np.where(bounds.wide, 0, total)
+        if bounds.wide is None or not bounds.wide.any():
+            return total
+        return np.where(bounds.wide, self._whole_scores(selection, size), total)
 
     def _landing_scores(
         self, items: Items, fits: Bools, alone: Bools, selection: Selection, size: int

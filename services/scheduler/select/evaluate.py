@@ -18,10 +18,12 @@ from services.scheduler.filter.constraints.predicates import (
 )
 from services.scheduler.filter.topology.fit import ADMITTED, filter_result
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
+from services.scheduler.score.predicted_zones import least_spread, predicted_spread
+from services.scheduler.score.ranks import RULED_OUT, rank_of, score_of
 from services.scheduler.score.runner import StrategyRunner, score_node
 from services.scheduler.score.strategies.strategy import DemandClass
-from services.scheduler.select.bulk import BulkEvaluator, Scores
-from services.scheduler.select.score_cache import OPTIMISTIC, RULED_OUT, ScoreCache
+from services.scheduler.select.bulk import BulkEvaluator, Ranks
+from services.scheduler.select.score_cache import OPTIMISTIC, ScoreCache
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import NodeArrays, Slots
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -30,8 +32,8 @@ from shared.domain.pod import Pod
 from shared.hints.admission_orders import UNKNOWN
 from shared.hints.request import request_of
 
-# No score: the search used up its budget. The cache keeps it as ruled out.
-UNDECIDED = -2
+# No rank: the search used up its budget. The cache keeps it as ruled out.
+UNDECIDED = RULED_OUT - 1
 
 
 def evaluate_node(
@@ -43,8 +45,8 @@ def evaluate_node(
     steps: int,
     known_score: int | None = None,
 ) -> int:
-    """Return the node's score, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` is
-    what `rank_node` returned for it, if that is known.
+    """Return the node's rank, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` is the
+    node's score, if that is known.
     """
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
@@ -54,18 +56,41 @@ def evaluate_node(
             return UNDECIDED
         if result != ADMITTED:
             return RULED_OUT
-    if known_score is not None:
-        return known_score
-    return score_node(node_info, pod_class, plan, strategy)
+    if known_score is None:
+        known_score = score_node(node_info, pod_class, plan, strategy)
+    return rank_of(known_score, predicted_spread(node_info, plan) if config.rank_by_zones else 0)
 
 
-def rank_node(
-    pod_class: PodClass, plan: Plan, node_info: NodeInfo, strategy: StrategyRunner
+def true_rank(
+    pod_class: PodClass,
+    plan: Plan,
+    node_info: NodeInfo,
+    config: CycleConfig,
+    strategy: StrategyRunner,
 ) -> int:
-    """Return the score if the node takes the pod, or RULED_OUT if that needs no look at zones."""
+    """Return the rank if the zones of the node take the pod; RULED_OUT if the whole node is too
+    small.
+    """
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
-    return score_node(node_info, pod_class, plan, strategy)
+    score = score_node(node_info, pod_class, plan, strategy)
+    return rank_of(score, predicted_spread(node_info, plan) if config.rank_by_zones else 0)
+
+
+def highest_rank(
+    pod_class: PodClass,
+    plan: Plan,
+    node_info: NodeInfo,
+    config: CycleConfig,
+    strategy: StrategyRunner,
+) -> int:
+    """Return an upper bound of the rank if the node takes the pod, without a prediction; RULED_OUT
+    if the whole node is too small.
+    """
+    if not _passes_whole_node(pod_class, node_info):
+        return RULED_OUT
+    score = score_node(node_info, pod_class, plan, strategy)
+    return rank_of(score, least_spread(node_info, plan) if config.rank_by_zones else 0)
 
 
 def _passes_whole_node(pod_class: PodClass, node_info: NodeInfo) -> bool:
@@ -134,12 +159,29 @@ class Evaluator:
 
     # -- singly
 
-    def score(self, pod_class: PodClass, node_info: NodeInfo) -> int:
-        """Return the node's true score for the class, or RULED_OUT."""
+    def rank(self, pod_class: PodClass, node_info: NodeInfo) -> int:
+        """Return the node's true rank for the class, or RULED_OUT."""
         index = pod_class.row, node_info.slot
         if not self.cache.sure[index]:
             self.evaluate(pod_class, node_info)
         return int(self.cache.scores[index])
+
+    def score(self, pod_class: PodClass, node_info: NodeInfo) -> int:
+        """Return the strategy's score of the node, or RULED_OUT."""
+        return score_of(self.rank(pod_class, node_info))
+
+    def predict_rank(self, pod_class: PodClass, node_info: NodeInfo) -> int:
+        """Lower the bound of the node's rank to the predicted zones, and return it. That costs less
+        than an evaluation.
+        """
+        bound = int(self.cache.scores[pod_class.row, node_info.slot])
+        plan, is_blocked = self.plan(pod_class, node_info)
+        if is_blocked or not self.config.rank_by_zones:
+            return bound
+        rank = min(bound, rank_of(score_of(bound), predicted_spread(node_info, plan)))
+        if rank < bound:
+            self.cache.lower_bound(pod_class.row, node_info.slot, rank)
+        return rank
 
     def evaluate(self, pod_class: PodClass, node_info: NodeInfo) -> int:
         """Evaluate one node within the ordinary budget and keep the result.
@@ -224,8 +266,8 @@ class Evaluator:
         """
         if not self.strategy.at_once or self.node_at(node_info.slot) is not node_info:
             return None
-        score = int(self.cache.scores[pod_class.row, node_info.slot])
-        return score if RULED_OUT < score < OPTIMISTIC else None
+        rank = int(self.cache.scores[pod_class.row, node_info.slot])
+        return score_of(rank) if RULED_OUT < rank < OPTIMISTIC else None
 
     # -- many at once
 
@@ -274,9 +316,11 @@ class Evaluator:
 
     def _rank(self, pod_class: PodClass, node_info: NodeInfo) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)
-        return RULED_OUT if is_blocked else rank_node(pod_class, plan, node_info, self.strategy)
+        if is_blocked:
+            return RULED_OUT
+        return highest_rank(pod_class, plan, node_info, self.config, self.strategy)
 
-    def _bulk_scores(self, pod_class: PodClass, slots: Slots) -> Scores:
+    def _bulk_scores(self, pod_class: PodClass, slots: Slots) -> Ranks:
         self._arrays.refresh()
         parts = [
             (index, self._bulk.run(pod_class, selected, self._slots))

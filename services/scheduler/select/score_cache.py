@@ -1,5 +1,6 @@
-"""The score cache: for each pod class and node a score or "ruled out", and whether it is sure.
+"""The score cache: for each pod class and node a rank or "ruled out", and whether it is sure.
 
+0. What is kept as a score is the rank (`score/ranks.py`): a node's score, less its spread.
 1. An unsure score is an upper bound of the true one, so that only nodes that come out on top need a
    second look.
 2. A change of a node sets its scores to OPTIMISTIC. A change that can only take from the node
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.snapshot.node_arrays import (
     EXCLUDED,
     FIRST_SLOTS,
@@ -31,14 +33,13 @@ from services.scheduler.snapshot.node_arrays import (
 )
 
 OPTIMISTIC = 101
-RULED_OUT = -1
 
 # Changes that are remembered at least.
 LOGGED = 1024
 FIRST_ROWS = 8
 NO_SLOTS: Slots = np.zeros(0, dtype=np.int64)
 
-Scores = npt.NDArray[np.int16]
+Scores = npt.NDArray[np.int32]
 
 
 class _Top(NamedTuple):
@@ -58,7 +59,7 @@ class ScoreCache:
     """
 
     def __init__(self) -> None:
-        self.scores: Scores = np.full((FIRST_ROWS, FIRST_SLOTS), RULED_OUT, dtype=np.int16)
+        self.scores: Scores = np.full((FIRST_ROWS, FIRST_SLOTS), RULED_OUT, dtype=np.int32)
         self.sure = np.ones((FIRST_ROWS, FIRST_SLOTS), dtype=np.bool_)
         self.exact = np.zeros((FIRST_ROWS, FIRST_SLOTS), dtype=np.bool_)
         self.ranks = np.zeros(FIRST_SLOTS, dtype=np.uint64)
@@ -78,7 +79,7 @@ class ScoreCache:
         rows, wide = self.scores.shape
         if slot >= wide:
             more = grown(wide) - wide
-            unknown = np.full((rows, more), RULED_OUT, dtype=np.int16)
+            unknown = np.full((rows, more), RULED_OUT, dtype=np.int32)
             self.scores = np.concatenate([self.scores, unknown], axis=1)
             self.sure = np.concatenate([self.sure, np.ones((rows, more), np.bool_)], axis=1)
             self.exact = np.concatenate([self.exact, np.zeros((rows, more), np.bool_)], axis=1)
@@ -153,6 +154,10 @@ class ScoreCache:
             self._tops.pop(row, None)
         self.scores[row, slot] = score
         self.sure[row, slot] = self.exact[row, slot] = True
+
+    def lower_bound(self, row: int, slot: int, bound: int) -> None:
+        """Keep a lower upper bound of an unsure score."""
+        self.scores[row, slot] = bound
 
     def note_bounds(self, row: int, bounds: Mapping[int, int]) -> None:
         """Set slots back to upper bounds of their scores."""

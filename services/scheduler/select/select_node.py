@@ -1,6 +1,6 @@
 """Select a node for one pod: filter, score, choose. Assuming the pod there is the caller's.
 
-1. `select_node` walks down the score cache from the best score. Only nodes that come out on top and
+1. `select_node` walks down the score cache from the best rank. Only nodes that come out on top and
    are not sure are evaluated singly, by the kubelet search if bounds do not decide.
 2. Once as many searches used up their budget as a pod may have steps, bounds alone are asked, and
    nodes that they do not decide are passed over for this pod.
@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.certain import predict_if_on
+from services.scheduler.score.ranks import RULED_OUT, score_of
 from services.scheduler.select.cluster import Cluster
-from services.scheduler.select.score_cache import RULED_OUT, salt_of
+from services.scheduler.select.score_cache import salt_of
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -45,6 +46,7 @@ def _best(
 ) -> tuple[NodeInfo, int] | None:
     evaluator, cache = cluster.evaluator, cluster.evaluator.cache
     salt, row = salt_of(pod.uid), pod_class.row
+    bulk_useless_at = RULED_OUT
     unsure, searches = 0, cluster.config.steps_pod // cluster.config.steps_node
     evaluator.rank_changed(pod_class)
     try:
@@ -60,7 +62,11 @@ def _best(
                 return node_info, best
             if not cache.sure[row, slot]:
                 unsure += 1
-                if unsure % BULK_AFTER == 0 and evaluator.evaluate_unsure(pod_class, best):
+                if unsure % BULK_AFTER == 0 and best != bulk_useless_at:
+                    if evaluator.evaluate_unsure(pod_class, best):
+                        continue
+                    bulk_useless_at = best
+                if evaluator.predict_rank(pod_class, node_info) < best:
                     continue
             if searches <= 0:
                 evaluator.evaluate_by_bounds(pod_class, node_info)
@@ -83,9 +89,9 @@ def last_resort(
         if steps_left <= 0:
             break
         if is_allowed(node_info):
-            score = evaluator.evaluate_harder(pod_class, node_info)
-            if score != RULED_OUT:
-                return node_info, score
+            rank = evaluator.evaluate_harder(pod_class, node_info)
+            if rank != RULED_OUT:
+                return node_info, rank
             steps_left -= evaluator.steps_taken(pod_class, node_info)
     return None
 
@@ -95,14 +101,14 @@ def _nominated(cluster: Cluster, pod: Pod, pod_class: PodClass, checks: PodCheck
     node_info = cluster.claimed_by(pod.uid)
     if node_info is None or checks.refusal(node_info) is not None:
         return None
-    score = cluster.evaluator.evaluate_harder(pod_class, node_info)
-    return None if score == RULED_OUT else placed_on(cluster, pod_class, node_info, score)
+    rank = cluster.evaluator.evaluate_harder(pod_class, node_info)
+    return None if rank == RULED_OUT else placed_on(cluster, pod_class, node_info, rank)
 
 
-def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, score: int) -> Placed:
+def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, rank: int) -> Placed:
     """Return the placement on this node, with the zones that the kubelet will likely choose."""
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
     candidates = cluster.evaluator.cache.candidates(pod_class.row)
     predicted, certain = predict_if_on(node_info, plan, cluster.config)
     version = node_info.ledger.report_version
-    return Placed(node_info.name, score, candidates, version, predicted, certain)
+    return Placed(node_info.name, score_of(rank), candidates, version, predicted, certain)

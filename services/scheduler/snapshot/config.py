@@ -29,7 +29,9 @@ class CycleConfig(msgspec.Struct, frozen=True):
     `steps_node` admissions of the kubelet search on one node, `steps_last_resort` on one node if no
     other takes it, and then `steps_pod` in all. `max_shapes` limits the pod classes that are kept,
     `near_misses` the refusals that an outcome carries. `prediction: observe` records where the
-    kubelet model expects each reservation, `trust` also charges it only there.
+    kubelet model expects each reservation, `trust` also charges it only there. `rank_by_zones`:
+    nodes on which the kubelet model predicts fewer, or nearer, zones come first, whatever they
+    score.
     """
 
     on_missing_report: OnMissing = "refuse"
@@ -43,3 +45,4 @@ class CycleConfig(msgspec.Struct, frozen=True):
     near_misses: int = 3
     threads_per_core: int = 2
     prediction: Prediction = "observe"
+    rank_by_zones: bool = True

@@ -35,7 +35,7 @@ Selection = slice | Slots
 # What one pod adds to the scores of its class, by slot.
 ScoreOffsets = npt.NDArray[np.int32]
 # The offset of a node that the pod may not use, whatever its class scores there.
-EXCLUDED = -10_000
+EXCLUDED = -(1 << 30)
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -88,7 +88,8 @@ class NodeArrays:
     [resource, zone, node]: `free_min`, `free_max`, and `whole` (allocatable, as floats).
     [resource, node]: `free` of what the node offers (`offered`), `largest` zone capacity, and
     `totals`, the guaranteed free sum over all zones (of unaligned nodes).
-    [node]: `limits` of zones for a container, `profile` numbers.
+    [count - 1, node]: `nearest` is the least distance within so many zones.
+    [node]: `limits` of zones for a container, `zone_counts`, `profile` numbers.
     `uneven` slots have no zone with the most of every kind of memory; `overstated` slots may have
     less allocatable than `whole` says.
     """
@@ -104,7 +105,9 @@ class NodeArrays:
         self.totals = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
         self.free = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
         self.offered = np.zeros((0, FIRST_SLOTS), dtype=np.int64)
+        self.nearest = np.zeros((1, FIRST_SLOTS), dtype=np.int64)
         self.limits = np.zeros(FIRST_SLOTS, dtype=np.int64)
+        self.zone_counts = np.zeros(FIRST_SLOTS, dtype=np.int64)
         self.profile = np.full(FIRST_SLOTS, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
         self.uneven: set[int] = set()
@@ -144,6 +147,8 @@ class NodeArrays:
         self.whole, self.limits = _grown(self.whole, 2, wide), _grown(self.limits, 0, wide)
         self.largest, self.totals = _grown(self.largest, 1, wide), _grown(self.totals, 1, wide)
         self.free, self.offered = _grown(self.free, 1, wide), _grown(self.offered, 1, wide)
+        self.nearest = _grown(self.nearest, 1, wide)
+        self.zone_counts = _grown(self.zone_counts, 0, wide)
         empty = np.full(wide - len(self.profile), EMPTY, dtype=np.int32)
         self.profile = np.append(self.profile, empty)
 
@@ -277,6 +282,9 @@ class NodeArrays:
         self.overstated.difference_update(slots)
         self.overstated.update(slot for slot, machine in by_slot if machine.overstated)
         self.limits[slots] = [machine.max_numa_nodes for machine in machines]
+        self.zone_counts[slots] = [len(machine.sizes) for machine in machines]
+        for slot, machine in by_slot:
+            self.nearest[: len(machine.nearest), slot] = machine.nearest
         self.largest[:, slots] = _table(
             self.rows, [machine.capacities.largest for machine in machines]
         )
@@ -289,7 +297,7 @@ class NodeArrays:
         if not slots:
             return
         arrays = self.free_min, self.free_max, self.whole, self.largest, self.totals, self.limits
-        for array in arrays:
+        for array in (*arrays, self.zone_counts):
             array[..., slots] = 0
         self.uneven.difference_update(slots)
         self.overstated.difference_update(slots)
@@ -322,6 +330,7 @@ class NodeArrays:
         self.free_min = _grown(_grown(self.free_min, 1, zones), 0, rows)
         self.free_max = _grown(_grown(self.free_max, 1, zones), 0, rows)
         self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
+        self.nearest = _grown(self.nearest, 0, zones)
         self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
         free_rows = len(self.free_rows)
         self.free, self.offered = (

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.zone_distances import costs_of, nearest_by_count
 from services.scheduler.snapshot.zone_sizes import Capacities, capacities, fits_one_zone
 from shared.domain import policies
 from shared.domain.demand import most
@@ -75,13 +76,14 @@ class MachineType(NamedTuple):
     """What a report says about a node and no pod changes; shared by like nodes, read only.
 
     `sizes` is zone -> the size that scores use: allocatable, or the available amount if a report
-    calls that more (`overstated`).
+    calls that more (`overstated`). `nearest` is the least `nearness` of 1, 2, ... zones.
     """
 
     sizes: ZoneAmounts
     capacities: Capacities
     max_numa_nodes: int
     overstated: bool = False
+    nearest: tuple[int, ...] = (0,)
 
 
 NO_MACHINE = MachineType({}, Capacities({}), 0)
@@ -342,11 +344,13 @@ def machine_type_of(report: Report) -> MachineType:
             zone_sizes[name] = size
             key += name, resource.capacity, resource.allocatable, size
         key.append(zone.id)
-    key.append(report.max_numa_nodes)
+    costs = costs_of(report)
+    key += report.max_numa_nodes, costs
     shared_key = tuple(key)
     machine = _values.get(shared_key)
     if machine is None:
-        machine = MachineType(sizes, capacities(report), report.max_numa_nodes, overstated)
+        limit, nearest = report.max_numa_nodes, nearest_by_count(costs)
+        machine = MachineType(sizes, capacities(report), limit, overstated, nearest)
     return cast("MachineType", _shared(shared_key, machine))
 
 

@@ -335,6 +335,20 @@ class PlanBounds:
             candidates = np.ones(size, dtype=np.bool_)
         return AlignedBounds(candidates, sure, fits_zone[:kinds], somewhere[:kinds], wide)
 
+    def each_finds_a_zone(self, selection: Selection, size: int) -> Bools:
+        """Return the nodes of which `each_finds_a_zone` is true, without those of unknown sizes."""
+        if not self._decides:
+            return np.zeros(size, dtype=np.bool_)
+        free_min = select(self._arrays.free_min, selection)[:, : self._zones]
+        fits_zone = np.logical_and.reduce(free_min >= self._thresholds, axis=1)
+        somewhere = np.logical_or.reduce(fits_zone, axis=1)
+        kinds = len(self.part_kinds)
+        sure = np.logical_and.reduce(somewhere[:kinds], axis=0)
+        sure = self._each_finds_a_zone(fits_zone, somewhere, sure)
+        if self._arrays.overstated:
+            sure &= ~np.isin(slots_of(selection), list(self._arrays.overstated))
+        return sure
+
     def unaligned(self, selection: Selection, size: int) -> tuple[Bools, Bools]:
         """Return candidates and sure nodes for policy none or best-effort, as `possible` and
         `enough_on_the_node` have it.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.policies import BEST_EFFORT
-from shared.hints.admission import AdmissionOutcome, NodeState
+from shared.hints.admission import AdmissionOutcome, ContainerZones, NodeState
 from shared.hints.admission_orders import (
     UNKNOWN,
     Budget,
@@ -127,21 +127,41 @@ class KubeletSearch:
         their reservations; None if that cannot be said.
         """
         states = self.states
+        try:
+            likely = self._likely_state()
+            if states is None or likely is None:
+                return None
+            return states.model.admit(likely, request)
+        except TooManyChoicesError:
+            return None
+
+    def likely_zones(self, request: HintRequest) -> tuple[ContainerZones, ...] | None:
+        """Return where each container of the newcomer takes what it holds, on the same terms as
+        `likely`.
+        """
+        states = self.states
+        try:
+            likely = self._likely_state()
+            if states is None or likely is None:
+                return None
+            return states.model.zones(likely, request)
+        except TooManyChoicesError:
+            return None
+
+    def _likely_state(self) -> NodeState | None:
+        """Raises TooManyChoicesError."""
+        states, likely = self.states, self._likely
         if states is None or len(states.pending) > MOST_PENDING:
             return None
         if not _has_one_order(states.ended_pods):
             return None
-        try:
-            likely = self._likely
-            if likely is None:
-                released = [item for ended in states.ended_pods for item in ended.held]
-                likely = states.model.released(states.bases[0], released)
-                for pending in states.pending:
-                    likely = _after(states, likely, pending.request)
-                self._likely = likely
-            return states.model.admit(likely, request)
-        except TooManyChoicesError:
-            return None
+        if likely is None:
+            released = [item for ended in states.ended_pods for item in ended.held]
+            likely = states.model.released(states.bases[0], released)
+            for pending in states.pending:
+                likely = _after(states, likely, pending.request)
+            self._likely = likely
+        return likely
 
     def add(self, charge: Charge) -> None:
         """Count an assumed pod as pending, too."""

@@ -1,0 +1,228 @@
+"""Nodes are ranked by the zones that the kubelet will give a pod: fewer first, then nearer ones,
+then the strategy.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.comparison.truth import TrueNode, parts_held
+from services.scheduler.score.predicted_zones import (
+    SpreadBounds,
+    least_spread,
+    predicted_spread,
+)
+from services.scheduler.score.ranks import RULED_OUT, rank_of, score_of, spread_of
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
+from services.scheduler.snapshot.zone_distances import FAR
+from services.simulator.cluster import NodeShape, Policies, lay_out
+from shared.domain.pod import Pod
+from shared.domain.report import Zone
+from shared.kubelet import admission
+from shared.kubelet.device_state import Device
+from tests.fixtures.examples import examples
+from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, zone
+
+WHOLE = amounts(8, 16, 2)
+# What the strategies see of a whole node: much less than on other nodes (64 CPUs).
+FULLER = {"cpu": 12_000, "memory": 64 << 30, "pods": 110, GPU: 4}
+STRATEGIES = ("KeepRoom", "BestFit", "MostAllocated", "LeastAllocated", "LeastNUMANodes")
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
+
+def zones_of(*free: tuple[float, float, int], far: int = 20) -> list[Zone]:
+    """Zones in pairs: 11 within a pair, `far` beyond."""
+    made = []
+    for at, amounts_free in enumerate(free):
+        costs = {
+            other: 10 if other == at else 11 if other // 2 == at // 2 else far
+            for other in range(len(free))
+        }
+        made.append(msgspec.structs.replace(zone(at, amounts(*amounts_free), WHOLE), costs=costs))
+    return made
+
+
+def chosen(world: World, pod: Pod) -> str:
+    placed = world.cluster.place(pod)
+    assert isinstance(placed, Placed)
+    assert 0 <= placed.score <= 100
+    return placed.node
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("is_on", [True, False])
+def test_one_zone_comes_before_two_whatever_the_strategy_prefers(
+    strategy: str, is_on: bool
+) -> None:
+    """The fuller node splits 4 CPUs, the empty node gives them from one zone."""
+    world = World(CycleConfig(strategy=strategy, rank_by_zones=is_on))
+    split = zones_of((3, 8, 2), (3, 8, 2))
+    world.node("split", *split, policy="best-effort", allocatable=FULLER)
+    world.node("whole", *zones_of((8, 16, 2), (8, 16, 2)), policy="best-effort")
+    prefers_fuller = strategy in ("KeepRoom", "BestFit", "MostAllocated")
+    expected = "split" if prefers_fuller and not is_on else "whole"
+    assert chosen(world, guaranteed("p", container("c", amounts(4)))) == expected
+
+
+def test_near_zones_come_before_far_ones() -> None:
+    world = World(CycleConfig())
+    for name, free in (("far", (0, 2)), ("near", (2, 3))):
+        zones = [(8, 16, 2) if at in free else (0, 0, 0) for at in range(4)]
+        world.node(name, *zones_of(*zones), policy="best-effort")
+    for at in range(4):
+        assert chosen(world, guaranteed(f"p{at}", container("c", amounts(12)))) == "near"
+
+
+def test_restricted_pods_of_several_zones_are_ranked_by_the_strategy() -> None:
+    world = World(CycleConfig(strategy="MostAllocated"))
+    world.node("emptier", *zones_of((8, 16, 2), (8, 16, 2)), policy="restricted")
+    fuller = zones_of((6, 16, 2), (6, 16, 2))
+    world.node("fuller", *fuller, policy="restricted", allocatable=FULLER)
+    for at in range(4):
+        pod = guaranteed(f"p{at}", container("c", amounts(10)))
+        placed = world.cluster.place(pod)
+        assert isinstance(placed, Placed)
+        assert placed.node == "fuller"
+        assert placed.score > 0
+
+
+def test_a_preference_of_the_pod_moves_no_pod_to_more_zones() -> None:
+    """A step of ranks exceeds whatever scores and preferences add up to."""
+    assert rank_of(0, 1) + 500 < rank_of(0, 0) - 1000
+    assert rank_of(0, 0) == 0
+    for score in (0, 7, 100):
+        for far in (0, 1, FAR, 63 * FAR + FAR - 1):
+            rank = rank_of(score, far)
+            assert (score_of(rank), spread_of(rank)) == (score, far)
+            assert rank > RULED_OUT
+    assert score_of(RULED_OUT) == RULED_OUT
+
+
+FREE = st.tuples(st.integers(0, 8), st.integers(0, 16), st.integers(0, 2))
+PART = st.tuples(st.integers(0, 12), st.integers(1, 20), st.integers(0, 3))
+NODES = st.lists(
+    st.tuples(st.lists(FREE, min_size=1, max_size=4), st.sampled_from(POLICIES)),
+    min_size=1,
+    max_size=6,
+)
+
+
+def pod_of(name: str, parts: list[tuple[int, int, int]], init: bool) -> Pod:
+    made = [
+        container(f"c{at}", amounts(*part), "init" if init and not at else "app")
+        for at, part in enumerate(parts)
+    ]
+    return guaranteed(name, *made)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    NODES,
+    st.lists(PART, min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(("container", "pod")),
+)
+def test_the_bound_of_many_nodes_is_that_of_one_and_no_prediction_is_below_it(
+    nodes: list[tuple[list[tuple[int, int, int]], str]],
+    parts: list[tuple[int, int, int]],
+    init: bool,
+    scope: str,
+) -> None:
+    world = World(CycleConfig())
+    for number, (free, policy) in enumerate(nodes):
+        world.node(f"n{number}", *zones_of(*free), policy=policy, scope=scope)
+    cluster = world.cluster
+    pod_class = cluster.evaluator.pod_class(pod_of("p", parts, init))
+    cluster.places([])  # the arrays are written
+    for node_info in cluster.nodes():
+        plan, _ = cluster.evaluator.plan(pod_class, node_info)
+        least = least_spread(node_info, plan)
+        if plan.parts:
+            bounds = SpreadBounds(cluster._arrays, plan, len(node_info.zone_ids))
+            at_once = int(bounds.least(np.array([node_info.slot]))[0])
+            assert at_once >= least if plan.mode == "aligned" else at_once == least
+        if cluster.evaluator.rank(pod_class, node_info) > RULED_OUT:
+            assert predicted_spread(node_info, plan) >= least
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    NODES,
+    st.lists(st.lists(PART, min_size=1, max_size=2), min_size=1, max_size=3),
+    st.lists(st.integers(0, 2), min_size=1, max_size=10),
+    st.sampled_from(STRATEGIES),
+)
+def test_a_pod_goes_where_a_prediction_of_every_node_ranks_it_best(
+    nodes: list[tuple[list[tuple[int, int, int]], str]],
+    asked: list[list[tuple[int, int, int]]],
+    turns: list[int],
+    strategy: str,
+) -> None:
+    """Next to pods that are assumed, too: what the cache keeps is never stale."""
+    config = CycleConfig(strategy=strategy, steps_node=1024, steps_last_resort=1024)
+    world = World(config)
+    for number, (free, policy) in enumerate(nodes):
+        world.node(f"n{number}", *zones_of(*free), policy=policy)
+    evaluator = world.cluster.evaluator
+    for number, turn in enumerate(turns):
+        pod = pod_of(f"p{number}", asked[turn % len(asked)], False)
+        placed = world.cluster.place(pod)
+        pod_class = evaluator.pod_class(pod)
+        ranks = {
+            node_info.name: evaluator.evaluate(pod_class, node_info)
+            for node_info in world.cluster.nodes()
+        }
+        if not isinstance(placed, Placed):
+            assert set(ranks.values()) == {RULED_OUT}
+            continue
+        assert ranks[placed.node] == max(ranks.values())
+        assert placed.score == score_of(ranks[placed.node])
+        world.cluster.assume(placed, pod)
+
+
+# -- against the kubelet
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.sampled_from(("none", "best-effort", "restricted")),
+    st.sampled_from(("container", "pod")),
+    st.sampled_from((2, 4)),
+    st.booleans(),
+    st.lists(st.lists(PART, min_size=1, max_size=2), min_size=1, max_size=8),
+)
+def test_the_prediction_is_what_the_kubelet_does(
+    policy: str, scope: str, zones: int, with_devices: bool, pods: list[list[tuple[int, int, int]]]
+) -> None:
+    """Every pod runs and is reported before the next one comes. Under policy none the kubelet picks
+    devices at random, so that the prediction is the widest choice.
+    """
+    policies = Policies(policy, scope)
+    simulated = lay_out("n", NodeShape(zones, 12 * zones, 32 * zones << 30), policies)
+    if with_devices:
+        gpus = {f"gpu-{at}": Device(1 << at % zones) for at in range(2 * zones)}
+        simulated = msgspec.structs.replace(simulated, devices={GPU: gpus})
+    node, world = TrueNode(simulated, checkpoint=True), World(CycleConfig())
+    world.observe("n", allocatable=simulated.allocatable())
+    for number, parts in enumerate(pods):
+        world.report(node.report(float(number)))
+        made = [(cpu, memory, gpu if with_devices else 0) for cpu, memory, gpu in parts]
+        pod = pod_of(f"p{number}", made, False)
+        pod_class = world.cluster.evaluator.pod_class(pod)
+        node_info = world.cluster.node("n")
+        assert node_info is not None
+        plan, _ = world.cluster.evaluator.plan(pod_class, node_info)
+        verdict = admission.admit(node.kubelet.state, pod)
+        if not verdict.admitted:
+            continue
+        further = sum(mask.bit_count() - 1 for mask in parts_held(verdict.state, pod))
+        predicted = predicted_spread(node_info, plan) // FAR
+        assert predicted == further or (policy == "none" and with_devices and predicted > further)
+        node.assigned(pod)
+        node.begin(pod.uid)
+        node.conclude(pod, float(number))
