@@ -21,6 +21,7 @@ from services.scheduler.score.demand import (
     WAITING_FACTOR,
     weighed,
 )
+from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state import state as scheduler_state
@@ -221,7 +222,7 @@ def test_every_pod_takes_the_best_node_under_the_current_demand(
             made.cluster.evaluator.evaluate(pod_class, events) for events in made.cluster.nodes()
         )
         placed = made.cluster.place(one)
-        assert (placed.score if isinstance(placed, Placed) else -1) == best
+        assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):
             made.cluster.assume(placed, one)
 
