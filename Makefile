@@ -9,7 +9,7 @@ IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
-.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs image config deploy deploy-pod clean
+.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs dist image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -80,6 +80,9 @@ docs: install  ## Make docs/metrics.md, docs/events.md and docs/messages.md agai
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
 	PYTHONPATH=. $(BIN)/python scripts/messages.py
 
+dist: install  ## Build the sdist and the wheel into dist/.
+	$(BIN)/python scripts/dist.py dist
+
 image:  ## Build the image: make image IMAGE=registry.example.com/topolog:1.
 	$(CONTAINER_TOOL) build --tag $(IMAGE) .
 
@@ -97,4 +100,4 @@ lock:  ## Compile requirements.lock again (needs uv).
 		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
 
 clean:  ## Remove what was made here.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
