@@ -193,13 +193,13 @@ def output_of(argv: Sequence[str]) -> str:
 def candidates(words: Sequence[str]) -> list[str]:
     """Return what may follow: the last word is being typed, and may be empty."""
     typed = words[-1] if words else ""
-    before, kubectl, namespace = _options(words[:-1])
-    if not before:
+    verb_words, kubectl, namespace = _options(words[:-1])
+    if not verb_words:
         return [verb for verb in ARGUMENTS if verb.startswith(typed)]
-    kinds = ARGUMENTS.get(before[0], ())
-    if typed.startswith("-") or len(before) > len(kinds):
+    kinds = ARGUMENTS.get(verb_words[0], ())
+    if typed.startswith("-") or len(verb_words) > len(kinds):
         return []
-    kind = kinds[len(before) - 1]
+    kind = kinds[len(verb_words) - 1]
     scope = ["-n", namespace] if namespace and kind == "pods" else []
     names = output_of(kubectl.argv("get", kind, *scope, "-o", "name", "--request-timeout=4s"))
     listed = [line.partition("/")[2] for line in names.splitlines()]

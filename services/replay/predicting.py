@@ -48,8 +48,8 @@ async def predict(log: EventLog, pod: str, deciding: Deciding) -> Prediction:
     if entry.node:
         return _placed_before(answer, entry)
     if entry.pod.scheduler_name != deciding.scheduler_name:
-        other = f"is not Topolog's: its scheduler is {entry.pod.scheduler_name}"
-        return msgspec.structs.replace(answer, answer=other)
+        refusal = f"is not Topolog's: its scheduler is {entry.pod.scheduler_name}"
+        return msgspec.structs.replace(answer, answer=refusal)
     if deciding.instead:
         return msgspec.structs.replace(answer, answer="is not predicted: an upstream cache decides")
     outcome = decided(placing_at(followed, deciding.cycle, quarantined), entry)
