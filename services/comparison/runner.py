@@ -9,9 +9,7 @@ from pathlib import Path
 from services.comparison.cells import Cell, Result
 from services.comparison.measures import Measures
 from services.comparison.row_ledger import LedgerRow
-from services.comparison.row_oracle import OracleRow
 from services.comparison.row_plugin import CacheName, PluginRow
-from services.comparison.row_same_news import SameNewsRow
 from services.comparison.rows import Row
 from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
@@ -27,35 +25,34 @@ _CACHES: dict[str, CacheName] = {
 }
 
 
+def row_of(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
+    """Return the scheduler that the cell's row names. The quality bench adds oracles."""
+    if cell.row in _CACHES:
+        zones = max(len(node.machine.zones) for node in load.nodes)
+        favours_full_nodes = load.strategy == "MostAllocated"
+        aligns = cell.policy == "single-numa-node"
+        return PluginRow(_CACHES[cell.row], list(nodes), zones, favours_full_nodes, aligns)
+    config = CoreConfig(SCHEDULER, _cycle(cell.row))
+    return LedgerRow(config, placements=cell.row != "ledger, fingerprint")
+
+
 def run_cell(
-    cell: Cell, traces: Path, progress: Callable[[float, Measures], None] = lambda *_: None
+    cell: Cell,
+    traces: Path,
+    progress: Callable[[float, Measures], None] = lambda *_: None,
+    make_row: Callable[[Cell, Workload, dict[str, TrueNode]], Row] = row_of,
 ) -> Result:
-    """Play the cell to its horizon; `progress` hears the share that is done and what was measured
-    so far. Raises TraceError for an unreadable folder."""
+    """Play the cell to its horizon. `progress` gets the share that is done and the measures so far.
+    Raises TraceError for an unreadable folder.
+    """
     began = time.perf_counter()
     load = workload(cell, traces)
     checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted", "oracle, same news"))
     nodes = {node.name: TrueNode(node, checkpoint) for node in load.nodes}
-    row = _row(cell, load, nodes)
+    row = make_row(cell, load, nodes)
     simulation = Simulation(cell, load, nodes, row, Measures(cell, nodes, row))
     simulation.run(lambda share: progress(share, simulation.measures))
     return simulation.measures.result(load.infeasible, time.perf_counter() - began)
-
-
-def _row(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
-    zones = max(len(node.machine.zones) for node in load.nodes)
-    aligns = cell.policy == "single-numa-node"
-    if cell.row == "oracle":
-        return OracleRow(nodes, zones, aligns)
-    if cell.row == "oracle, same news":
-        return SameNewsRow(nodes, SCHEDULER)
-    if cell.row in _CACHES:
-        return PluginRow(
-            _CACHES[cell.row], list(nodes), zones, load.strategy == "MostAllocated", aligns
-        )
-    return LedgerRow(
-        CoreConfig(SCHEDULER, _cycle(cell.row)), placements=cell.row != "ledger, fingerprint"
-    )
 
 
 def _cycle(row: str) -> CycleConfig:

@@ -28,7 +28,7 @@ from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.explain.shadow import Shadow
 from services.scheduler.explain.wording import PREEMPTION, preemption
 from services.scheduler.extender.bind_requests import BindRequests
-from services.scheduler.preempt.nominations import NO_PREEMPTION, PREEMPTS, Nominations
+from services.scheduler.preempt.nominations import PREEMPTS, Nominations
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.queueing_hints import ClusterChanges
 from services.scheduler.queue.shard import Shard
@@ -122,7 +122,7 @@ class SchedulerCore:
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
         self.marks = DirtyMarks(config.dirty_after_rejections)
-        self.nominations = self._folded_nominations()
+        self.nominations = Nominations(self.folded, columns)
         self.binds, self.shadow = BindRequests(self.folded), Shadow()
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
@@ -145,7 +145,7 @@ class SchedulerCore:
         if self._begun:
             return
         self._begun = True
-        self.nominations = self._folded_nominations()
+        self.nominations = Nominations(self.folded, self.columns)
         if self.columns is not None:
             self.columns.rank_by(self.folded.wanted)
         self._changed.update(self.ledger.nodes)
@@ -153,9 +153,6 @@ class SchedulerCore:
             self.cluster.follow(uid, entry)
             self.demand.follow(uid, entry)
             self._enqueue(entry)
-
-    def _folded_nominations(self) -> Nominations:
-        return Nominations(self.folded, NO_PREEMPTION if self.columns is None else self.columns)
 
     def take_shard(self, shard: Shard) -> None:
         """Decide the pods of this shard only."""

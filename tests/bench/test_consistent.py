@@ -10,11 +10,11 @@ from itertools import combinations, permutations
 import msgspec
 import pytest
 
-from services.comparison.consistent import UNHEARD, Consistent, Step
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
+from tests.bench.quality.consistent import UNHEARD, Consistent, Step
 from tests.scheduler.kubelet_worlds import random_pod
 from tests.scheduler.test_cycle_ends import Past
 

@@ -20,13 +20,13 @@ from plugins.upstream_compat.score import score_node
 from services.comparison import columns
 from services.comparison.cells import ROWS, Cell, Grid, Result, RowName, full, quick
 from services.comparison.measures import as_line
-from services.comparison.runner import run_cell
 from services.comparison.truth import TrueNode
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.policies import POLICIES, Policy
 from tests.bench.quality.aims import aims, groups
 from tests.bench.quality.command import main, read
+from tests.bench.quality.runner import run_cell
 
 GIB = 2**30
 NOWHERE = Path("nowhere")

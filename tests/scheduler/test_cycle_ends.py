@@ -12,7 +12,6 @@ from typing import Literal
 import msgspec
 import pytest
 
-from services.comparison.consistent import Consistent
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
@@ -21,6 +20,7 @@ from shared.events.cluster_events import EndCause, PodEnded, PodObserved, PodRun
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from shared.kubelet.machine import KubeletState
+from tests.bench.quality.consistent import Consistent
 from tests.kubelet.machines import kubelet
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 from tests.scheduler.kubelet_worlds import NODE, proven_world, random_pod, report_of, scene

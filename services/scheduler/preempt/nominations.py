@@ -53,29 +53,6 @@ class Searching(Protocol):
         """Return whether the pod would fit its node once the remaining victims ended."""
 
 
-class NoPreemption:
-    """Evicts no pod, as with upstream's `preemptionMode: Disabled`, because the plugin's caches may
-    be wrong. A nomination of another scheduler, or of an earlier configuration, is withdrawn.
-    """
-
-    def nominate(
-        self,
-        pod: Pod,
-        pods: Mapping[str, LedgerPod],
-        spared: Container[str],
-        nodes: Collection[str] | None,
-    ) -> Nomination | None:
-        return None
-
-    def nomination_still_valid(
-        self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
-    ) -> bool:
-        return False
-
-
-NO_PREEMPTION = NoPreemption()
-
-
 class OpenNomination(msgspec.Struct, frozen=True):
     """One nomination that the log holds."""
 
@@ -89,9 +66,14 @@ class Nominations:
     `open` are nominations by pod uid. `_wanting` are waiting pods that would preempt: their
     priority, and whether every node was searched for them. `_placed` are priorities of placed pods
     by uid, `_priorities` their counts: they show without a look at nodes whether an eviction could
-    help."""
+    help.
 
-    def __init__(self, state: SchedulerState, searching: Searching) -> None:
+    Without `searching` no pod is evicted, as with upstream's `preemptionMode: Disabled`, because
+    the plugin's caches may be wrong. Nominations of other schedulers, or of an earlier
+    configuration, are then withdrawn.
+    """
+
+    def __init__(self, state: SchedulerState, searching: Searching | None) -> None:
         self._ledger, self._versions, self._searching = state.ledger, state.versions, searching
         self.open: dict[str, OpenNomination] = {}
         self._refusals = EvictionRefusals()
@@ -199,10 +181,12 @@ class Nominations:
         return self._search(pod, None) if nomination is None else self._revised(pod, nomination)
 
     def _revised(self, pod: Pod, nomination: OpenNomination) -> Proposal | None:
-        node, victims, pods = nomination.node, nomination.victims, self._ledger.pods
+        node, victims, searching = nomination.node, nomination.victims, self._searching
         if pod.uid in self._broken:
             cause = "an eviction was refused"
-        elif not self._searching.nomination_still_valid(pod, node, victims, pods):
+        elif searching is None or not searching.nomination_still_valid(
+            pod, node, victims, self._ledger.pods
+        ):
             cause = "the evictions no longer make room"
         else:
             return None
@@ -211,7 +195,7 @@ class Nominations:
 
     def _search(self, pod: Pod, nodes: Collection[str] | None) -> Proposal | None:
         self._want(pod, self._searches > 0)
-        if self._searches <= 0 or not self.may_preempt(pod):
+        if self._searching is None or self._searches <= 0 or not self.may_preempt(pod):
             return None
         self._searches -= 1
         pods, victims = (

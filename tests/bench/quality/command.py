@@ -36,10 +36,10 @@ from services.comparison.cells import (
     quick,
 )
 from services.comparison.measures import as_line
-from services.comparison.runner import run_cell
 from services.simulator.traces import TraceError, is_trace, read_nodes
 from shared.domain.policies import POLICIES, SINGLE_NUMA_NODE
 from tests.bench.quality import report
+from tests.bench.quality.runner import run_cell
 
 OWN_SAMPLES = ("tests/simulator/traces", "tests/data/traces", "tests/bench/quality/traces")
 DEFAULT_OUT = Path("build/quality.jsonl")

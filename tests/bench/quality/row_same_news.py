@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.comparison.consistent import Consistent, TooManyError
 from services.comparison.row_ledger import LedgerRow
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode, free_of
@@ -28,6 +27,7 @@ from shared.domain.report import Report
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodRunning
 from shared.ledger.state import ZoneAmounts
+from tests.bench.quality.consistent import Consistent, TooManyError
 
 States = Mapping[str, Consistent]
 
