@@ -156,7 +156,7 @@ def explain_command(
     """
     from services.cli.deciding_here import deciding_here
     from services.cli.foreign_pod import foreign_pod
-    from services.replay.telling import explain
+    from services.replay.explain import explain
 
     source = LogSource(database_url, data_dir)
     rules = deciding_here(os.environ) if recompute else None

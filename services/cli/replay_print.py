@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from services.cli.foreign_pod import ForeignPod
     from services.replay.commands import Verdict
     from services.replay.differing import Difference, NodeDifference
+    from services.replay.explain import Story
     from services.replay.predicting import Prediction
     from services.replay.predictions import Predictions
     from services.replay.shadow import Judgement
-    from services.replay.telling import Story
     from services.replay.why_not import WhyNot
 
 POD_WIDTH, NODE_WIDTH = 28, 10

@@ -61,9 +61,9 @@ def _zone(zone: ZoneState, resource: str, names: Mapping[str, str]) -> str:
         format_amount(resource, max(0, zone.free)),
         format_amount(resource, zone.allocatable),
     )
-    text = f"{resource} {free} of {total} surely free"
+    text = f"{resource} {free} of {total} guaranteed free"
     if zone.possibly_free > zone.free:
-        text += f", {format_amount(resource, zone.possibly_free)} at best"
+        text += f", {format_amount(resource, zone.possibly_free)} free at most"
     if zone.holders:
         shown = [names.get(uid, uid) for uid in zone.holders[:HOLDERS_SHOWN]]
         more = len(zone.holders) - len(shown)

@@ -50,7 +50,7 @@ class Line(msgspec.Struct, frozen=True):
     event: dict[str, Any] = {}
 
 
-def tell(
+def lines_of(
     history: Iterable[tuple[Envelope, Event]],
     uid: str,
     names: Mapping[str, str] = NO_NAMES,
@@ -173,7 +173,7 @@ def zones_text(zones: dict[int, Amounts]) -> list[str]:
 
 def _verdict(event: scheduling.PodVerdictChanged, names: Mapping[str, str]) -> list[str]:
     counts = [
-        f"{count} node(s): {reason}"
+        f"{count} {reason}"
         for reason, count in sorted(event.counts.items(), key=lambda kv: (-kv[1], kv[0]))
     ]
     return [*counts, *(line for refusal in event.detail for line in near_miss(refusal, names))]

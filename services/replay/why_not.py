@@ -163,24 +163,23 @@ def _judged(
         )
     if within := of_pod(placing, entry.pod, node):
         answer = msgspec.structs.replace(answer, lines=[f"{UNDECIDED}{', '.join(within)}"])
-    pod_class, events = placing.evaluator.pod_class(entry.pod), placing.node(node)
+    pod_class, node_info = placing.evaluator.pod_class(entry.pod), placing.node(node)
     placing.evaluator.evaluate_all_if_new(pod_class)
-    rank = placing.evaluator.rank(pod_class, events) if events is not None else RULED_OUT
+    rank = placing.evaluator.rank(pod_class, node_info) if node_info is not None else RULED_OUT
     score = max(-1, score_of(rank))
     chosen = placing.place(entry.pod)
     if not isinstance(chosen, Placed) or chosen.node == node:
         return msgspec.structs.replace(
             answer,
-            answer="nothing stood in the way: the pod would go there",
+            answer="the node passes the filter, and the pod would go there",
             score=score,
             instead=node,
         )
     instead = placing.node(chosen.node)
     best = placing.evaluator.rank(pod_class, instead) if instead is not None else rank
     text = (
-        f"nothing stood in the way: {node} would take it with score {score}"
-        f"{spread_words(spread_of(rank))}, but {chosen.node} had {chosen.score}"
-        f"{spread_words(spread_of(best))}"
+        f"the node passes the filter: {node} has score {score}{spread_words(spread_of(rank))}, but "
+        f"{chosen.node} had {chosen.score}{spread_words(spread_of(best))}"
     )
     if share.has(chosen.node) and not share.has(node):
         text += f", and is tried first by {share.own} of {len(share.members)} schedulers"

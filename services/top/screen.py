@@ -16,8 +16,8 @@ import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
+from services.replay.explain import explain
 from services.replay.filters import FilterError
-from services.replay.telling import explain
 from services.replay.words import placement_text
 from services.top import model
 from services.top.draw import Scene, draw

@@ -132,11 +132,11 @@ class DecidingRow(LedgerRow):
         if refusal is not None:
             keys = {pod_uid: entry.pod.key for pod_uid, entry in followed.ledger.pods.items()}
             return near_miss(msgspec.to_builtins(refusal), keys)
-        pod_class, events = placing.evaluator.pod_class(pod), placing.node(self._ask_of)
+        pod_class, node_info = placing.evaluator.pod_class(pod), placing.node(self._ask_of)
         placing.evaluator.evaluate_all_if_new(pod_class)
-        if events is None:
+        if node_info is None:
             return []
-        rank = placing.evaluator.rank(pod_class, events)
+        rank = placing.evaluator.rank(pod_class, node_info)
         return [f"{self._ask_of} had score {score_of(rank)} here{spread_words(spread_of(rank))}"]
 
 

@@ -22,7 +22,7 @@ from services.cli.output import CommandError
 from services.embedded.up.display import Display
 from services.replay.commands import Verdict
 from services.replay.differing import Difference
-from services.replay.telling import Story
+from services.replay.explain import Story
 from services.replay.why_not import WhyNot
 from services.replay.words import Sentence
 from services.top.draw import Scene, draw

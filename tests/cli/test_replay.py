@@ -188,7 +188,7 @@ def test_a_waiting_pod_is_explained_with_amounts_zones_and_holders(replay: Shown
         "near miss n1: no single zone, container c, requests cpu 9, zone 0 has 6 guaranteed free"
         in output
     )
-    assert "zone 0: cpu 6 of 8 surely free; held by ns/web" in output
+    assert "zone 0: cpu 6 of 8 guaranteed free; held by ns/web" in output
 
 
 def test_the_past_state_is_reconstructed(replay: Shown) -> None:

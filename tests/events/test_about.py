@@ -58,7 +58,7 @@ def test_an_event_without_a_decision_is_reported(monkeypatch: pytest.MonkeyPatch
 )
 def test_every_event_about_a_pod_is_a_line_of_its_story(name: str) -> None:
     event: Event = full(CATALOG[name].struct)
-    lines = story.tell(
+    lines = story.lines_of(
         [(Envelope(1, "s", 1, name, 1, b"", 0, "r", 0, "c"), event)], event.about.pod
     )
     assert len(lines) == 1

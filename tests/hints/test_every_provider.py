@@ -321,12 +321,12 @@ def check_verdicts(
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")
         world, new = a_world(rng, policy, scope, provider), a_pod(rng, "new", provider)
-        cluster, events = world.cluster, world.cluster.node(NODE)
-        assert events is not None
+        cluster, node_info = world.cluster, world.cluster.node(NODE)
+        assert node_info is not None
         pod_class = cluster.evaluator.pod_class(new)
-        plan, states = pod_class.plan(events.profile), None
+        plan, states = pod_class.plan(node_info.profile), None
         if plan.mode != "free":
-            states = kubelet_search_of(events, plan).states
+            states = kubelet_search_of(node_info, plan).states
         if states is None or len(states.bases) > 4:
             continue
         brute = Kubelet(states.model.topology_manager, states.model.managers)
@@ -334,11 +334,11 @@ def check_verdicts(
             brute.verdict(states.bases, states.pending, request_of(plan.demand)) == "admitted"
         )
         if not plan.needs_search:
-            assert admitted or not is_sure(events, pod_class, plan), (seed, "sufficient")
-            assert possible(events, plan) or not admitted, (seed, "necessary")
+            assert admitted or not is_sure(node_info, pod_class, plan), (seed, "sufficient")
+            assert possible(node_info, plan) or not admitted, (seed, "necessary")
         cluster.evaluator.evaluate_all_if_new(pod_class)
-        number = pod_class.row, events.slot
-        if cluster.evaluator.cache.sure[number] and not events.pending:
+        number = pod_class.row, node_info.slot
+        if cluster.evaluator.cache.sure[number] and not node_info.pending:
             assert bool(cluster.evaluator.cache.scores[number] != RULED_OUT) is admitted, (
                 seed,
                 "swept",

@@ -79,6 +79,6 @@ async def test_the_scheduler_narrows_only_if_predictions_are_trusted() -> None:
         await story.arrives(A)
         await story.decide()
         assert max(free["cpu"] for free in story.ledger_node().free_min.values()) == freely
-        events = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
-        assert events is not None
-        assert events.free_min == story.ledger_node().free_min
+        node_info = story.cores[0].cluster.node("n1")  # type: ignore[attr-defined]
+        assert node_info is not None
+        assert node_info.free_min == story.ledger_node().free_min

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from services.replay.explain import explain
 from services.replay.recomputing import Deciding
-from services.replay.telling import explain
 from services.replay.why_not import why_not
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.events import streams

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.replay.near_miss import near_miss
-from services.replay.story import tell
+from services.replay.story import lines_of
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
@@ -35,8 +35,8 @@ def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
             "near miss n17: no single zone, container main, requests cpu 8, zone 1 has 6 "
             "guaranteed free"
         ),
-        "  zone 0: cpu 1500m of 16 surely free, 4 at best; held by ns/web, ns/db",
-        "  zone 1: cpu 6 of 16 surely free",
+        "  zone 0: cpu 1500m of 16 guaranteed free, 4 free at most; held by ns/web, ns/db",
+        "  zone 1: cpu 6 of 16 guaranteed free",
     ]
     memory = Refusal(
         "n1",
@@ -77,7 +77,9 @@ def test_many_holders_are_counted_and_unknown_ones_shown_by_uid() -> None:
         asked=1,
         zones=(ZoneState(0, 0, 0, 8000, tuple("abcdefgh")),),
     )
-    assert lines(made)[1] == "  zone 0: cpu 0 of 8 surely free; held by a, b, c, d, e and 3 more"
+    assert (
+        lines(made)[1] == "  zone 0: cpu 0 of 8 guaranteed free; held by a, b, c, d, e and 3 more"
+    )
 
 
 def test_a_reason_that_only_another_release_knows_is_shown() -> None:
@@ -93,12 +95,12 @@ def test_a_refusal_in_the_form_of_another_release_is_shown_as_it_is() -> None:
 def test_a_story_shows_counts_first_then_near_misses() -> None:
     detail = (msgspec.to_builtins(Refusal("n1", Reason.NOT_READY)),)
     event = PodVerdictChanged("u", "0/3 nodes", {"too many pods": 1, "node not ready": 2}, detail)
-    (line,) = tell(
+    (line,) = lines_of(
         [(Envelope(1, "pod/u", 1, type_of(event), 1, encode(event), 0, "t", 0, "c"), event)], "u"
     )
     assert line.title == "waits: 0/3 nodes"
     assert line.detail == (
-        "2 node(s): node not ready",
-        "1 node(s): too many pods",
+        "2 node not ready",
+        "1 too many pods",
         "near miss n1: node not ready",
     )

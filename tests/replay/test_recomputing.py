@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from services.replay import reading
+from services.replay.explain import explain
 from services.replay.recomputing import Deciding, Decision, recomputed
-from services.replay.telling import explain
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.settings import SchedulerSettings, chosen, provenance

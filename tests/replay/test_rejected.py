@@ -4,8 +4,8 @@ be reported.
 
 from __future__ import annotations
 
+from services.replay.explain import explain
 from services.replay.recomputing import Deciding
-from services.replay.telling import explain
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.pod import Container, Pod

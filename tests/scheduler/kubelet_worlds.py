@@ -287,10 +287,10 @@ def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
     Ten times as fast as the kubelet model, which holds it to account: enough to find a bound that
     promises too much."""
     cluster = world_of(seen, CycleConfig(), checkpoints).cluster
-    pod_class, events = cluster.evaluator.pod_class(seen.pod), cluster.node(NODE)
-    assert events is not None
-    plan, _ = cluster.evaluator.plan(pod_class, events)
-    found = search_result(events, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
+    pod_class, node_info = cluster.evaluator.pod_class(seen.pod), cluster.node(NODE)
+    assert node_info is not None
+    plan, _ = cluster.evaluator.plan(pod_class, node_info)
+    found = search_result(node_info, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
     return "undecided" if found == "unknown" else found
 
 

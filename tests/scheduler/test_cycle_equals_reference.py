@@ -145,11 +145,11 @@ class Pair:
         """A value of the table is never below the true score, or the best node could be skipped."""
         evaluator = self.world.cluster.evaluator
         for shape in [each for each in evaluator._pod_classes.values() if each.is_evaluated]:
-            for events in self.world.cluster.nodes():
-                assert evaluator.cache.scores[shape.row, events.slot] >= evaluator.evaluate(
-                    shape, events
+            for node_info in self.world.cluster.nodes():
+                assert evaluator.cache.scores[shape.row, node_info.slot] >= evaluator.evaluate(
+                    shape, node_info
                 ), (
-                    events.name,
+                    node_info.name,
                     shape.pod,
                 )
 

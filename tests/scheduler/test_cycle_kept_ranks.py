@@ -102,18 +102,22 @@ class Kept:
             xxhash.xxh3_64_intdigest(pod.uid.encode()),
             [],
         )
-        for events in cluster.nodes():
-            plan, barred = cluster.evaluator.plan(pod_class, events)
+        for node_info in cluster.nodes():
+            plan, barred = cluster.evaluator.plan(pod_class, node_info)
             score = (
                 RULED_OUT
                 if barred
                 else evaluate_node(
-                    pod_class, plan, events, cluster.config, cluster.evaluator.strategy, STEPS
+                    pod_class, plan, node_info, cluster.config, cluster.evaluator.strategy, STEPS
                 )
             )
             if score > RULED_OUT:
                 found.append(
-                    (-score, xxhash.xxh3_64_intdigest(events.name.encode()) ^ salt, events.name)
+                    (
+                        -score,
+                        xxhash.xxh3_64_intdigest(node_info.name.encode()) ^ salt,
+                        node_info.name,
+                    )
                 )
         return (-min(found)[0], min(found)[2]) if found else None
 

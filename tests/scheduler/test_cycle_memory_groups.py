@@ -119,10 +119,10 @@ def test_sets_of_zones_next_to_groups_score_no_more_than_their_bulk_bound(scope:
         cluster = world_of(seen, CycleConfig(strategy="LeastNUMANodes"), True).cluster
         pod_class = cluster.evaluator.pod_class(seen.pod)
         cluster.evaluator.evaluate_all_if_new(pod_class)
-        for events in cluster.nodes():
-            most = cluster.evaluator.cache.scores[pod_class.row, events.slot]
-            score = cluster.evaluator.evaluate(pod_class, events)
-            taken += bool(events.grouped_zones) and score > RULED_OUT
+        for node_info in cluster.nodes():
+            most = cluster.evaluator.cache.scores[pod_class.row, node_info.slot]
+            score = cluster.evaluator.evaluate(pod_class, node_info)
+            taken += bool(node_info.grouped_zones) and score > RULED_OUT
             assert score <= most, seed
     assert taken > 0
 

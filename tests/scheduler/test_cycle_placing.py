@@ -27,12 +27,12 @@ def test_a_reservation_is_charged_at_once_and_again_by_the_fold_without_a_differ
     placed = world.cluster.place(pod)
     assert isinstance(placed, Placed)
     charged = world.cluster.assume(placed, pod)
-    events = world.cluster.node("n")
-    assert events is not None
-    ahead = {number: dict(held) for number, held in events.free_min.items()}
+    node_info = world.cluster.node("n")
+    assert node_info is not None
+    ahead = {number: dict(held) for number, held in node_info.free_min.items()}
     world.bound(pod, "n")
     assert charged == world.ledger.nodes["n"].charges["p"].zones
-    assert events.free_min == ahead == world.ledger.nodes["n"].free_min
+    assert node_info.free_min == ahead == world.ledger.nodes["n"].free_min
     assert isinstance(
         world.cluster.place(guaranteed("q", container("c", amounts(6, 4)))), Unplaceable
     )

@@ -107,13 +107,13 @@ def test_all_nodes_at_once_score_as_one_by_one(
     pod_class = made.cluster.evaluator.pod_class(pod)
     made.cluster.evaluator.evaluate_all_if_new(pod_class)
     scores, sure = (each.copy() for each in made.cluster.evaluator.cache.row(pod_class.row))
-    for events in made.cluster.nodes():
-        if sure[events.slot]:
-            assert scores[events.slot] == made.cluster.evaluator.evaluate(pod_class, events), (
-                events.name
-            )
+    for node_info in made.cluster.nodes():
+        if sure[node_info.slot]:
+            assert scores[node_info.slot] == made.cluster.evaluator.evaluate(
+                pod_class, node_info
+            ), node_info.name
         else:
-            assert scores[events.slot] >= made.cluster.evaluator.evaluate(pod_class, events)
+            assert scores[node_info.slot] >= made.cluster.evaluator.evaluate(pod_class, node_info)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -144,7 +144,8 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
         )
         pod_class = made.cluster.evaluator.pod_class(pod)
         best = max(
-            made.cluster.evaluator.evaluate(pod_class, events) for events in made.cluster.nodes()
+            made.cluster.evaluator.evaluate(pod_class, node_info)
+            for node_info in made.cluster.nodes()
         )
         placed = made.cluster.place(pod)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best

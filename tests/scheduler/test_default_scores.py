@@ -30,10 +30,10 @@ def score(
     made.node("n", *zones, policy=policy)
     placed = made.cluster.place(pod)
     assert isinstance(placed, Placed), placed
-    events = made.cluster.node("n")
-    assert events is not None
+    node_info = made.cluster.node("n")
+    assert node_info is not None
     assert placed.score == made.cluster.evaluator.evaluate(
-        made.cluster.evaluator.pod_class(pod), events
+        made.cluster.evaluator.pod_class(pod), node_info
     )
     return placed.score
 
@@ -133,14 +133,14 @@ def test_least_allocated_never_rises_while_a_node_fills(
     """Therefore a score cached before a reservation is an upper bound of the current score."""
     made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("n", *(zone(at, amounts(*each), WHOLE) for at, each in enumerate(free)))
-    events = made.cluster.node("n")
-    assert events is not None
+    node_info = made.cluster.node("n")
+    assert node_info is not None
     pod_class = made.cluster.evaluator.pod_class(one(amounts(*asked)))
-    last = made.cluster.evaluator.evaluate(pod_class, events)
+    last = made.cluster.evaluator.evaluate(pod_class, node_info)
     for number, each in enumerate(others):
         other = guaranteed(f"q{number}", container("c", amounts(*each)))
         if isinstance(placed := made.cluster.place(other), Placed):
             made.cluster.assume(placed, other)
-        now = made.cluster.evaluator.evaluate(pod_class, events)
+        now = made.cluster.evaluator.evaluate(pod_class, node_info)
         assert now <= last
         last = now

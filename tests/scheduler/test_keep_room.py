@@ -219,7 +219,8 @@ def test_every_pod_takes_the_best_node_under_the_current_demand(
         )
         pod_class = made.cluster.evaluator.pod_class(one)
         best = max(
-            made.cluster.evaluator.evaluate(pod_class, events) for events in made.cluster.nodes()
+            made.cluster.evaluator.evaluate(pod_class, node_info)
+            for node_info in made.cluster.nodes()
         )
         placed = made.cluster.place(one)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
@@ -242,9 +243,13 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_demand(
     pod_class = made.cluster.evaluator.pod_class(one)
     made.cluster.evaluator.evaluate_all_if_new(pod_class)
     scores, sure = (each.copy() for each in made.cluster.evaluator.cache.row(pod_class.row))
-    for events in made.cluster.nodes():
-        judged = made.cluster.evaluator.evaluate(pod_class, events)
-        assert scores[events.slot] == judged if sure[events.slot] else scores[events.slot] >= judged
+    for node_info in made.cluster.nodes():
+        judged = made.cluster.evaluator.evaluate(pod_class, node_info)
+        assert (
+            scores[node_info.slot] == judged
+            if sure[node_info.slot]
+            else scores[node_info.slot] >= judged
+        )
 
 
 AMOUNTS = st.dictionaries(

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.replay.explain import explain
 from services.replay.recomputing import Deciding
-from services.replay.telling import explain
 from services.replay.why_not import why_not
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.explain import undecided

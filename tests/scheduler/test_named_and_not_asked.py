@@ -151,10 +151,10 @@ def test_it_is_expected_where_its_devices_are() -> None:
 
 
 def _expected(cluster: Cluster, new: Pod) -> dict[str, tuple[int, ...]]:
-    events = cluster.node(NODE)
-    assert events is not None
-    plan, _ = cluster.evaluator.plan(cluster.evaluator.pod_class(new), events)
-    return predict(events, plan)
+    node_info = cluster.node(NODE)
+    assert node_info is not None
+    plan, _ = cluster.evaluator.plan(cluster.evaluator.pod_class(new), node_info)
+    return predict(node_info, plan)
 
 
 def test_memory_that_an_app_container_names_is_in_the_hint_of_the_pod() -> None:

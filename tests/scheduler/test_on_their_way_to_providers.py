@@ -56,9 +56,9 @@ def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
 
 def by_search(found: World, pod: Pod) -> SearchResult:
     """Return the result of hints and merge, without bounds."""
-    pod_class, events = found.cluster.evaluator.pod_class(pod), found.cluster.node("n")
-    assert events is not None
-    return search_result(events, found.cluster.evaluator.plan(pod_class, events)[0], STEPS)
+    pod_class, node_info = found.cluster.evaluator.pod_class(pod), found.cluster.node("n")
+    assert node_info is not None
+    return search_result(node_info, found.cluster.evaluator.plan(pod_class, node_info)[0], STEPS)
 
 
 def refusal(found: World, pod: Pod) -> Refusal:
@@ -110,11 +110,14 @@ def test_bounds_still_decide_next_to_pods_that_request_none(
     use(monkeypatch, Licences(home=0))
     found = world("single-numa-node", "container", 8, 8)
     found.bound(asking("coming", 6), "n")
-    pod_class, events = found.cluster.evaluator.pod_class(asking("new", 6)), found.cluster.node("n")
-    assert events is not None
-    plan = found.cluster.evaluator.plan(pod_class, events)[0]
-    assert is_sure(events, pod_class, plan)
-    assert filter_result(events, pod_class, plan, DEFAULTS, 0) == "admitted"
+    pod_class, node_info = (
+        found.cluster.evaluator.pod_class(asking("new", 6)),
+        found.cluster.node("n"),
+    )
+    assert node_info is not None
+    plan = found.cluster.evaluator.plan(pod_class, node_info)[0]
+    assert is_sure(node_info, pod_class, plan)
+    assert filter_result(node_info, pod_class, plan, DEFAULTS, 0) == "admitted"
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)

@@ -78,9 +78,9 @@ def test_a_pod_that_takes_two_zones_for_that_joins_them() -> None:
     base = uneven("restricted", "container", (64, 0), (24, 16))
     seen = Scene(base, (asking("wide", 500, 20, 2),), asking("new", 500, 4))
     world = world_of(seen, CycleConfig())
-    events = world.cluster.node(NODE)
-    assert events is not None
-    assert events.grouped_zones == {0, 1}
+    node_info = world.cluster.node(NODE)
+    assert node_info is not None
+    assert node_info.grouped_zones == {0, 1}
     assert truth(seen) != "admitted"
     assert world.cluster.verdict(seen.pod, NODE) is not None
 

@@ -341,14 +341,14 @@ def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
     world.observe(NODE, allocatable={**observed.allocatable, GPU: 3})
-    events = world.cluster.node(NODE)
-    assert events is not None
-    assert events.allocatable[GPU] == 2
+    node_info = world.cluster.node(NODE)
+    assert node_info is not None
+    assert node_info.allocatable[GPU] == 2
     world.report(
         msgspec.structs.replace(
             report_of(after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9
         )
     )
     assert world.ledger.nodes[NODE].report is not world.ledger.nodes[NODE].basis
-    assert events.allocatable == offered(world.ledger.nodes[NODE])
-    assert events.allocatable[GPU] == 3
+    assert node_info.allocatable == offered(world.ledger.nodes[NODE])
+    assert node_info.allocatable[GPU] == 3

@@ -33,14 +33,14 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
     cluster = asked.cluster
     assert isinstance(cluster, ColumnarPlacing)
     gone = any(asked._usable_node(name) is None for name in asked._changed)
-    if scheduler.astray or gone or any(events.assumed for events in cluster.nodes()):
+    if scheduler.astray or gone or any(node_info.assumed for node_info in cluster.nodes()):
         return ""
     fresh = _folded(log, scheduler)
     assert isinstance(fresh.cluster, ColumnarPlacing)
     for pod in _questions(asked):
         for name in sorted(
-            {events.name for events in cluster.nodes()}
-            | {events.name for events in fresh.cluster.nodes()}
+            {node_info.name for node_info in cluster.nodes()}
+            | {node_info.name for node_info in fresh.cluster.nodes()}
         ):
             told, anew = cluster.verdict(pod, name), fresh.cluster.verdict(pod, name)
             if told != anew:

@@ -81,7 +81,7 @@ async def _story(
             notes[position] = [*notes.get(position, ()), *texts]
         if state_now.startswith("waits"):
             state_now += await outcome_now(log, uid, deciding)
-    lines = story.tell(history, uid, names.known, notes, confirmations)
+    lines = story.lines_of(history, uid, names.known, notes, confirmations)
     quarantine = quarantined.streams.get(streams.pod(uid), "")
     return Story(
         uid,
