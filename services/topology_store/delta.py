@@ -19,8 +19,9 @@ def _frame(report: Report) -> tuple[object, ...]:
     settings = (report.policy, report.scope, report.options, report.max_numa_nodes, report.tracked)
     machine = (report.cpus, report.devices, report.dynamic, report.kubelet_version)
     managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
-    source = (report.fingerprint_method, report.counts_blocks_in_full, report.placements is None)
-    return (*settings, *machine, *managers, *source)
+    source = (report.fingerprint_method, report.counts_blocks_in_full)
+    listing = (report.placements is None, report.container_zones is None)
+    return (*settings, *machine, *managers, *source, *listing)
 
 
 def _same(before: Zone, after: Zone) -> bool:
@@ -54,13 +55,17 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
         groups=_groups(before.zones, after.zones),
         checkpoints=None if after.checkpoints == before.checkpoints else after.checkpoints,
         hidden=None if after.hidden == before.hidden else after.hidden,
+        container_zones=(
+            None if after.container_zones == before.container_zones else after.container_zones
+        ),
     )
     return None if _is_empty(delta) and before.fingerprint == after.fingerprint else delta
 
 
 def _is_empty(delta: NodeReportChanged) -> bool:
     changed = delta.available or delta.listed or delta.unlisted or delta.free or delta.groups
-    return not changed and delta.checkpoints is None and delta.hidden is None
+    further = (delta.checkpoints, delta.hidden, delta.container_zones)
+    return not changed and all(field is None for field in further)
 
 
 def _free(before: tuple[Zone, ...], after: tuple[Zone, ...]) -> dict[int, dict[str, int]]:

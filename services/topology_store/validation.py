@@ -125,6 +125,9 @@ def _problems(node: str, report: Report) -> Iterator[str]:
         yield f"zones: an id appears twice in {ids}"
     for zone in report.zones:
         yield from _zone_problems(zone)
+    unknown = sorted(set(report.container_zones or ()) - set(ids))
+    if unknown:
+        yield f"container_zones: zone {unknown[0]} is none of {ids}"
     yield from _placement_problems(report.placements or (), frozenset(ids))
     yield from _placement_problems(report.hidden, frozenset(ids), hidden=True)
     yield from _inventory_problems(report)

@@ -168,6 +168,10 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `dynamic` are the devices of drivers for claims; None if the exporter does not read them.
     `Placement.claims` has the allocated ones; `shared.domain.dynamic` counts both by zone.
 
+    `container_zones` has the zone of each container that holds something exclusive, in the order of
+    the containers' hashes (`shared.kubelet.fingerprint`). Its reader must know the same containers.
+    None if the source gives no such list.
+
     `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another
     exporter). `counts_blocks_in_full` is False if `available` may count a memory block over several
     zones otherwise than in full in each of them (NFD, or an unknown exporter).
@@ -197,6 +201,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     dynamic: tuple[DynamicGroup, ...] | None = None
     source: str = "bus"
     counts_blocks_in_full: bool = True
+    container_zones: tuple[int, ...] | None = None
 
     @property
     def freshness(self) -> Freshness:

@@ -75,6 +75,7 @@ class _Zone(msgspec.Struct):
     type: str
     costs: list[_Cost] = []
     resources: list[_Resource] = []
+    attributes: list[_Named] | None = None
 
 
 class _Meta(msgspec.Struct):
@@ -111,8 +112,9 @@ def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
 
 
 def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
-    """Return the report of a decoded object, without placements. The caller passes the freshness
-    that the source can prove. Raises NrtError."""
+    """Return the report of a decoded object, without placements: numaplacement has the zones of
+    containers, but not their names. The caller passes the freshness that the source can prove.
+    Raises NrtError."""
     try:
         topology = msgspec.convert(decoded, _Object)
     except msgspec.ValidationError as error:
@@ -139,6 +141,7 @@ def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
         fingerprint=fingerprint,
         fingerprint_method=method,
         source=SOURCE,
+        container_zones=_container_zones(name, topology.zones, attributes, zones),
         counts_blocks_in_full=UPDATE_ANNOTATION in (topology.metadata.annotations or {}),
     )
 
@@ -292,6 +295,36 @@ def _fingerprint_in(topology: _Object, attributes: dict[str, str]) -> tuple[str,
         return attributes[FINGERPRINT], attributes.get(FINGERPRINT_METHOD) or ALL
     annotated = (topology.metadata.annotations or {}).get(FINGERPRINT_ANNOTATION, "")
     return annotated, ALL if annotated else ""
+
+
+def _container_zones(
+    node: str, listed: list[_Zone], attributes: dict[str, str], zones: tuple[Zone, ...]
+) -> tuple[int, ...] | None:
+    """Return the zone of each container, if the object says so."""
+    metadata = attributes.get(numaplacement.METADATA_ATTRIBUTE)
+    if not metadata:
+        return None
+    vectors = {
+        _zone_id(f"{KIND} {node}: zone {zone.name}", zone.name): attribute.value
+        for zone in listed
+        if zone.type == "Node"
+        for attribute in zone.attributes or []
+        if attribute.name == numaplacement.VECTOR_ATTRIBUTE
+    }
+    try:
+        container_zones = numaplacement.decode(metadata, vectors)
+    except numaplacement.VectorError as error:
+        where, name = f"{KIND} {node}", numaplacement.METADATA_ATTRIBUTE
+        if error.zone is not None:
+            where, name = f"{where}: zone node-{error.zone}", numaplacement.VECTOR_ATTRIBUTE
+        raise NrtError(f"{where}: attribute {name}: {error}") from error
+    unknown = set(container_zones or ()) - {zone.id for zone in zones}
+    if unknown:
+        raise NrtError(
+            f"{KIND} {node}: attribute {numaplacement.METADATA_ATTRIBUTE}: containers in zone "
+            f"{min(unknown)}, which the object does not have"
+        )
+    return container_zones
 
 
 def _tracked(zones: tuple[Zone, ...]) -> tuple[str, ...]:

@@ -37,6 +37,13 @@ def _pod_hash(namespace: str, name: str) -> int:
     return xxhash.xxh64_intdigest(name.encode("utf-8", "surrogatepass"), seed)
 
 
+def container_hash(namespace: str, pod: str, container: str) -> int:
+    """Return the hash by which numaplacement orders containers: XXH64 of the names, between them a
+    zero byte."""
+    name = f"{namespace}\0{pod}\0{container}"
+    return xxhash.xxh64_intdigest(name.encode("utf-8", "surrogatepass"))
+
+
 def check(expected: str, computed: str) -> Verdict:
     """Compare a published fingerprint with a computed one, as podfingerprint's `Check` does."""
     if len(expected.encode("utf-8", "surrogatepass")) < _MIN_CHARS or not expected.startswith(

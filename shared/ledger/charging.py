@@ -6,6 +6,7 @@ from shared.domain.resources import add
 from shared.ledger.alike import kind_of
 from shared.ledger.certainty import check_after_charge, check_after_end
 from shared.ledger.charge import landing, listed_demand
+from shared.ledger.container_zones import lists_placements
 from shared.ledger.nodes import count, forget_ended, node_of, stop_counting
 from shared.ledger.recompute import could_have_freed, recompute
 from shared.ledger.state import (
@@ -46,7 +47,7 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
     count_name(node, key, 1)
     entry.node, entry.charged_at = name, position
     count(node, kind.request, 1)
-    if not _lists_placements(node):
+    if not lists_placements(node):
         _expect(node, position)
     _first_charge(node, charge)
     check_after_charge(ledger, node, charge)
@@ -62,11 +63,6 @@ def _forget_absence(node: LedgerNode, key: str, uid: str) -> None:
         forget_ended(node, key)
     else:
         stop_counting(node, key)
-
-
-def _lists_placements(node: LedgerNode) -> bool:
-    """If not, only a fingerprint can show which pods the node's reports include."""
-    return node.listed is not None and node.report is not None
 
 
 def _first_charge(node: LedgerNode, charge: Charge) -> None:
@@ -109,7 +105,7 @@ def release_charge(
         return
     request, key = kind_of(entry.pod).request, charge.key
     count(node, request, -1)
-    if not _lists_placements(node):
+    if not lists_placements(node):  # only a fingerprint can show which pods reports include
         _note_departed(node, charge)
         _expect(node, position)
     count_name(node, key, -1)

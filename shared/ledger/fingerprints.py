@@ -17,6 +17,7 @@ from shared.domain.resources import Amounts, add
 from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.charge import listed_demand
+from shared.ledger.container_zones import Listing, listing_of
 from shared.ledger.nodes import forget_ended
 from shared.ledger.recompute import recompute
 from shared.ledger.state import Expectation, Ledger, LedgerNode, LedgerPod
@@ -24,23 +25,30 @@ from shared.ledger.view import total
 
 
 class Match(msgspec.Struct, frozen=True):
-    """The report agrees with what was expected from `position` on."""
+    """The report agrees with what was expected from `position` on: `pods`, as (key, uid)."""
 
     position: int
+    pods: tuple[tuple[str, str], ...] = ()
 
 
 def match(ledger: Ledger, node: LedgerNode) -> Match | None:
     """Return the earliest expectation since the last match with the current report's fingerprint,
     if the report shows at least as much in use as these pods demand exclusively."""
-    report = node.report
-    if report is None or node.listed is not None or not report.fingerprint:
+    return _match(ledger, node, node.report) if node.report is not None else None
+
+
+def _match(ledger: Ledger, node: LedgerNode, report: Report) -> Match | None:
+    is_listed = node.listed is not None and report.container_zones is None
+    if is_listed or not report.fingerprint:
         return None
     for expectation in node.history:
         if expectation.position < node.confirmed_to:
             continue
         demands = _demands(expectation, report, ledger.pods, node.departed)
         if fingerprint(_counted(expectation, report, demands)) == report.fingerprint:
-            return Match(expectation.position) if _usage_covers(report, demands.values()) else None
+            if not _usage_covers(report, demands.values()):
+                return None
+            return Match(expectation.position, expectation.pods)
     return None
 
 
@@ -111,7 +119,43 @@ def would_confirm(node: LedgerNode, position: int) -> bool:
     )
 
 
-def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
+def container_listing(ledger: Ledger, node: LedgerNode, report: Report) -> Listing | None:
+    """Return the placements of a new report that has the zones of containers; those of the basis
+    if nothing follows from it."""
+    matched = _match(ledger, node, report)
+    listing = listing_of(node, report, matched.pods, ledger.pods) if matched is not None else None
+    return listing if listing is not None else node.listed
+
+
+def confirm_containers(ledger: Ledger, node: LedgerNode) -> bool:
+    """List the placements of a current report that has the zones of containers, if it matches;
+    False if nothing follows from it."""
+    report, matched = node.report, match(ledger, node)
+    if report is None or matched is None:
+        return False
+    listing = listing_of(node, report, matched.pods, ledger.pods)
+    if listing is None:
+        return False
+    node.listed = listing
+    _settle(node, matched.position)
+    for key in list(node.ended):
+        lives = node.ended[key].lives
+        is_past = lives is not None and all(life.ended_at <= matched.position for life in lives)
+        if key not in listing and is_past:
+            forget_ended(node, key)
+    return True
+
+
+def _settle(node: LedgerNode, position: int) -> None:
+    """Make the current report the basis: it shows the pods that were expected at `position`."""
+    node.basis, node.confirmed_to = node.report, position
+    node.freed = [freed for freed in node.freed if freed.position > position]
+    node.history = [each for each in node.history if each.position >= position]
+    named = {uid for expectation in node.history for _, uid in expectation.pods}
+    node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
+
+
+def reconciled(ledger: Ledger, node: LedgerNode, event: NodeReconciled) -> None:
     """Fold a reconciliation: a fingerprint match makes the compared report the basis.
 
     What ended after the matched position stays possibly free. The dirty mark goes if nothing is
@@ -122,16 +166,12 @@ def reconciled(node: LedgerNode, event: NodeReconciled) -> None:
         return
     if event.report_version != node.report_version or node.report is None:
         return
-    node.basis = node.report
-    node.freed = [freed for freed in node.freed if freed.position > event.settled_to]
-    node.confirmed_to = event.settled_to
-    node.history = [
-        expectation for expectation in node.history if expectation.position >= event.settled_to
-    ]
-    named = {uid for expectation in node.history for _, uid in expectation.pods}
-    node.departed = {uid: amounts for uid, amounts in node.departed.items() if uid in named}
+    pods = next((each.pods for each in node.history if each.position == event.settled_to), ())
+    node.listed = listing_of(node, node.report, pods, ledger.pods)
+    _settle(node, event.settled_to)
     for key in list(node.ended):
-        forget_ended(node, key)
+        if node.listed is None or key not in node.listed:
+            forget_ended(node, key)
     recompute(node)
     if not has_unconfirmed(node):
         node.dirty = ""

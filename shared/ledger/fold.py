@@ -115,7 +115,7 @@ def _dirty(ledger: Ledger, event: scheduling.NodeMarkedDirty, envelope: Envelope
 def _reconciled(ledger: Ledger, event: scheduling.NodeReconciled, envelope: Envelope) -> Touched:
     node = ledger.nodes.get(event.node)
     if node is not None:
-        reconciled(node, event)
+        reconciled(ledger, node, event)
     return (event.node,)
 
 

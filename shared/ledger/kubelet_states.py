@@ -130,12 +130,9 @@ def kubelet_states(
     ended_pods = ended_pods or []
     inits = inits or any(pod.request.inits for pod in ended_pods if pod.request is not None)
     fine = inits or bool(init_placements) or _ids_matter(report, charges, policy)
-    try:
-        observed = _observed(report, listings, init_placements, policy, scope, fine)
-    except TooManyChoicesError:
-        return TooManyStates(frozenset({*bounds, SEVERAL_GROUPS}))
+    observed = _observed(report, listings, init_placements, policy, scope, fine)
     if observed is None:
-        return TooManyStates(frozenset())
+        return TooManyStates(frozenset({*bounds, SEVERAL_GROUPS}) if report.zones else frozenset())
     if pending and by_socket(report) and WHOLE_CORES in observed.bounds:
         return TooManyStates(frozenset({*bounds, WHOLE_CORES}))  # the zones of a socket are unknown
     bounds.update(observed.bounds, [OTHER_KUBELET] if is_other_version(node) else [])
@@ -220,15 +217,16 @@ def _observed(
     scope: str,
     fine: bool,
 ) -> ObservedNode | None:
-    """Return the states that the report allows with any of these listings. Raises
-    TooManyChoicesError."""
-    observed = [observe(report, [*listing, *inits], policy, scope, fine) for listing in listings]
-    models = [node for node in observed if node is not None]
-    if not models:
+    """Return the states that the report allows with any of these listings; None for a node without
+    zones, or for too many states."""
+    try:
+        nodes = [observe(report, [*listing, *inits], policy, scope, fine) for listing in listings]
+    except TooManyChoicesError:
         return None
+    models = [node for node in nodes if node is not None]
     bases = dict.fromkeys([base for node in models for base in node.bases])
-    if len(bases) > MOST_STATES:
-        raise TooManyChoicesError
+    if not bases or len(bases) > MOST_STATES:
+        return None
     bounds = frozenset[str]().union(*[node.bounds for node in models])
     return ObservedNode(models[0].model, tuple(bases), bounds)
 

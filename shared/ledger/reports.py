@@ -9,6 +9,8 @@ import msgspec
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.ledger.certainty import check_after_report, check_before_report
+from shared.ledger.container_zones import lists_placements
+from shared.ledger.fingerprints import confirm_containers, container_listing
 from shared.ledger.nodes import forget_ended, node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
@@ -23,14 +25,20 @@ def reported(ledger: Ledger, event: NodeReported, version: int, position: int) -
     """Fold a full report, and return the node's name."""
     report = event.report
     node = node_of(ledger, report.node)
-    listed = None if report.placements is None else by_key(report.placements)
     bare = msgspec.structs.replace(report, placements=None)
     has_moved = node.report is None or not _same_shape(node.report, bare)
+    listed = None
+    if report.placements is not None:
+        listed = by_key(report.placements)
+    elif report.container_zones is not None and not (has_moved or lists_placements(node)):
+        listed = container_listing(ledger, node, bare)
     check_before_report(ledger, node, bare, listed, has_moved or node.released)
     node.listed = listed
     node.unlisted_devices = unlisted(node.report, node.unlisted_devices, report)
     node.resources_in_zones = ever_in_zones(node.report, node.resources_in_zones, report)
+    earlier_position = node.report_position
     _make_current(ledger, node, bare, version, position, has_moved)
+    _list_containers(ledger, node, earlier_position)
     recompute(node)
     check_after_report(ledger, node)
     return report.node
@@ -44,13 +52,17 @@ def changed(ledger: Ledger, event: NodeReportChanged, version: int, position: in
         return event.node
     names: set[str] | None = None
     listed = node.listed
-    if listed is not None:
+    report, has_moved = _changed_report(last, event), last.boot_id != event.boot_id
+    if report.container_zones is not None:
+        listed = container_listing(ledger, node, report)
+    elif listed is not None:
         new = by_key(event.listed)
         listed, names = _changed_listing(listed, event, new), {*event.unlisted, *new}
-    report, has_moved = _changed_report(last, event), last.boot_id != event.boot_id
     check_before_report(ledger, node, report, listed, has_moved or node.released)
     node.listed = listed
+    earlier_position = node.report_position
     has_moved = _make_current(ledger, node, report, version, position, has_moved)
+    _list_containers(ledger, node, earlier_position)
     hidden_changed = event.hidden is not None or event.checkpoints is not None
     recompute(node, None if has_moved else names, hidden_changed)
     check_after_report(ledger, node)
@@ -84,6 +96,9 @@ def _changed_report(report: Report, event: NodeReportChanged) -> Report:
         zones=tuple(_changed_zone(zone, event) for zone in report.zones),
         checkpoints=report.checkpoints if event.checkpoints is None else event.checkpoints,
         hidden=report.hidden if event.hidden is None else event.hidden,
+        container_zones=(
+            report.container_zones if event.container_zones is None else event.container_zones
+        ),
     )
 
 
@@ -116,14 +131,28 @@ def _make_current(
     """Make the report current. Return True if nothing counts any more of what was known of pods'
     places, because the report has another shape or an operator released the node."""
     has_moved = has_moved or node.released
+    if has_moved and report.container_zones is not None:
+        node.listed = None
     node.report, node.report_version, node.report_position = report, version, position
     node.expired, node.locked, node.released = False, "", False
-    if node.listed is not None or has_moved:
+    if lists_placements(node) or has_moved:
         node.basis = report
     if has_moved:
         _start_over(ledger, node, position)
-    _forget_ended(node)
+    if lists_placements(node):
+        _forget_ended(node)
     return has_moved
+
+
+def _list_containers(ledger: Ledger, node: LedgerNode, earlier_position: int) -> None:
+    """Update the placements of a node whose reports have the zones of containers only. Without a
+    match, the listing is still that of the earlier report."""
+    if node.report is None or node.report.container_zones is None:
+        return
+    if confirm_containers(ledger, node):
+        _forget_ended(node)
+    elif node.listed is not None:
+        node.report_position = earlier_position
 
 
 def _same_shape(report: Report, other: Report) -> bool:

@@ -17,6 +17,7 @@ from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.scheduling_events import NodeMarkedDirty, NodeReconciled, ReconcileMethod
 from shared.ledger import fingerprints
+from shared.ledger.container_zones import lists_placements
 from shared.ledger.state import Ledger, LedgerNode
 
 
@@ -112,8 +113,10 @@ def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] |
     if node.listed is not None:
         if not node.charges:
             return "empty", node.report_position
-        proven = all(charge.confirmed for charge in node.charges.values())
-        return ("proof", node.report_position) if proven else None
+        if all(charge.confirmed for charge in node.charges.values()):
+            return "proof", node.report_position
+        if lists_placements(node):
+            return None
     matched = fingerprints.match(ledger, node)
     useful = matched is not None and fingerprints.would_confirm(node, matched.position)
     return ("fingerprint", matched.position) if matched is not None and useful else None
