@@ -56,6 +56,18 @@ KUBERNETES = (
         "None.",
     ),
     (
+        "Event `ZoneRequirementMissed`",
+        "A pod or node label asked for one zone, and a report shows the pod in several. The "
+        "kubelet differs from its model, or an event came that the decision could not know.",
+        "Compare the kubelet's configuration with the report (`topolog doctor`). "
+        "`topolog replay explain POD` shows the decision. Delete the pod to place it again.",
+    ),
+    (
+        "Condition `topolog.io/PreferencesKept=False`",
+        "Annotations or labels of other schedulers express preferences that had no effect.",
+        "See [constraints](constraints.md#keys-of-other-schedulers) for what each key needs.",
+    ),
+    (
         "Event `NodeExcluded` of a Node",
         "The node is excluded for a pod class. The message has the cause.",
         "Fix the cause. The exclusion ends by itself, or with `topolog node readmit NODE`.",

@@ -24,12 +24,27 @@ Zones = dict[str, tuple[int, ...]]
 
 class Admitted(msgspec.Struct, frozen=True):
     """A pod that a report lists completely. `zones` and `predicted` map containers to zones;
-    without a prediction `predicted` is empty."""
+    without a prediction `predicted` is empty. `one_zone` is as in `PodReserved`."""
 
     uid: str
     node: str
     zones: Zones
     predicted: Zones
+    one_zone: str = ""
+
+    @property
+    def missed(self) -> str:
+        """The problem with the zones; "" if they are as required."""
+        groups = list(self.zones.values())
+        if self.one_zone == "pod":
+            groups = [tuple(zone for zones in groups for zone in zones)]
+        if not self.one_zone or all(len(set(zones)) < 2 for zones in groups):
+            return ""
+        required = "each container" if self.one_zone == "container" else "the pod"
+        return (
+            f"Admitted on {_zones_text(self.zones)} of {self.node}, but {required} was required to "
+            "be in one zone"
+        )
 
     @property
     def message(self) -> str:
@@ -49,6 +64,7 @@ class _Pending(msgspec.Struct):
     node: str = ""
     predicted: Zones = {}
     bound: bool = False
+    one_zone: str = ""
 
 
 class Admissions:
@@ -68,6 +84,7 @@ class Admissions:
         elif isinstance(event, PodReserved) and event.uid in self._pending:
             pending = self._pending[event.uid]
             pending.node, pending.predicted = event.node, event.predicted
+            pending.one_zone = event.one_zone
         elif isinstance(event, PodBound) and event.uid in self._pending:
             pending = self._pending[event.uid]
             pending.bound, pending.node = True, event.node
@@ -95,9 +112,9 @@ class Admissions:
             uid = bound[key]
             demand = zonal_demand(self._pending[uid].pod, self._tracked.get(node, ()))
             if demand and covers(demand, placements):
-                admitted.append(
-                    Admitted(uid, node, _zones(placements), self._pending[uid].predicted)
-                )
+                pending = self._pending[uid]
+                zones = _zones(placements)
+                admitted.append(Admitted(uid, node, zones, pending.predicted, pending.one_zone))
                 self._forget(uid)
         return admitted
 

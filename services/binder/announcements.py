@@ -111,6 +111,11 @@ def admitted(pod: Identity, uid: str, message: str, time_us: int, position: int)
     return _event(pod, uid, "Normal", "AdmittedOnZone", message, time_us, position)
 
 
+def missed(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
+    """Return an event with the zones of a pod that was required to be in one."""
+    return _event(pod, uid, "Warning", "ZoneRequirementMissed", message, time_us, position)
+
+
 def preempted(
     pod: Identity, uid: str, preemptor: str, time_us: int, position: int
 ) -> dict[str, Any]:

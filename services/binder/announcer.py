@@ -130,6 +130,9 @@ class Announcer:
             if self._is_over_rate():
                 return None
             return announcements.admitted(pod, uid, message, *moment)
+        if announcement.kind == "missed":
+            count(names.ZONE_REQUIREMENTS_MISSED)
+            return announcements.missed(pod, uid, message, *moment)
         if announcement.kind == "excluded":
             return announcements.excluded(announcement.node, pod, message, *moment)
         if announcement.kind == "preempted":

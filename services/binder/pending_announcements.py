@@ -40,11 +40,12 @@ Kind = Literal[
     "admitted",
     "excluded",
     "without_effect",
+    "missed",
 ]
 # These hold until the pod is bound or ends.
 LASTING: tuple[Kind, ...] = ("unschedulable", "refused", "nominated")
 # These do not replace another announcement of the pod.
-_APART: tuple[Kind, ...] = ("nominated", "admitted", "without_effect")
+_APART: tuple[Kind, ...] = ("nominated", "admitted", "without_effect", "missed")
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -55,6 +56,7 @@ class Announcement(msgspec.Struct, frozen=True):
     - `preempted`: the preemptor's uid in `message`
     - `admitted`: the zones in `message`
     - `excluded`: the cause in `message`, why pods like `pod` are not sent to `node`
+    - `missed`: in `message` the zones, although one zone was required
     - `without_effect`: in `message` the preferences that the placement ignored
     """
 
@@ -130,7 +132,9 @@ class PendingAnnouncements:
         """Fold an event that `state` has folded. Return how many announcements were dropped."""
         self._remember(state, event)
         made = [
-            Announcement("admitted", pod.uid, pod.message, pod.node)
+            Announcement("missed", pod.uid, pod.missed, pod.node)
+            if pod.missed
+            else Announcement("admitted", pod.uid, pod.message, pod.node)
             for pod in self._admissions.fold(event)
         ]
         made += self._announcements(event)

@@ -25,7 +25,9 @@ import xxhash
 from shared.domain.pod import Pod
 
 # Read by `services.scheduler.snapshot.topology_policy`.
-POD_ANNOTATIONS = frozenset(("scheduling.koordinator.sh/numa-topology-spec",))
+POD_ANNOTATIONS = frozenset(
+    ("scheduling.koordinator.sh/numa-topology-spec", "volcano.sh/numa-topology-policy")
+)
 
 # Labels that controllers and charts use to distinguish workloads.
 POD_LABELS = frozenset(

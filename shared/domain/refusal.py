@@ -43,6 +43,7 @@ class Reason(StrEnum):
     POLICY_UNKNOWN = "unknown topology policy"
     POLICY_MISMATCH = "topology policy does not match"
     NO_ZONES = "node without zones"
+    ONE_ZONE = "not certain to be in one zone"
     KUBELET_FAILS = "its kubelet would fail"
     NEVER_ALIGNED = "can never be aligned there"
     NO_SINGLE_ZONE = "no single zone"

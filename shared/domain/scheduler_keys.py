@@ -7,7 +7,7 @@ Theory, for a newcomer who adds a key:
 2. `asks` reads the key's value and returns what it asks for. Nothing, if the value changes nothing:
    a gang of one pod, say. A value that cannot be read may ask for anything, so it asks for another
    scheduler.
-3. What is asked decides the treatment (`TREATMENTS`). A requirement is kept, or the pod waits with
+3. The answer decides the treatment (`TREATMENTS`). A requirement is kept, or the pod waits with
    an event that names the key and the row's `remedy`. A preference has no effect, and a condition
    of the pod says so.
 4. The filter (`services/scheduler/filter/constraints/scheduler_keys.py`), the condition
@@ -187,13 +187,13 @@ _LIGHT_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"
 _GANG = "a gang: no member runs before enough of them can"
 _NO_GANG = "Topolog places each pod by itself; let {} place the gang, or remove the key"
 _EXCLUSIVE = (
-    "give each container whole CPUs with requests equal to limits, and use nodes whose kubelet has "
+    "give each container whole CPUs with requests equal to limits, and use nodes with "
     "cpuManagerPolicy static"
 )
 _QUEUE = "Topolog has no queues; use ResourceQuota or Kueue"
 _ONE_ZONE = (
-    "use nodes whose kubelet has the policy single-numa-node, or where it is certain to put the "
-    "pod into one zone"
+    "use nodes with topologyManagerPolicy single-numa-node, or where the kubelet is certain to put "
+    "the pod into one zone"
 )
 _DEVICES = "the kubelet chooses devices; let koord-scheduler place the pod, or remove the key"
 _RACKS = "use pod affinity by a node label, or remove the key"
@@ -259,8 +259,8 @@ KEYS: tuple[SchedulerKey, ...] = (
         "scheduling.koordinator.sh/resource-spec", "pod annotation", KOORDINATOR,
         "how CPUs are bound: FullPCPUs, SpreadByPCPUs", ("full cores", "scheduler", "preference"),
         _json(_resource_spec),
-        "use nodes whose kubelet has the CPU Manager option full-pcpus-only for FullPCPUs, with "
-        "whole CPUs and requests equal to limits; no kubelet keeps SpreadByPCPUs",
+        "for FullPCPUs, use nodes with the CPU Manager option full-pcpus-only, and request whole "
+        "CPUs with requests equal to limits; no kubelet keeps SpreadByPCPUs",
     ),
     SchedulerKey(
         "katalyst.kubewharf.io/qos_level", "pod annotation", KATALYST,

@@ -43,10 +43,11 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     has zone ids by container, by the kubelet model (empty: none). `certain` is True if every
     kubelet state that log and report allow leads to these zones, whatever the order of the other
     pods and ends; later events on the node may void that (`shared/ledger/certainty.py`).
-    `without_effect` are keys of other schedulers that express a preference, which this decision
-    ignores. `config` and `code` are fingerprints: with the log up to `based_on` and the earlier
-    reservations of the batch, the same configuration and code decide the same again (`topolog
-    replay explain`)."""
+    `one_zone` is what must be in one zone although the kubelet's policy does not require it
+    (`container`: each of them, `pod`, or nothing), and `without_effect` are keys of other
+    schedulers that express a preference, which this decision ignores. `config` and `code` are
+    fingerprints: with the log up to `based_on` and the earlier reservations of the batch, the same
+    configuration and code decide the same again (`topolog replay explain`)."""
 
     uid: str
     node: str
@@ -61,6 +62,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     code: str = ""
     certain: bool = False
     without_effect: tuple[str, ...] = ()
+    one_zone: str = ""
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

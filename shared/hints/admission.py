@@ -13,7 +13,11 @@
 4. Most pods fit one zone that every manager prefers. The merge then takes the lowest such zone
    under every policy, so `single` decides and no hints are enumerated.
 
-5. Answers are pure functions of state and request, so they are remembered.
+5. A request may demand one zone (`HintRequest.one_zone`) where the kubelet's policy does not. A way
+   that uses several zones, or unknown ones, then counts as a rejection, although the kubelet admits
+   the pod: its state is among `states` all the same.
+
+6. Answers are pure functions of state and request, so they are remembered.
 
 Must not know the ledger, or the order in which pods are admitted (`admission_orders`).
 """
@@ -21,6 +25,8 @@ Must not know the ledger, or the order in which pods are admitted (`admission_or
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
@@ -72,6 +78,8 @@ class _Way(NamedTuple):
     states: NodeState
     reusable: tuple[Reusable, ...]
     zones: tuple[int, ...]
+    # Masks of what each container was given, -1 for unknown; None if the request demands no zone.
+    taken: tuple[int, ...] | None = None
 
 
 class KubeletModel:
@@ -194,7 +202,8 @@ class KubeletModel:
         return tuple([manager.given_back(state, amounts) for manager, state, amounts in triples])
 
     def _admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
-        ways, refused = [_Way(states, (None,) * len(states), ())], False
+        taken = () if request.one_zone else None
+        ways, refused = [_Way(states, (None,) * len(states), (), taken)], False
         whole: Hint | None = None
         if self.topology_manager.scope == "pod":
             try:
@@ -211,12 +220,23 @@ class KubeletModel:
             except TooManyWaysError:
                 if number < len(request.steps):
                     raise
+                refused = refused or bool(request.one_zone)
                 refused = refused or any(self._refused(way, container, whole) for way in ways)
                 return AdmissionOutcome((), refused, too_many_states=True)
             refused = refused or not all(longer)
             ways = [way for some in longer for way in some]
+        refused = refused or not all(_is_in_one_zone(way, request) for way in ways)
         final_states = dict.fromkeys([self._after_admission(way) for way in ways])
         return AdmissionOutcome(tuple(final_states), refused, ways[0].zones if ways else ())
+
+    def _zones_taken(self, before: NodeState, after: NodeState) -> int:
+        triples = zip(self.managers, before, after, strict=True)
+        masks = [
+            manager.zones_taken(earlier, later)
+            for manager, earlier, later in triples
+            if earlier != later
+        ]
+        return -1 if None in masks else reduce(or_, [mask or 0 for mask in masks], 0)
 
     def _hint(
         self, states: NodeState, reusable: tuple[Reusable, ...], requests: ManagerRequests
@@ -299,7 +319,12 @@ class KubeletModel:
                     longer.append((node_state, (*kept[:index], reused, *kept[index + 1 :])))
             ways = longer
         zones = (*way.zones, hint.mask or 0)
-        return [_Way(states, kept, zones) for states, kept in ways]
+        if way.taken is None:
+            return [_Way(states, kept, zones) for states, kept in ways]
+        return [
+            _Way(states, kept, zones, (*way.taken, self._zones_taken(way.states, states)))
+            for states, kept in ways
+        ]
 
     def _refused(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> bool:
         """Return True if a manager rejects the container on this way. Managers allocate
@@ -341,3 +366,15 @@ def _joined(outcomes: Sequence[AdmissionOutcome]) -> AdmissionOutcome:
     zones = next((outcome.zones for outcome in outcomes if outcome.zones), ())
     refused = any(outcome.refused for outcome in outcomes)
     return AdmissionOutcome(() if too_many else tuple(states), refused, zones, too_many)
+
+
+def _is_in_one_zone(way: _Way, request: HintRequest) -> bool:
+    """Return whether the pod, or each container, is in one zone on this way. Init containers may
+    leave some of theirs to others, so with them all containers must be in one zone.
+    """
+    masks = way.taken
+    if masks is None:
+        return True
+    if request.one_zone == "pod" or request.inits:
+        masks = (reduce(or_, masks, 0),)
+    return all(mask >= 0 and not mask & (mask - 1) for mask in masks)

@@ -137,7 +137,9 @@ class ResourceManager:
         """Return the mask of the zones in which the admission took something that led from one
         state to the other; None if states do not say it.
 
-        Nodes are ranked by it. By default the merged hint counts instead."""
+        Nodes are ranked by it, and pods are placed by it that must be in one zone although the
+        kubelet's policy does not require it. By default the merged hint counts when nodes are
+        ranked, and such pods are not placed."""
         return None
 
     def given_back(self, state: State, taken: TakenAmounts) -> State:

@@ -26,12 +26,15 @@ class ContainerRequest(msgspec.Struct, frozen=True, gc=False):
 
 class HintRequest(msgspec.Struct, frozen=True, gc=False):
     """A pod's request. `whole` is the sum that scope pod asks for at once, `key` is equal for pods
-    that ask for the same, and `inits` is True if an init container asks for something."""
+    that ask for the same, and `inits` is True if an init container asks for something. `one_zone`
+    is what must be in one zone although the kubelet's policy may not require it: "container" for
+    each of them, "pod", or ""."""
 
     key: tuple[tuple[str, ManagerRequests], ...]
     steps: tuple[ContainerRequest, ...]
     whole: ManagerRequests
     inits: bool
+    one_zone: str = ""
 
 
 # Requests that are remembered, because pods of one kind share their demand. If there are more, all
@@ -51,6 +54,14 @@ def request_of(demand: tuple[ContainerDemand, ...]) -> HintRequest:
     request = _make_request(demand)
     _requests[id(demand)] = demand, registry.PROVIDERS, request
     return request
+
+
+def promised(request: HintRequest, one_zone: str) -> HintRequest:
+    """Return the request of a pod that must be in one zone."""
+    if not one_zone:
+        return request
+    key = (*request.key, (f"one zone: {one_zone}", ()))
+    return msgspec.structs.replace(request, key=key, one_zone=one_zone)
 
 
 def _make_request(demand: tuple[ContainerDemand, ...]) -> HintRequest:

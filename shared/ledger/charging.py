@@ -42,7 +42,9 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
     node, kind, key = node_of(ledger, name), kind_of(pod), pod.key
     demand = kind.demand(node.basis.tracked if node.basis is not None else ())
     _forget_absence(node, key, pod.uid)
-    charge = Charge(pod.uid, key, position, demand, alias=alias_of(node, key))
+    charge = Charge(
+        pod.uid, key, position, demand, alias=alias_of(node, key), one_zone=entry.one_zone
+    )
     node.charges[pod.uid] = charge
     count_name(node, key, 1)
     entry.node, entry.charged_at = name, position

@@ -45,7 +45,7 @@ from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.observing import ObservedNode, observe
 from shared.hints.orders import EndedPod, relevant
 from shared.hints.provider import RequestedAmounts
-from shared.hints.request import request_of
+from shared.hints.request import promised, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.ledger.charge import WHOLE_POD
@@ -181,7 +181,7 @@ def _charged(
             open_holdings += held_or_not([charge.confirmed_zones], report)
             bounds.add(EARLIER)
         else:
-            request = request_of(charge.demand)
+            request = promised(request_of(charge.demand), charge.one_zone)
             pending.append(
                 PendingAdmission(request, charge.sent_at, charge.runs_at, charge.started_s)
             )

@@ -155,6 +155,7 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
         return ()
     entry.stage, entry.reserved_at = "reserved", envelope.position
     entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
+    entry.one_zone = event.one_zone
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
@@ -216,7 +217,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, envelope: Envelope) -> Touch
     if entry is None or entry.stage not in ("reserved", "intended") or entry.node != node:
         return ()
     release_charge(ledger, entry, envelope.position, came=False)
-    entry.stage, entry.reserved_at, entry.certain = "pending", 0, False
+    entry.stage, entry.reserved_at, entry.certain, entry.one_zone = "pending", 0, False, ""
     return (node,)
 
 

@@ -60,6 +60,8 @@ class Charge(msgspec.Struct, gc=False):
     started_s: int = 0
     # A trusted prediction holds `possible` to fewer zones.
     narrowed: bool = False
+    # What must be in one zone, by its reservation (`PodReserved.one_zone`).
+    one_zone: str = ""
 
     @property
     def is_admitted(self) -> bool:
@@ -86,6 +88,7 @@ class LedgerPod(msgspec.Struct, gc=False):
     predicted: dict[str, tuple[int, ...]] = {}
     # The prediction is certain, by the decision and by all that happened on the node since.
     certain: bool = False
+    one_zone: str = ""
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):

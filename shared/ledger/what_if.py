@@ -42,11 +42,13 @@ def newcomer(
     report: Report | None,
     free_max: ZoneAmounts,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
+    one_zone: str = "",
 ) -> Newcomer:
     """Return the pod, of this kind, on a node with this basis report; only in the `trusted` zones
     if there are some."""
     demand = kind.demand(report.tracked) if report is not None else ()
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
+    charge.one_zone = one_zone
     if report is not None and demand:
         charge.possible, charge.zones = landing(demand, report, free_max)
         if trusted and (possible := narrow(charge.possible, trusted)) != charge.possible:

@@ -431,6 +431,9 @@ ANNOUNCED = counter(
     "Conditions and Kubernetes Events written to the API server, by result.",
     "result",
 )
+ZONE_REQUIREMENTS_MISSED = counter(
+    "topolog_zone_requirements_missed", "Pods in several zones that were required to be in one."
+)
 EVICTIONS = counter("topolog_evictions", "Evictions for nominated pods, by outcome.", "outcome")
 
 SPAN_BIND = span("pod.bind", "One binding call to the Kubernetes API.")

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from services.binder import announcer as module
 from services.binder.admissions import Admissions, Admitted
+from shared.domain.report import ZonedAmount
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
@@ -93,3 +95,46 @@ async def test_the_event_follows_scheduled_and_too_many_are_dropped(
         reasons = {event["reason"] for event in scene.kube.events}
         assert reasons == ({"Scheduled", "AdmittedOnZone"} if allowed else {"Scheduled"})
         monkeypatch.setattr(module, "ADMITTED_PER_S", 20)
+
+
+@pytest.mark.parametrize(
+    ("one_zone", "zones", "missed"),
+    [
+        ("", {"a": (0, 1)}, False),
+        ("pod", {"a": (0,), "b": (1,)}, True),
+        ("container", {"a": (0,), "b": (1,)}, False),
+        ("container", {"a": (0, 1)}, True),
+        ("pod", {"a": (0,), "b": (0,)}, False),
+    ],
+)
+def test_a_pod_that_was_required_to_be_in_one_zone_and_is_not(
+    one_zone: str, zones: dict[str, tuple[int, ...]], missed: bool
+) -> None:
+    admitted = Admitted("uid", "n1", zones, {}, one_zone)
+    assert bool(admitted.missed) is missed
+    assert not missed or "required to be in one zone" in admitted.missed
+
+
+async def test_a_missed_requirement_is_a_warning_event() -> None:
+    told = Told()
+    told.kube.go.set()
+    told.tell(
+        "report/n1",
+        NodeReported(report(zone(0, 8), zone(1, 8))),
+        PodObserved(pod("web", cpus=2)),
+        PodReserved("uid-web", "n1", one_zone="pod"),
+        PodBound("uid-web", "n1"),
+        changed(
+            msgspec.structs.replace(
+                held("web", 0, 2),
+                held=(ZonedAmount("cpu", (0,), 1000), ZonedAmount("cpu", (1,), 1000)),
+            )
+        ),
+    )
+    async with running(told.announcer.run()):
+        await until(lambda: len(told.kube.events) == 2)
+    event = next(event for event in told.kube.events if event["reason"] != "Scheduled")
+    assert (event["type"], event["reason"]) == ("Warning", "ZoneRequirementMissed")
+    assert event["message"] == (
+        "Admitted on zones 0, 1 of n1, but the pod was required to be in one zone"
+    )

@@ -111,7 +111,7 @@ class Reference:
         assert node.basis is not None
         labels = node.observed.labels
         own = pod_policy(pod)
-        rule = combined(node_rule(node.basis, labels, config.policy_precedence), own.policy)
+        rule = combined(node_rule(node.basis, labels, config.policy_precedence), own)
         demand = zonal_demand(pod, pinned(node.basis, labels, config.policy_precedence))
         if rule.problem and (own.policy or demand):
             return None

@@ -238,22 +238,25 @@ def test_an_unknown_exclusiveness_is_named() -> None:
     )
 
 
-def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_or_of_none() -> None:
+def test_a_pod_with_a_policy_runs_where_the_kubelet_keeps_it() -> None:
     world = World()
     wish = '{"numaTopologyPolicy": "SingleNUMANode"}'
-    world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="restricted")
-    assert refused(world, asking(amounts(1, 1), wish)).message == (
-        "0/1 nodes are available: 1 node(s) had a different topology policy: pod wants "
-        "single-numa-node, node has restricted."
-    )
-    world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy="none")
-    assert isinstance(world.cluster.place(asking(amounts(4, 1), wish)), Placed)
-    assert refused(world, asking(amounts(6, 1), wish)).message.startswith(
-        "0/1 nodes are available: 1 node(s) had no NUMA zone as large as 6 cpu"
-    )
+    for policy in ("restricted", "best-effort"):
+        world.node("n", zone(0, amounts(4, 8)), zone(1, amounts(4, 8)), policy=policy)
+        assert isinstance(world.cluster.place(asking(amounts(4, 1), wish)), Placed)
+        assert isinstance(world.cluster.place(asking(amounts(6, 1), wish)), Unplaceable)
     verdict = world.cluster.verdict(asking(amounts(6, 1), wish), "n")
     assert verdict is not None
-    assert (verdict.policy, verdict.policy_source) == ("single-numa-node", "pod annotation")
+    assert (verdict.policy, verdict.policy_source) == ("best-effort", "report")
+    assert verdict.phrase == (
+        "node(s) were not certain to put the pod into one NUMA zone: pod annotation wants it, the "
+        "kubelet has best-effort"
+    )
+    other = '{"numaTopologyPolicy": "Restricted"}'
+    assert refused(world, asking(amounts(1, 1), other)).message == (
+        "0/1 nodes are available: 1 node(s) had a different topology policy: pod wants "
+        "restricted, node has best-effort."
+    )
 
 
 @pytest.mark.parametrize(

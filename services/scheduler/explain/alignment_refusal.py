@@ -20,10 +20,17 @@ from services.scheduler.explain.admission_refusal import (
 )
 from services.scheduler.explain.remedies import NECESSARY, more_free
 from services.scheduler.filter.topology.bounds import fits, possible
-from services.scheduler.filter.topology.fit import ADMITTED, ENDANGERS, filter_result
+from services.scheduler.filter.topology.fit import (
+    ADMITTED,
+    ENDANGERS,
+    NOT_IN_ONE_ZONE,
+    REFUSED,
+    filter_result,
+)
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import AlignedPart, Plan, PodClass
+from services.scheduler.snapshot.topology_policy import without_promise
 from services.scheduler.snapshot.zone_sizes import MOST_ZONES, fits_one_zone, preferred_widths
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.quantity import format_amount
@@ -46,6 +53,15 @@ def alignment_refusal(
     result = filter_result(node_info, pod_class, plan, config, steps)
     if result == ADMITTED:
         return None
+    if plan.rule.one_zone:
+        kubelets = msgspec.structs.replace(plan, rule=without_promise(plan.rule))
+        refusal = alignment_refusal(node_info, pod_class, kubelets, config, steps)
+        if refusal is not None:
+            return refusal
+        if result == REFUSED:
+            rule = plan.rule
+            subject = f"{rule.wanted_by} wants it, the kubelet has {rule.policy}"
+            return NOT_IN_ONE_ZONE.refusal(node_info.name, subject)
     if result == ENDANGERS:
         remedy = "wait until the node has admitted its pending pods"
         subject = "it could take zones that pending pods need"

@@ -24,7 +24,6 @@ from shared.domain.resources import CPU, is_device, is_memory
 from shared.hints.cpu import SPREAD, WHOLE_CORES
 from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
-from shared.hints.request import request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.kubelet_states import EARLIER, NO_PLACEMENTS, OTHER_KUBELET, PARTIALLY_LISTED
 from shared.ledger.open_holdings import ENDED, HIDDEN
@@ -116,7 +115,7 @@ def _picks_decide(search: KubeletSearch, plan: Plan) -> bool:
     """Return whether, in one state of the kubelet, one choice of devices admits the pod and another
     does not.
     """
-    states, request = search.states, request_of(plan.demand)
+    states, request = search.states, plan.request
     if states is None or states.pending or states.ended_pods:
         return False
     try:

@@ -327,7 +327,9 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     plan, _ = evaluator.plan(pod_class, node_info)
     predicted, certain = predict_if_on(node_info, plan, placing.config)
     version = node_info.ledger.report_version
-    return Placed(node_info.name, score_of(rank), 1, version, predicted, certain)
+    return Placed(
+        node_info.name, score_of(rank), 1, version, predicted, certain, plan.rule.one_zone
+    )
 
 
 # Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks

@@ -138,6 +138,7 @@ def reservation(
         nominated=nominated,
         certain=placed.certain,
         without_effect=without_effect,
+        one_zone=placed.one_zone,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (

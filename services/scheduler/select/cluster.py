@@ -187,7 +187,7 @@ class Cluster:
         self.view.placed_pods.put(pod, placed.node)
         pod_class = self.evaluator.pod_class(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
-        charge = assume(node_info, pod, pod_class, trusted)
+        charge = assume(node_info, pod, pod_class, trusted, placed.one_zone)
         note_assumed_in_searches(node_info, charge)
         note_assumed_in_expected_zones(node_info, charge)
         self._note_unconfirmed(node_info)

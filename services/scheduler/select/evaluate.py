@@ -30,7 +30,6 @@ from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, PodClass, key_of, without_kept
 from shared.domain.pod import Pod
 from shared.hints.admission_orders import UNKNOWN
-from shared.hints.request import request_of
 
 # No rank: the search used up its budget. The cache keeps it as ruled out.
 UNDECIDED = RULED_OUT - 1
@@ -228,7 +227,7 @@ class Evaluator:
     def steps_taken(self, pod_class: PodClass, node_info: NodeInfo) -> int:
         """Return the steps of the latest search of this node for the class."""
         plan, _ = self.plan(pod_class, node_info)
-        return kubelet_search_of(node_info, plan).steps_taken(request_of(plan.demand))
+        return kubelet_search_of(node_info, plan).steps_taken(plan.request)
 
     def evaluate_by_bounds(self, pod_class: PodClass, node_info: NodeInfo) -> None:
         """Evaluate one node without a search. If the bounds do not decide, the node is passed over

@@ -111,4 +111,5 @@ def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, rank: 
     candidates = cluster.evaluator.cache.candidates(pod_class.row)
     predicted, certain = predict_if_on(node_info, plan, cluster.config)
     version = node_info.ledger.report_version
-    return Placed(node_info.name, score_of(rank), candidates, version, predicted, certain)
+    one_zone = plan.rule.one_zone
+    return Placed(node_info.name, score_of(rank), candidates, version, predicted, certain, one_zone)

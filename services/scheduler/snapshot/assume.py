@@ -18,12 +18,13 @@ def assume(
     pod: Pod,
     pod_class: PodClass,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
+    one_zone: str = "",
 ) -> Charge:
     """Charge the pod to the node in place and return the charge, only in the `trusted` zones if
     some are given.
     """
     report = node_info.report
-    assumed = newcomer(pod, pod_class.kind, report, node_info.free_max, trusted)
+    assumed = newcomer(pod, pod_class.kind, report, node_info.free_max, trusted, one_zone)
     charge = assumed.charge
     if report is not None and charge.demand:
         subtract(node_info.free_min, charge.zones)

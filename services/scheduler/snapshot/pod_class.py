@@ -31,6 +31,7 @@ from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
 from shared.events.cluster_events import NodeObserved
 from shared.hints.registry import amounts_are_all, beyond_amounts
+from shared.hints.request import HintRequest, promised, request_of
 from shared.ledger.alike import kind_of
 from shared.ledger.state import ZoneAmounts
 
@@ -69,8 +70,9 @@ class Plan(msgspec.Struct, frozen=True):
     `placeless`: some devices of these resources lie in no zone and serve any container.
     `needs_search`: no bound decides, because a provider looks at more than amounts, requested
     devices lie in several zones, devices are named in an amount of 0, memory is outside the pod's
-    hint, CPUs are aligned by socket, or the pod `may_be_split`. A bound that admits such a split
-    pod holds; no bound refuses it.
+    hint, CPUs are aligned by socket, the pod must be in one zone although the policy does not
+    require it, or the pod `may_be_split`. A bound that admits such a split pod holds; no bound
+    refuses it.
     `running` parts hold their amounts at the same time. Each of them requests at least `smallest`,
     which is empty for fewer than two such parts.
     """
@@ -89,6 +91,11 @@ class Plan(msgspec.Struct, frozen=True):
     may_be_split: bool = False
     running: int = 0
     smallest: Amounts = {}
+
+    @property
+    def request(self) -> HintRequest:
+        """The request that the kubelet search asks about."""
+        return promised(request_of(self.demand), self.rule.one_zone)
 
 
 class PlanOnNodes:
@@ -123,7 +130,7 @@ class PodClass:
     def __init__(self, key: str, pod: Pod, row: int) -> None:
         self.key, self.pod, self.row = key, pod, row
         pod_policy = policy.pod_policy(pod)
-        self.own_policy = pod_policy.policy
+        self.own_policy = pod_policy
         self.kind = kind_of(pod)
         self.asked = {name: amount for name, amount in self.kind.request.items() if amount > 0}
         self.asked.pop(PODS, None)
@@ -148,8 +155,12 @@ class PodClass:
         """Return the plan on nodes of this profile."""
         plan = self.plans.get(profile)
         if plan is None:
+            demand = self.kind.demand(profile.tracked)
             rule = policy.combined(profile.rule, self.own_policy)
-            plan = self.plans[profile] = _plan(self.kind.demand(profile.tracked), rule, profile)
+            is_aligned = rule.policy == policies.SINGLE_NUMA_NODE and len(demand) < 2
+            if is_aligned or len(profile.layout) < 2:
+                rule = policy.without_promise(rule)
+            plan = self.plans[profile] = _plan(demand, rule, profile)
         return plan
 
 
@@ -162,7 +173,7 @@ def without_kept(pod: Pod) -> Pod:
 
 def key_of(pod: Pod) -> str:
     """Return equal text for pods that every node treats alike."""
-    wanted = pod.annotations.get(policy.POD_ANNOTATION, "")
+    wanted = [pod.annotations.get(name, "") for name in policy.POD_ANNOTATIONS]
     parts = (pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted)
     try:
         encoded = _ENCODER.encode(parts)
@@ -226,7 +237,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
         names=tuple(part.name for part in demand),
         demand=demand,
         placeless=frozenset() if aligned else frozenset(profile.placeless),
-        needs_search=needs_search or is_split,
+        needs_search=needs_search or is_split or bool(rule.one_zone),
         may_be_split=is_split,
         running=len(running),
         smallest=_smallest(running) if len(running) > 1 else {},

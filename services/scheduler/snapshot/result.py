@@ -11,7 +11,8 @@ class Placed(msgspec.Struct, frozen=True):
     """`score` is 0..100. `candidates` is how many nodes were not ruled out when this one was chosen
     (at least all that fit: nodes that scored lower are not always evaluated to the end).
     `predicted` is container -> zone ids, and `certain` says that no order of other pods and ends
-    leads elsewhere.
+    leads elsewhere. `one_zone` is what must be in one zone although the kubelet's policy does not
+    require it.
     """
 
     node: str
@@ -20,6 +21,7 @@ class Placed(msgspec.Struct, frozen=True):
     report_version: int
     predicted: dict[str, tuple[int, ...]] = {}
     certain: bool = False
+    one_zone: str = ""
 
 
 class Unplaceable(msgspec.Struct, frozen=True):

@@ -1,8 +1,14 @@
 """The Topology Manager policy that is in force for a pod on a node, and its source.
 
-Sources are report attributes, legacy `topologyPolicies` values, the node label and Koordinator's
-pod annotation, with a configurable precedence. A pod's own policy runs only on nodes of the same
-policy or of none.
+1. The kubelet's policy is in force: a report states it, or the node's label does if the report does
+   not know it. Labels decide first if so configured.
+
+2. A label or a pod may ask for more than the kubelet does: one zone on a node with policy none or
+   best-effort, or one zone for the whole pod where the kubelet aligns each container. Such a pod
+   must be in one zone (`Rule.one_zone`): it passes only where the kubelet model is certain of that.
+
+3. Koordinator's pod annotation and Volcano's topologyPolicy state a pod's own policy. Pods with
+   Restricted or BestEffort run on nodes of the same policy, as in Koordinator, or of none.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ import msgspec
 
 from services.scheduler.snapshot.config import Precedence
 from shared.domain.pod import Pod
-from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, parse
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE, parse
 from shared.domain.report import Report
 from shared.domain.resources import CPU, MEMORY, is_memory
 from shared.domain.scheduler_keys import asked_by_node
@@ -21,33 +27,55 @@ from shared.domain.scheduler_keys import asked_by_node
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
 MEMORY_LABEL = "node.koordinator.sh/numa-memory-policy"
 POD_ANNOTATION = "scheduling.koordinator.sh/numa-topology-spec"
+VOLCANO_ANNOTATION = "volcano.sh/numa-topology-policy"
+POD_ANNOTATIONS = (POD_ANNOTATION, VOLCANO_ANNOTATION)
+
+# Sources of rules and requirements.
+POD_SOURCE, LABEL_SOURCE = "pod annotation", "node label"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The policy in force. `source` is `report`, `node label`, `pod annotation` or `default`.
-    `problem` names an unknown or contradictory setting, by which nothing may be aligned.
+    """The policy in force. `source` is `report`, `node label` or `default`.
+    `problem` names an unknown or contradictory setting, by which nothing may be aligned. `one_zone`
+    is what must be in one zone although the policy does not require it ("container" for each of
+    them, "pod", or ""), and `wanted_by` the source of that.
     """
 
     policy: str = NONE
     scope: str = "container"
     source: str = "default"
     problem: str = ""
+    one_zone: str = ""
+    wanted_by: str = ""
 
 
 def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence) -> Rule:
     """Return the node's rule by its report and its label. The second source decides if the first
     has none or says `none`: a label value `None` switches nothing off under `label-first` either,
-    because the kubelet's own policy still refuses pods.
+    because the kubelet's own policy still refuses pods. A label that asks for more than a kubelet
+    with policy none or best-effort does is a requirement.
     """
     reported, labelled = _reported(report), _labelled(report, labels)
     first, second = (labelled, reported) if precedence == "label-first" else (reported, labelled)
-    return first if first.policy != NONE or first.problem else second
+    rule = first if first.policy != NONE or first.problem else second
+    if rule is not labelled or rule.problem or reported.problem or rule.policy == reported.policy:
+        return rule
+    if reported.policy not in (NONE, BEST_EFFORT):
+        return rule
+    if rule.policy == BEST_EFFORT:
+        return reported
+    return msgspec.structs.replace(reported, one_zone=rule.scope, wanted_by=LABEL_SOURCE)
+
+
+def without_promise(rule: Rule) -> Rule:
+    """Return the rule without what must be in one zone beyond its policy."""
+    return msgspec.structs.replace(rule, one_zone="", wanted_by="") if rule.one_zone else rule
 
 
 def is_reported(rule: Rule, report: Report) -> bool:
-    """Return whether the kubelet itself uses this rule."""
+    """Return whether the kubelet itself uses this rule, and it is all that is required."""
     reported = _reported(report)
-    return (rule.policy, rule.scope, rule.problem) == (
+    return not rule.one_zone and (rule.policy, rule.scope, rule.problem) == (
         reported.policy,
         reported.scope,
         reported.problem,
@@ -74,10 +102,14 @@ def _labelled(report: Report, labels: Mapping[str, str]) -> Rule:
 
 
 class PodPolicy(msgspec.Struct, frozen=True):
-    """The policy that a pod's annotation asks for; `problem` if it cannot be read or kept."""
+    """The policy that a pod's annotation asks for; `problem` if it cannot be read or kept.
+    `one_zone` is what must be in one zone under single-numa-node: Koordinator's policy is for the
+    whole pod, Volcano's for each container.
+    """
 
     policy: str = ""
     problem: str = ""
+    one_zone: str = ""
 
 
 class _Spec(msgspec.Struct):
@@ -87,6 +119,16 @@ class _Spec(msgspec.Struct):
 
 def pod_policy(pod: Pod) -> PodPolicy:
     """Return the pod's own policy, empty if it states none."""
+    koordinator, volcano = _koordinator_policy(pod), _volcano_policy(pod)
+    if koordinator.problem or volcano.problem:
+        return koordinator if koordinator.problem else volcano
+    if koordinator.policy and volcano.policy and koordinator.policy != volcano.policy:
+        keys = f"{POD_ANNOTATION} and {VOLCANO_ANNOTATION}"
+        return PodPolicy(problem=f"annotations {keys} ask for different policies")
+    return koordinator if koordinator.policy else volcano
+
+
+def _koordinator_policy(pod: Pod) -> PodPolicy:
     text = pod.annotations.get(POD_ANNOTATION, "")
     if not text:
         return PodPolicy()
@@ -101,7 +143,21 @@ def pod_policy(pod: Pod) -> PodPolicy:
     problem = _exclusive(spec.exclusive, parsed[0])
     if problem:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
-    return PodPolicy("" if parsed[0] == NONE else parsed[0])
+    return _policy(parsed[0], "pod")
+
+
+def _volcano_policy(pod: Pod) -> PodPolicy:
+    text = pod.annotations.get(VOLCANO_ANNOTATION, "")
+    parsed = parse(text)
+    if parsed is None:
+        return PodPolicy(problem=f"annotation {VOLCANO_ANNOTATION}: unknown policy {text!r}")
+    return _policy(parsed[0], "container")
+
+
+def _policy(policy: str, one_zone: str) -> PodPolicy:
+    if policy == NONE:
+        return PodPolicy()
+    return PodPolicy(policy, one_zone=one_zone if policy == SINGLE_NUMA_NODE else "")
 
 
 def _exclusive(text: str, policy: str) -> str:
@@ -122,16 +178,27 @@ def _exclusive(text: str, policy: str) -> str:
     )
 
 
-def combined(node: Rule, wanted: str) -> Rule:
-    """Return the rule for a pod that wants a policy (empty: no wish). A contradiction is a problem,
-    as in Koordinator.
+def combined(node: Rule, wanted: PodPolicy) -> Rule:
+    """Return the rule for a pod that wants a policy. One zone is required where the kubelet does
+    not require it anyway. Other contradictions are a problem, as in Koordinator.
     """
-    if node.problem or not wanted or wanted == node.policy:
+    if node.problem or not wanted.policy:
         return node
-    if node.policy != NONE:
-        problem = f"pod wants {wanted}, node has {node.policy}"
-        return Rule(node.policy, node.scope, node.source, problem)
-    return Rule(wanted, node.scope, "pod annotation")
+    if wanted.policy == SINGLE_NUMA_NODE:
+        is_enough = node.scope == "pod" or wanted.one_zone == "container"
+        is_kept = node.policy == SINGLE_NUMA_NODE and is_enough
+        return node if is_kept else _in_one_zone(node, wanted.one_zone)
+    if wanted.policy == node.policy or (node.policy == NONE and wanted.policy == BEST_EFFORT):
+        return node
+    if node.policy == NONE and wanted.policy == RESTRICTED:
+        return _in_one_zone(node, "pod")
+    problem = f"pod wants {wanted.policy}, node has {node.policy}"
+    return msgspec.structs.replace(without_promise(node), problem=problem)
+
+
+def _in_one_zone(node: Rule, one_zone: str) -> Rule:
+    one_zone = "pod" if "pod" in (one_zone, node.one_zone) else one_zone
+    return msgspec.structs.replace(node, one_zone=one_zone, wanted_by=POD_SOURCE)
 
 
 def pinned(report: Report, labels: Mapping[str, str], precedence: Precedence) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ from shared.domain.report import Report
 from shared.domain.resources import memory_of
 from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.hints.registry import amounts_are_all, beyond_amounts
-from shared.hints.request import request_of
 from shared.ledger.kubelet_states import OTHER_KUBELET
 from shared.ledger.state import Charge, LedgerNode
 from shared.ledger.view import subtract
@@ -76,7 +75,27 @@ NO_ZONES = RefusalReason(
     phrase="node(s) had no NUMA zones",
     remedy="see why the exporter finds no NUMA nodes there",
 )
-REASONS = NO_REPORT, EXPIRED, MALFORMED, POLICY_UNKNOWN, POLICY_MISMATCH, NO_ZONES
+NOTHING_PINNED = RefusalReason(
+    name=Reason.ONE_ZONE,
+    phrase="node(s) had a kubelet that pins nothing of the pod to a NUMA zone",
+    remedy="request whole CPUs with requests equal to limits, and use nodes with cpuManagerPolicy "
+    "static; or remove the pod's topology policy",
+)
+NOT_IN_ONE_ZONE = RefusalReason(
+    name=Reason.ONE_ZONE,
+    phrase="node(s) were not certain to put the pod into one NUMA zone: %s",
+    remedy="use nodes with topologyManagerPolicy single-numa-node",
+)
+REASONS = (
+    NO_REPORT,
+    EXPIRED,
+    MALFORMED,
+    POLICY_UNKNOWN,
+    POLICY_MISMATCH,
+    NO_ZONES,
+    NOTHING_PINNED,
+    NOT_IN_ONE_ZONE,
+)
 
 
 # -- the profile
@@ -95,16 +114,19 @@ def blocked(
     """Return why no node of the profile takes the class, and the reason's subject; None if the
     amounts decide.
     """
-    state = profile.state
-    if state and pod_class.zonal and config.on_missing_report == "refuse":
+    state, own_policy = profile.state, pod_class.own_policy
+    is_refused = pod_class.zonal and config.on_missing_report == "refuse"
+    if state and (is_refused or own_policy.one_zone):
         if state == "missing":
             return NO_REPORT, ""
         return (EXPIRED, "") if state == "expired" else (MALFORMED, state)
-    if plan.rule.problem and (pod_class.own_policy or plan.mode != "free"):
+    if plan.rule.problem and (own_policy.policy or plan.mode != "free"):
         reason = POLICY_UNKNOWN if profile.rule.problem else POLICY_MISMATCH
         return reason, plan.rule.problem
     if plan.mode != "free" and not profile.layout:
         return NO_ZONES, ""
+    if plan.mode == "free" and own_policy.one_zone and len(profile.layout) > 1:
+        return NOTHING_PINNED, ""
     for resource, label in profile.unkept:
         if pod_class.kind.demand((resource,)):
             return NOT_KEPT, label
@@ -138,7 +160,7 @@ def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     """Return the kubelet search's answer within so many steps."""
     if steps <= 0:
         return UNKNOWN
-    return kubelet_search_of(node_info, plan).result(request_of(plan.demand), steps)
+    return kubelet_search_of(node_info, plan).result(plan.request, steps)
 
 
 def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
@@ -146,7 +168,7 @@ def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
     they find a place.
     """
     report = node_info.report
-    if report is None or _some_go_beyond_amounts(node_info):
+    if report is None or _some_go_beyond_amounts(node_info) or _some_are_promised(node_info):
         return False
     if node_info.unaligned:
         charge = _newcomer(node_info, pod_class)
@@ -181,6 +203,13 @@ def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
                 if any(beyond_amounts(name) for name in part.amounts):
                     return True
     return False
+
+
+def _some_are_promised(node_info: NodeInfo) -> bool:
+    """Return whether an unconfirmed pod must be in one zone: amounts do not say where it comes."""
+    if not node_info.unconfirmed:
+        return False
+    return any(charge.one_zone and not charge.confirmed for charge in node_info.charges())
 
 
 def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:

@@ -27,7 +27,7 @@ from shared.hints.ends import reachable_states_after_ends
 from shared.hints.hidden_devices import asked_of
 from shared.hints.orders import NOT_YET, EndedPod, disorder
 from shared.hints.provider import RequestedAmounts
-from shared.hints.request import HintRequest, request_of
+from shared.hints.request import HintRequest, promised, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.device_views import in_doubt
 from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
@@ -169,7 +169,7 @@ class KubeletSearch:
         states = self.states
         if states is None or not charge.demand:
             return
-        request, likely = request_of(charge.demand), self._likely
+        request, likely = promised(request_of(charge.demand), charge.one_zone), self._likely
         pending = PendingAdmission(request, charge.sent_at)
         self.states = states._replace(pending=(*states.pending, pending))
         self._likely = None

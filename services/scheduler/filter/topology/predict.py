@@ -79,7 +79,9 @@ def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
     if not amounts_are_all() or plan.has_init_demand or plan.full_pcpus_only:
         return None
     rule = node_info.rule
-    if plan.rule != rule or node_info.grouped_zones or rule.policy == NONE:
+    if (plan.rule.policy, plan.rule.scope) != (rule.policy, rule.scope):
+        return None
+    if node_info.grouped_zones or rule.policy == NONE:
         return None
     if any(part.zeros for part in plan.demand):
         return None
