@@ -216,6 +216,7 @@ from typing import Any
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
+    Constraint,
     NotHandled,
     RefusalReason,
 )
@@ -231,13 +232,12 @@ OTHER_TRIBE = RefusalReason(
 )
 
 
-class Tribe:
+class Tribe(Constraint):
     """Pods of two tribes share no node."""
 
     name = "tribe"
     handles = frozenset(("spec.tribe",))
     reasons = (OTHER_TRIBE,)
-    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         """Return the tribe."""

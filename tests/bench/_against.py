@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAIRS = 5
 TOLERANCE = 0.1
 
-# Nodes -> the line of that size.
-Rows = dict[int, dict[str, Any]]
+# Nodes, and the kind of pod if there are several -> the line.
+Rows = dict[tuple[int, str], dict[str, Any]]
 
 
 def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, bool]) -> None:
@@ -38,20 +38,21 @@ def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, 
         for _ in range(PAIRS):
             here, there = _run(bench, ROOT, arguments), _run(bench, other, arguments)
             pairs.append((here, there))
-    lines = [
-        _line(size, name, more, pairs) for size in pairs[0][0] for name, more in figures.items()
-    ]
+    lines = [_line(key, name, more, pairs) for key in pairs[0][0] for name, more in figures.items()]
     for line in lines:
         print(json.dumps({"against": commit, "own_bench": own, "pairs": PAIRS, **line}), flush=True)
     sys.exit(1 if any(line["worse"] for line in lines) else 0)
 
 
-def _line(size: int, name: str, more: bool, pairs: Sequence[tuple[Rows, Rows]]) -> dict[str, Any]:
-    here, there = ([float(rows[size][name]) for rows in side] for side in zip(*pairs, strict=True))
+def _line(
+    key: tuple[int, str], name: str, more: bool, pairs: Sequence[tuple[Rows, Rows]]
+) -> dict[str, Any]:
+    here, there = ([float(rows[key][name]) for rows in side] for side in zip(*pairs, strict=True))
     ratio = statistics.median(one / other for one, other in zip(here, there, strict=True))
     worse = ratio < 1 - TOLERANCE if more else ratio > 1 + TOLERANCE
     medians = {"here": statistics.median(here), "there": statistics.median(there)}
-    return {"nodes": size, "figure": name, **medians, "ratio": round(ratio, 3), "worse": worse}
+    row = {"nodes": key[0], **({"pods": key[1]} if key[1] else {}), "figure": name}
+    return {**row, **medians, "ratio": round(ratio, 3), "worse": worse}
 
 
 @contextmanager
@@ -76,7 +77,8 @@ def _git(*arguments: str) -> None:
 
 def _prepared(bench: str, other: Path) -> bool:
     """Put the bench of today there; True when that commit must run its own."""
-    names = [f"{bench}.py", "_against.py"]
+    parts = sorted(path.name for path in (ROOT / "tests/bench").glob(f"_{bench}_*.py"))
+    names = [f"{bench}.py", "_against.py", *parts]
     old = {name: (other / "tests/bench" / name) for name in names}
     kept = {name: path.read_bytes() for name, path in old.items() if path.exists()}
     for name, path in old.items():
@@ -93,7 +95,7 @@ def _run(bench: str, where: Path, arguments: Sequence[str]) -> Rows:
     if done.returncode:
         sys.exit(f"the bench failed in {where}: {done.stderr.strip()[-2000:]}")
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {row["nodes"]: row for row in rows}
+    return {(row["nodes"], row.get("pods", "")): row for row in rows}
 
 
 def _started(bench: str, where: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

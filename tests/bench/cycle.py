@@ -8,6 +8,10 @@ shapes in turn (mean; `warm_p50_us`, `warm_p99_us`). `by_bound`, `by_search`, `o
 of these decisions for which no kubelet was imagined, one was, or a search met its budget.
 `decided_pods_per_s`: the same with the commit's events built, folded into the ledger and taken over
 by the columns. `rss_mb`: the whole process. `--against COMMIT`: see `_against`.
+
+`--pods KIND,...` prints a line for each number of nodes and kind of pod instead. `new_class_ms`:
+the first decision of a pod class (median over classes). `known_us`: a decision with its
+reservation, or with its nomination if the pod preempts (mean; `known_p50_us`, `known_p99_us`).
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 from tests.bench._against import compare
+from tests.bench._cycle_pods import SPECS, PodsOfAKind, labels, unconfirmed
 
 GIB = 1 << 30
 SIZES: Amounts = {
@@ -51,6 +56,8 @@ SIZES: Amounts = {
     "example.com/nic": 16,
 }
 GROWTH = (100, 1000, 5000, 20_000)
+# The same with `--pods`.
+FIGURES_OF_KINDS = {"new_class_ms": False, "known_us": False, "known_p50_us": False}
 # What `--against` compares, and whether more is better.
 FIGURES = {
     "cold_shape_ms": False,
@@ -61,6 +68,19 @@ FIGURES = {
 
 
 def main(argv: list[str]) -> None:
+    options = _parser().parse_args(argv)
+    if options.against:
+        figures = FIGURES_OF_KINDS if options.pods else FIGURES
+        compare("cycle", argv, options.against, figures)
+    sizes = {options.nodes} if options.no_growth else {options.nodes, *GROWTH}
+    for nodes in sorted(sizes):
+        for kind in options.pods:
+            print(json.dumps(measure_kind(nodes, kind, options)), flush=True)
+        if not options.pods:
+            print(json.dumps(measure(nodes, options)), flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench cycle", description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--zones", type=int, default=8)
@@ -84,12 +104,30 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--against", metavar="COMMIT", default="", help="compare with that commit, in paired runs"
     )
-    options = parser.parse_args(argv)
-    if options.against:
-        compare("cycle", argv, options.against, FIGURES)
-    sizes = {options.nodes} if options.no_growth else {options.nodes, *GROWTH}
-    for nodes in sorted(sizes):
-        print(json.dumps(measure(nodes, options)), flush=True)
+    parser.add_argument(
+        "--pods",
+        type=_kinds,
+        default=(),
+        metavar="KIND,...",
+        help=f"a line for each kind of pod: {', '.join(SPECS)}",
+    )
+    return parser
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    unknown = sorted(set(kinds) - SPECS.keys())
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown kinds of pods: {', '.join(unknown)}")
+    return kinds
+
+
+def measure_kind(nodes: int, kind: str, options: argparse.Namespace) -> dict[str, object]:
+    """One line of the bench by kind of pod."""
+    given = argparse.Namespace(**vars(options))
+    given.unsettled = unconfirmed(kind, options.unsettled)
+    row = PodsOfAKind(Bench(nodes, given), kind).row(options.decisions)
+    return {"nodes": nodes, "zones": options.zones, "strategy": options.strategy, **row}
 
 
 def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
@@ -153,7 +191,7 @@ class Bench:
             Ledger(),
             ColumnarPlacing(CycleConfig(strategy=options.strategy)),
         )
-        self.shapes = options.shapes
+        self.shapes, self.zones = options.shapes, options.zones
         self.serial = 0
         for at in range(nodes):
             self._node(f"n{at}", options, at < options.unhealthy * nodes)
@@ -178,6 +216,7 @@ class Bench:
                 allocatable=allocatable,
                 kubelet_version="v1.36.2",
                 unhealthy=unhealthy,
+                labels=labels(int(name.removeprefix("n"))),
             ),
         )
         zones = tuple(Zone(at, self._resources()) for at in range(options.zones))

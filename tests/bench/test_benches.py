@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import cycle
 from tests.bench.__main__ import names
+from tests.bench._cycle_pods import SPECS
 
 ROOT = Path(__file__).parents[2]
 # With arguments so small that a run takes at most 5 s. The other benches start servers, or a whole
@@ -34,6 +36,16 @@ def test_a_bench_explains_its_arguments(name: str, capsys: pytest.CaptureFixture
         importlib.import_module(f"tests.bench.{name}").main(["--help"])
     assert ended.value.code == 0
     assert "usage:" in capsys.readouterr().out
+
+
+def test_decisions_are_measured_by_kind_of_pod(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("--nodes", "20", "--zones", "2", "--shapes", "2", "--decisions", "20", "--no-growth")
+    cycle.main([*few, "--pods", ",".join(SPECS)])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["pods"] for row in rows] == [*SPECS]
+    # Some pod of each kind is decided: the figures are not of refusals alone.
+    assert all(row["placed"] for row in rows if row["pods"] != "preempting"), rows
+    assert rows[-1]["placed"] == 0, "urgent pods preempt"
 
 
 @pytest.mark.parametrize("name", SMALL)

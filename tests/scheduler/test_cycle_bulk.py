@@ -87,11 +87,11 @@ def test_bulk_scores_are_those_of_each_node_alone(
         )
     cluster = world.cluster
     cluster.places([])  # the columns are written
-    bulk, slots = cluster.evaluator._bulk, cluster._slots
+    bulk = cluster.evaluator._bulk
     every = np.arange(len(nodes))
     for pod_class in shapes:
         for where, selected in bulk.parted(pod_class, every):
-            scores, sure = bulk.run(pod_class, selected, slots)
+            scores, sure = bulk.run(pod_class, selected)
             for slot, score, certain in zip(
                 every[where].tolist(), scores.tolist(), sure.tolist(), strict=True
             ):

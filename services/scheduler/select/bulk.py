@@ -121,12 +121,12 @@ class BulkEvaluator:
             parts.append((index, Selected(on_nodes, slots, len(index))))
         return parts
 
-    def run(self, pod_class: PodClass, selected: Selected, nodes: Nodes) -> Ranks:
+    def run(self, pod_class: PodClass, selected: Selected) -> Ranks:
         """Return ranks and certainty of the selected nodes, in their order."""
         on_nodes, selection, size = selected
         if on_nodes.is_blocked:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
-        allowed = self._constraints.allowed(pod_class.pod.constraints, nodes, selection)
+        allowed = self._constraints.allowed(pod_class.pod.constraints, selection)
         return self._evaluation(pod_class, on_nodes).run(selection, size, allowed)
 
     def _evaluation(self, pod_class: PodClass, on_nodes: PlanOnNodes) -> PlanEvaluation:

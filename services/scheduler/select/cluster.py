@@ -34,6 +34,7 @@ from services.scheduler.snapshot.node_arrays import (
     ScoreOffsets,
     select,
 )
+from services.scheduler.snapshot.node_columns import NodeColumns, has_new_values
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, PodClass, key_of
 from services.scheduler.snapshot.result import Placed
@@ -53,11 +54,12 @@ class Cluster:
 
     def __init__(self, config: CycleConfig) -> None:
         self.config = config
-        self._arrays, self._constraints = NodeArrays(), ConstraintColumns(config.max_shapes)
         self._by_name: dict[str, NodeInfo] = {}
         self._slots: list[NodeInfo | None] = []
+        self._arrays, self._columns = NodeArrays(), NodeColumns(self._by_name, self._slots)
         self.slots: dict[str, int] = {}
         self._vacant: list[int] = []
+        self._constraints = ConstraintColumns(config.max_shapes, self._columns)
         self.evaluator = Evaluator(config, self._arrays, self._constraints, self._slots)
         # Pod -> the node that it is nominated for.
         self._claims: dict[str, str] = {}
@@ -66,7 +68,11 @@ class Cluster:
         self._unusable: dict[str, dict[str, UnusableResource]] = {}
         self._unusable_on: dict[str, tuple[str, ...]] = {}
         self.view = ClusterView(
-            self._by_name, PlacedPods(), Exclusions(), ClusterObjects(), self._unusable
+            self._by_name,
+            PlacedPods(self._columns),
+            Exclusions(),
+            ClusterObjects(),
+            self._unusable,
         )
         self._preferences, self._opened_domains = Preferences(config.max_shapes), OpenedDomains()
         self.preferred_nodes = PreferredNodes()
@@ -146,8 +152,9 @@ class Cluster:
             node_info.confirm(node)
             self.evaluator.cache.confirmed(node_info.slot)
             return
+        if has_new_values(node_info, node):
+            self._columns.changes.note(node_info.slot)
         if node_info.observed is not node.observed:
-            self._constraints.forget(node_info.slot)
             self._preferences.changed(node_info.slot, node.observed)
             self._opened_domains.note_labels_gone(self.view.placed_pods, node_info.observed)
         self._drop_claims(node_info)
@@ -173,7 +180,7 @@ class Cluster:
         self._vacant.append(node_info.slot)
         self._unconfirmed.discard(name)
         self._arrays.set_profile(node_info.slot, None)
-        self._constraints.forget(node_info.slot)
+        self._columns.changes.note(node_info.slot)
         self._preferences.changed(node_info.slot, None)
         self._opened_domains.note_labels_gone(self.view.placed_pods, node_info.observed)
         self._note_unusable(name, {})
@@ -219,7 +226,7 @@ class Cluster:
         self._arrays.reserve(slot)
         self.preferred_nodes.node_entered()
         self.evaluator.cache.reserve(slot, name)
-        self._constraints.forget(slot)
+        self._columns.changes.note(slot)
         return node_info
 
     def _drop_claims(self, node_info: NodeInfo) -> None:
@@ -271,9 +278,9 @@ class Cluster:
         offsets = self._preferences.of(pod, self._slots)
         if offsets is None:
             offsets = self.preferred_nodes.offsets(self._slots)
-        if not checks:
+        passing = checks.passing()
+        if passing is None:
             return offsets
-        passing = checks.passing(self._slots)
         return np.where(passing, 0 if offsets is None else offsets, EXCLUDED).astype(np.int32)
 
     def class_of(self, pod: Pod) -> str:

@@ -292,7 +292,7 @@ class Evaluator:
             scores[:], sure[:] = RULED_OUT, True
             self.cache.exact[pod_class.row] = False
         for _, selected in self._bulk.parted(pod_class, only):
-            result = self._bulk.run(pod_class, selected, self._slots)
+            result = self._bulk.run(pod_class, selected)
             scores[selected.selection], sure[selected.selection] = result
 
     def rank_changed(self, pod_class: PodClass) -> None:
@@ -322,7 +322,7 @@ class Evaluator:
     def _bulk_scores(self, pod_class: PodClass, slots: Slots) -> Ranks:
         self._arrays.refresh()
         parts = [
-            (index, self._bulk.run(pod_class, selected, self._slots))
+            (index, self._bulk.run(pod_class, selected))
             for index, selected in self._bulk.parted(pod_class, slots)
         ]
         if len(parts) == 1:

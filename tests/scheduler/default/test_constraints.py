@@ -12,6 +12,7 @@ from services.scheduler.filter.constraints import registry
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
+    Constraint,
     NotHandled,
     RefusalReason,
 )
@@ -20,6 +21,7 @@ from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.constraints import PREFERRED, REQUIRED
+from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.events import streams
@@ -38,6 +40,7 @@ def seen(
     node: str = "",
     labels: dict[str, str] | None = None,
     terminating: bool = False,
+    annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> PodObserved:
     """Return the event of a pod object."""
@@ -54,6 +57,7 @@ def seen(
         "uid": f"uid-{name}",
         "resourceVersion": "5",
         "labels": labels or {},
+        "annotations": annotations or {},
     }
     if terminating:
         metadata["deletionTimestamp"] = "2026-11-21T00:00:00Z"
@@ -399,10 +403,6 @@ async def test_a_group_on_nodes_without_the_label_only_awaits_its_first_pod() ->
     )
 
 
-async def _last_reserved(story: Story) -> PodReserved:
-    return (await story.events(PodReserved))[-1]
-
-
 def spread(key: str, skew: int = 1, **more: Any) -> dict[str, Any]:
     rule = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", **more}
     return {
@@ -529,15 +529,14 @@ OTHER_TENANT = RefusalReason(
 )
 
 
-class Tenant:
+class Tenant(Constraint):
     """A constraint as in the recipe of CONTRIBUTING: pods of two tenants share no node."""
 
     name = "tenant"
     handles = frozenset(("spec.tenant",))
     reasons = (OTHER_TENANT,)
-    depends_on = None
 
-    def read(self, spec: dict[str, Any], pod: Pod) -> Any:
+    def read(self, spec: Json, pod: Pod) -> Any:
         if isinstance(spec.get("tenant"), list):
             raise NotHandled("several tenants")
         return spec.get("tenant")

@@ -18,6 +18,11 @@ Theory, for a newcomer who adds one:
 5. A rule that looks at the node's own object alone is not a constraint but a predicate
    (`predicates.py`): predicates are kept by node and cost nothing in a decision.
 6. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominee.
+7. `check` is the rule, and explains. A decision asks for all nodes at once (`passing`), which calls
+   the check of each node. A constraint of many pods, or of one pod on many nodes, should have an
+   array form instead: it returns the same from `ClusterView.columns` and from counts by slot, which
+   follow changes. `tests/scheduler/default/test_array_forms.py` compares the two for every
+   constraint.
 
 Example, a constraint that keeps pods of one tribe on nodes of that tribe::
 
@@ -27,11 +32,10 @@ Example, a constraint that keeps pods of one tribe on nodes of that tribe::
         remedy="use nodes with the label example.com/tribe",
     )
 
-    class Tribe:
+    class Tribe(Constraint):
         name = "tribe"
         handles = frozenset(("spec.tribe",))
         reasons = (WRONG_TRIBE,)
-        depends_on = None
 
         def read(self, spec, pod):
             return fields.text(spec, "tribe", "spec") or None
@@ -44,15 +48,21 @@ Example, a constraint that keeps pods of one tribe on nodes of that tribe::
 
             return check
 
+        def passing(self, pod, kept, view):  # optional
+            return view.columns.label("example.com/tribe").among([kept])
+
 One line in `registry.py` makes it part of every decision.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from services.scheduler.filter.constraints.placed_pods import PlacedPods
+from services.scheduler.snapshot.node_arrays import Bools
+from services.scheduler.snapshot.node_columns import NodeColumns
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
@@ -127,11 +137,11 @@ class UnusableResource(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """What a check may look at, other than the node.
+    """What a constraint may look at, other than the node.
 
     `nodes` by name, `placed_pods`, `exclusions` of nodes for pod classes, `cluster_objects`
     (volumes, claims, namespaces, nominations, device classes), and `unusable` resources by resource
-    and node (`unusable_resources.py`).
+    and node (`unusable_resources.py`). `columns` has labels and other values of nodes by slot.
     """
 
     nodes: Mapping[str, NodeInfo]
@@ -139,6 +149,10 @@ class ClusterView(NamedTuple):
     exclusions: Exclusions
     cluster_objects: ClusterObjects
     unusable: Mapping[str, Mapping[str, UnusableResource]] = {}
+
+    @property
+    def columns(self) -> NodeColumns:
+        return self.placed_pods.columns
 
     def label(self, node: str, key: str) -> str | None:
         """Return a label of a node."""
@@ -151,36 +165,38 @@ def label_of(node_info: NodeInfo, key: str) -> str | None:
     return node_info.observed.labels.get(key) if node_info.observed is not None else None
 
 
-class Constraint(Protocol):
-    """One rule. See the module's theory for an example."""
+class Constraint(ABC):
+    """One rule. See the module's theory for an example.
 
-    # The key in `Constraints.kept`, stored with the pod's event.
+    `name` is the key in `Constraints.kept`, stored with the pod's event. `reasons` are all that
+    `check` may give, for the documentation.
+    """
+
     name: str
+    reasons: tuple[RefusalReason, ...]
     # Spec fields, as `shared.domain.constraints` calls them, that are supported by this constraint.
-    handles: frozenset[str]
-
-    @property
-    def depends_on(self) -> Callable[[ClusterView], Any] | None:
-        """The part of the view that concerns every pod unless it is empty; None without one."""
-
-    @property
-    def reasons(self) -> tuple[RefusalReason, ...]:
-        """Every reason that `check` may give, for the documentation."""
+    handles: frozenset[str] = frozenset()
+    # The part of the view that concerns every pod unless it is empty; None without one.
+    depends_on: Callable[[ClusterView], Any] | None = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         """Return what to keep of the spec, equal for equal specs; None for nothing.
 
         Raises NotHandled, and `fields.RefusedError` for a spec that is wrong.
         """
+        return None
 
+    @abstractmethod
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         """Return the check of all nodes for this pod, None if every node passes."""
 
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        """Return by slot which nodes pass the check, None if every node does; not to be written to.
 
-class KeepsNothing:
-    """Half of a constraint that needs no field of the pod's spec."""
-
-    handles: frozenset[str] = frozenset()
-
-    def read(self, spec: Json, pod: Pod) -> Any:
-        return None
+        The array form, if the constraint has one. What it says of slots without a node has no
+        meaning.
+        """
+        check = self.check(pod, kept, view)
+        if check is None:
+            return None
+        return view.columns.each(lambda node_info: check(node_info) is None)

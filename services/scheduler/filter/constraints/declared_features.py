@@ -9,9 +9,16 @@ API server.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    Constraint,
+    RefusalReason,
+)
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -28,13 +35,11 @@ NOT_DECLARED = RefusalReason(
 )
 
 
-class DeclaredFeatures:
+class DeclaredFeatures(Constraint):
     """Keeps the features' names, sorted."""
 
     name = "declaredFeatures"
-    handles: frozenset[str] = frozenset()
     reasons = (NOT_DECLARED,)
-    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         needed = [RESTARTS_ALL] if _restarts_all(spec) else []
@@ -53,6 +58,10 @@ class DeclaredFeatures:
             return NOT_DECLARED.refusal(node_info.name, ", ".join(lacking))
 
         return check
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        declared = view.columns.observed("declared features", attrgetter("declared_features"))
+        return declared.where(frozenset(kept).issubset)
 
 
 def _restarts_all(spec: Json) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
-    KeepsNothing,
+    Constraint,
     RefusalReason,
 )
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.exclusions import Exclusion
 from shared.domain.effective import effective_request
@@ -52,7 +53,7 @@ def excluded(pod: Pod, exclusion: Exclusion, node: str) -> Refusal:
     )
 
 
-class ExcludedNodes(KeepsNothing):
+class ExcludedNodes(Constraint):
     name = "excludedNodes"
     reasons = (EXCLUDED,)
     depends_on = attrgetter("exclusions.nodes")
@@ -67,3 +68,7 @@ class ExcludedNodes(KeepsNothing):
             return excluded(pod, exclusion, node_info.name)
 
         return check if exclusions else None
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        exclusions = view.exclusions.of(pod)
+        return view.columns.all_but(exclusions) if exclusions else None

@@ -9,15 +9,18 @@ as usual. Not a field of the pod's spec, but a name among its requests.
 
 from __future__ import annotations
 
-from operator import attrgetter
+from functools import reduce
+from operator import and_, attrgetter
 from typing import Any
 
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
-    KeepsNothing,
+    Constraint,
     RefusalReason,
 )
+from services.scheduler.snapshot.node_arrays import Bools
+from services.scheduler.snapshot.node_columns import NodeColumns
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
@@ -31,7 +34,7 @@ BY_DRIVER = RefusalReason(
 )
 
 
-class GivenByDrivers(KeepsNothing):
+class GivenByDrivers(Constraint):
     name = "givenByDrivers"
     reasons = (BY_DRIVER,)
     depends_on = attrgetter("nodes")
@@ -49,6 +52,19 @@ class GivenByDrivers(KeepsNothing):
             return BY_DRIVER.refusal(node_info.name, ", ".join(named))
 
         return check
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        classes = given(pod, view)
+        if not classes:
+            return None
+        return reduce(and_, (_offering(name, view.columns) for name in classes))
+
+
+def _offering(resource: str, columns: NodeColumns) -> Bools:
+    """Return by slot which nodes' device plugins offer the resource."""
+    return columns.observed(
+        ("offers", resource), lambda node: True if node.allocatable.get(resource, 0) > 0 else None
+    ).exists()
 
 
 def given(pod: Pod, view: ClusterView) -> dict[str, str]:

@@ -6,9 +6,17 @@ port. 0.0.0.0 (or none) is every address of the node.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    Constraint,
+    RefusalReason,
+)
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -24,13 +32,12 @@ PORT_TAKEN = RefusalReason(
 )
 
 
-class HostPorts:
+class HostPorts(Constraint):
     """Keeps [[protocol, address, port], ...]."""
 
     name = "hostPorts"
     handles = frozenset(("spec.containers.ports.hostPort", "spec.initContainers.ports.hostPort"))
     reasons = (PORT_TAKEN,)
-    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         host_network = fields.flag(spec, "hostNetwork", "spec")
@@ -62,6 +69,14 @@ class HostPorts:
             return None
 
         return check if taken else None
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        taken = [
+            nodes.by_slot() > 0
+            for ports, nodes in view.placed_pods.keeping(self.name)
+            if any(_clash(wanted, port) for wanted in kept for port in ports)
+        ]
+        return ~reduce(or_, taken) if taken else None
 
 
 def _clash(wanted: Any, taken: Any) -> bool:

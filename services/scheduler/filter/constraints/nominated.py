@@ -20,9 +20,10 @@ from typing import Any
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
-    KeepsNothing,
+    Constraint,
     RefusalReason,
 )
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
@@ -43,7 +44,7 @@ KEPT_FREE = RefusalReason(
 NOTHING: Amounts = {}
 
 
-class Nominated(KeepsNothing):
+class Nominated(Constraint):
     name = "nominated"
     reasons = (KEPT_FREE,)
     depends_on = attrgetter("cluster_objects.nominations")
@@ -64,6 +65,14 @@ class Nominated(KeepsNothing):
             return short or _without_a_zone(node_info, pod, on_node, view)
 
         return check
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        check = self.check(pod, kept, view)
+        if check is None:
+            return None
+        nodes = view.columns.named(nominee.node for nominee in _ahead_of(pod, view))
+        refused = [node_info.name for node_info in nodes if check(node_info) is not None]
+        return view.columns.all_but(refused) if refused else None
 
 
 def zones_kept(pod: Pod, view: ClusterView) -> dict[str, Refusal]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from services.scheduler.filter.constraints.selectors import Selection
+from services.scheduler.snapshot.node_columns import NodeColumns, NodeCounts
 from shared.domain.pod import Pod
 
 # Selections that are counted; the longest unused one is counted again when a constraint asks.
@@ -36,7 +37,16 @@ class Keeping(NamedTuple):
     """What a constraint keeps of some pods, and how many of those pods each node has."""
 
     kept: Any
-    nodes: Counter[str]
+    nodes: NodeCounts
+
+
+class Rules:
+    """What one constraint keeps of placed pods, by encoded value."""
+
+    def __init__(self) -> None:
+        self.by_value: dict[bytes, Keeping] = {}
+        # What the constraint derived from the values, until a value comes or goes.
+        self.derived: dict[Any, Any] = {}
 
 
 class Texts:
@@ -68,10 +78,12 @@ class Texts:
 class PlacedPods:
     """Placed pods by uid, counts of selections, and what constraints keep of the pods by node."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: NodeColumns | None = None) -> None:
+        # Counts by slot are counts by the slots of these nodes.
+        self.columns = NodeColumns() if columns is None else columns
         self._placed: dict[str, PlacedPod] = {}
-        self._counts: dict[tuple[Selection, bool], Counter[str]] = {}
-        self._keeping: dict[str, dict[bytes, Keeping]] = {}
+        self._counts: dict[tuple[Selection, bool], NodeCounts] = {}
+        self._rules: dict[str, Rules] = {}
         self._texts: dict[str, Texts] = {}
 
     def put(self, pod: Pod, node: str, leaving: bool = False) -> PlacedPod | None:
@@ -102,26 +114,33 @@ class PlacedPods:
             if _is_texts(kept):
                 self._texts.setdefault(name, Texts()).add(placed.node, kept, sign)
                 continue
-            by_value, key = self._keeping.setdefault(name, {}), _encode(kept)
-            keeping = by_value.setdefault(key, Keeping(kept, Counter()))
-            keeping.nodes[placed.node] += sign
-            if not keeping.nodes[placed.node]:
-                del keeping.nodes[placed.node]
+            rules, key = self._rules.setdefault(name, Rules()), _encode(kept)
+            keeping = rules.by_value.get(key)
+            if keeping is None:
+                keeping = rules.by_value[key] = Keeping(kept, NodeCounts(self.columns))
+                rules.derived.clear()
+            keeping.nodes.add(placed.node, sign)
             if not keeping.nodes:
-                del by_value[key]
+                del rules.by_value[key]
+                rules.derived.clear()
 
     def _count(self, placed: PlacedPod, sign: int) -> None:
         for (selection, leaving), counts in self._counts.items():
             if (leaving or not placed.leaving) and selection.matches(placed.pod):
-                counts[placed.node] += sign
-                if not counts[placed.node]:
-                    del counts[placed.node]
+                counts.add(placed.node, sign)
 
     def keeping(self, name: str) -> Collection[Keeping]:
         """Return what the constraint of that name keeps of placed pods, each distinct value once;
         lists of texts are in `texts`.
         """
-        return self._keeping.get(name, {}).values()
+        rules = self._rules.get(name)
+        return rules.by_value.values() if rules is not None else ()
+
+    def derived(self, name: str) -> dict[Any, Any]:
+        """Return what the constraint of that name derived from these values, to be extended; it is
+        empty once a value has come or gone.
+        """
+        return self._rules.setdefault(name, Rules()).derived
 
     def texts(self, name: str) -> Texts:
         """Return the same of a constraint that keeps lists of texts."""
@@ -135,18 +154,19 @@ class PlacedPods:
         placed = self._placed.get(uid)
         return placed is not None and placed.leaving
 
-    def counted(self, selection: Selection, leaving: bool = True) -> Mapping[str, int]:
+    def counted(self, selection: Selection, leaving: bool = True) -> NodeCounts:
         """Return node -> pods of the selection, with or without pods that are being deleted; nodes
         without any are left out.
         """
         key = selection, leaving
         counts = self._counts.pop(key, None)
         if counts is None:
-            counts = Counter(
+            counted = Counter(
                 placed.node
                 for placed in self._placed.values()
                 if (leaving or not placed.leaving) and selection.matches(placed.pod)
             )
+            counts = NodeCounts(self.columns, counted)
         self._counts[key] = counts
         if len(self._counts) > MOST_SELECTIONS:
             del self._counts[next(iter(self._counts))]

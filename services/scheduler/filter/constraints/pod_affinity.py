@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from operator import attrgetter
+from operator import and_, attrgetter, or_
 from typing import Any, NamedTuple
 
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
+    Constraint,
     RefusalReason,
     label_of,
 )
@@ -35,6 +36,8 @@ from services.scheduler.filter.constraints.selectors import (
     selection_in,
     with_label_keys,
 )
+from services.scheduler.snapshot.node_arrays import Bools
+from services.scheduler.snapshot.node_columns import NodeCounts
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.constraints import REQUIRED
@@ -46,6 +49,8 @@ from shared.events.cluster_events import NodeObserved
 ANTI_AFFINITY = "podAntiAffinity"
 # A domain of one node.
 HOSTNAME = "kubernetes.io/hostname"
+# Sets of labels for which the rules that select them are kept.
+MOST_LABELS = 4096
 
 NO_AFFINITY = RefusalReason(
     name=Reason.POD_AFFINITY,
@@ -77,7 +82,7 @@ class Term(NamedTuple):
     key: str
 
 
-class _Terms:
+class _Terms(Constraint):
     """What both kinds read. Keeps [{key, selector}, ...]; `among` in a selector is its selector of
     namespaces.
     """
@@ -126,7 +131,6 @@ class PodAffinity(_Terms):
     """With other pods."""
 
     reasons = (NO_AFFINITY, LABELS_UNKNOWN)
-    depends_on = None
 
     def __init__(self) -> None:
         super().__init__("podAffinity")
@@ -148,6 +152,18 @@ class PodAffinity(_Terms):
             return None
 
         return check
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        terms = self.terms(kept, view)
+        if not terms or _unknown(pod, kept, view) is not None:
+            return super().passing(pod, kept, view)
+        group = reduce(Selection.within, (term.selection for term in terms))
+        has_pods = view.placed_pods.counted(group).by_slot() > 0
+        columns = [view.columns.label(term.key) for term in terms]
+        domains = [column.shared_with(has_pods) for column in columns]
+        if group.matches(pod) and not any(nodes.any() for nodes in domains):
+            domains = [column.exists() for column in columns]
+        return reduce(and_, domains)
 
 
 class PodAntiAffinity(_Terms):
@@ -185,16 +201,54 @@ class PodAntiAffinity(_Terms):
 
         return check
 
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        if _unknown(pod, kept, view) is not None:
+            return super().passing(pod, kept, view)
+        placed, taken = view.placed_pods, dict[str, list[NodeCounts]]()
+        for term in self.terms(kept, view):
+            taken.setdefault(term.key, []).append(placed.counted(term.selection))
+        for key, nodes in self._rules_against(pod, view):
+            taken.setdefault(key, []).append(nodes)
+        forbidden: Bools | None = None
+        for key, counts in taken.items():
+            has_pods = reduce(or_, (nodes.by_slot() > 0 for nodes in counts))
+            in_domain = view.columns.label(key).shared_with(has_pods)
+            forbidden = in_domain if forbidden is None else forbidden | in_domain
+        return None if forbidden is None else ~forbidden
+
     def _forbidden_by_others(self, pod: Pod, view: ClusterView) -> dict[str, set[str]]:
         """Topology label -> its values on nodes of running pods with rules that select this pod."""
-        namespaces = view.cluster_objects.namespaces
         forbidden: dict[str, set[str]] = {}
+        for key, nodes in self._selecting(pod, view):
+            forbidden.setdefault(key, set()).update(_domains(key, nodes, view))
+        return forbidden
+
+    def _selecting(self, pod: Pod, view: ClusterView) -> list[tuple[str, NodeCounts]]:
+        """Topology label and nodes of the running pods' rules that select this pod."""
+        namespaces = view.cluster_objects.namespaces
+        selecting = []
         for terms, nodes in view.placed_pods.keeping(self.name):
             for term in terms:
                 if selection_in(pod.namespace, term["selector"], namespaces).matches(pod):
-                    values = forbidden.setdefault(term["key"], set())
-                    values.update(_domains(term["key"], nodes, view))
-        return forbidden
+                    selecting.append((term["key"], nodes))
+        return selecting
+
+    def _rules_against(self, pod: Pod, view: ClusterView) -> list[tuple[str, NodeCounts]]:
+        """`_selecting`, kept for pods of equal labels until a rule comes or goes, or the
+        namespace's labels change.
+        """
+        if not view.placed_pods.keeping(self.name):
+            return []
+        derived = view.placed_pods.derived(self.name)
+        namespace = view.cluster_objects.namespaces.get(pod.namespace)
+        key = pod.namespace, tuple(sorted(pod.labels.items()))
+        selecting = derived.get(key)
+        if selecting is None or selecting[0] is not namespace:
+            if len(derived) >= MOST_LABELS:
+                derived.clear()
+            selecting = derived[key] = namespace, self._selecting(pod, view)
+        rules: list[tuple[str, NodeCounts]] = selecting[1]
+        return rules
 
 
 def _domains(key: str, counts: Mapping[str, int], view: ClusterView) -> set[str]:

@@ -9,13 +9,16 @@ phrases. The answer for a set of constraints is kept by node until the node's ob
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import attrgetter, or_
 
 import msgspec
 import numpy as np
 
 from services.scheduler.filter.constraints.constraint import RefusalReason
 from services.scheduler.snapshot.node_arrays import Bools, Selection
+from services.scheduler.snapshot.node_columns import Column, NodeColumns, SlotArray
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.atoi import atoi
 from shared.domain.pod import Constraints, NodeSelectorTerm, Toleration
@@ -106,7 +109,7 @@ def _availability(constraints: Constraints, node: NodeObserved) -> Refusal | Non
         return CORDONED.refusal(node.name)
     if not node.ready and not any(tolerated(taint, tolerations) for taint in _NOT_READY_TAINTS):
         return NOT_READY.refusal(node.name)
-    taint = untolerated(constraints, node)
+    taint = untolerated(constraints, node.taints)
     if taint is None:
         return None
     subject = f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":")
@@ -122,9 +125,9 @@ def selects(constraints: Constraints, node: NodeObserved) -> bool:
     return not terms or any(matches(term, node) for term in terms)
 
 
-def untolerated(constraints: Constraints, node: NodeObserved) -> Taint | None:
-    """Return the first taint that keeps the pod away."""
-    for taint in node.taints:
+def untolerated(constraints: Constraints, taints: Iterable[Taint]) -> Taint | None:
+    """Return the first of a node's taints that keeps the pod away."""
+    for taint in taints:
         keeps_away = taint.effect in ("NoSchedule", "NoExecute")
         if keeps_away and not tolerated(taint, constraints.tolerations):
             return taint
@@ -227,53 +230,98 @@ def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
 # -- many nodes
 
 
-class _Allowed:
-    """One set of constraints: which slots it allows, and the slots that are not answered yet."""
+def allowed_nodes(constraints: Constraints, columns: NodeColumns) -> Bools:
+    """Return by slot which nodes `constraint_refusal` does not refuse."""
+    allowed = selected_nodes(constraints, columns)
+    if constraints.node_name:
+        allowed &= _field("metadata.name", columns).among((constraints.node_name,))
+    availability = columns.observed("availability", attrgetter("unschedulable", "ready", "taints"))
+    return allowed & availability.where(lambda value: _is_available(constraints, *value))
 
-    def __init__(self) -> None:
-        self.slots = np.zeros(0, dtype=np.bool_)
-        self.unknown: set[int] = set()
+
+def _is_available(
+    constraints: Constraints, unschedulable: bool, ready: bool, taints: tuple[Taint, ...]
+) -> bool:
+    node = NodeObserved("", "", unschedulable=unschedulable, ready=ready, taints=taints)
+    return _availability(constraints, node) is None
+
+
+def selected_nodes(constraints: Constraints, columns: NodeColumns) -> Bools:
+    """Return by slot what `selects` says of each node."""
+    selected = columns.all()
+    for key, value in constraints.node_selector.items():
+        selected &= columns.label(key).among((value,))
+    if constraints.required_affinity:
+        terms = [matching_nodes(term, columns) for term in constraints.required_affinity]
+        selected &= reduce(or_, terms)
+    return selected
+
+
+def untainted_nodes(constraints: Constraints, columns: NodeColumns) -> Bools:
+    """Return by slot which nodes have no taint that keeps the pod away."""
+    taints = columns.observed("taints", attrgetter("taints"))
+    return taints.where(lambda of_node: untolerated(constraints, of_node) is None)
+
+
+def matching_nodes(term: NodeSelectorTerm, columns: NodeColumns) -> Bools:
+    """Return by slot what `matches` says of each node."""
+    matching = columns.all()
+    if not term.expressions and not term.fields:
+        matching[:] = False
+    for requirement in term.expressions:
+        matching &= _holding(requirement, columns.label(requirement[0]))
+    for requirement in term.fields:
+        matching &= _holding(requirement, _field(requirement[0], columns))
+    return matching
+
+
+def _field(key: str, columns: NodeColumns) -> Column:
+    return columns.observed(
+        ("field", key), lambda node: node.name if key == "metadata.name" else None
+    )
+
+
+def _holding(requirement: tuple[str, str, tuple[str, ...]], column: Column) -> Bools:
+    """`_holds` of all nodes."""
+    _, operator, values = requirement
+    if operator == "In":
+        return column.among(values)
+    if operator == "NotIn":
+        return ~column.among(values)
+    if operator == "Exists":
+        return column.exists()
+    if operator == "DoesNotExist":
+        return ~column.exists()
+    return column.where(lambda value: _compares(operator, value, values))
 
 
 class ConstraintColumns:
-    """For each distinct set of constraints the nodes that it allows. Bounded: the longest unused
-    set is forgotten first.
+    """For each distinct set of constraints the nodes that it allows, which follow the nodes'
+    objects. Bounded: the longest unused set is forgotten first.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._columns: dict[bytes, _Allowed] = {}
+    def __init__(self, limit: int, columns: NodeColumns) -> None:
+        self._limit, self._columns = limit, columns
+        self._allowed: dict[bytes, SlotArray[np.bool_]] = {}
 
-    def forget(self, slot: int) -> None:
-        """The node's object changed."""
-        for column in self._columns.values():
-            column.unknown.add(slot)
-
-    def allowed(
-        self,
-        constraints: Constraints,
-        nodes: Sequence[NodeInfo | None],
-        selection: Selection,
-    ) -> Bools:
+    def allowed(self, constraints: Constraints, selection: Selection) -> Bools:
         """Return for each selected slot whether these constraints allow its node."""
         key = _ENCODER.encode(constraints)
-        column = self._columns.pop(key, None) or _Allowed()
-        self._columns[key] = column
-        if len(self._columns) > self._limit:
-            del self._columns[next(iter(self._columns))]
-        more = len(nodes) - len(column.slots)
-        if more:
-            column.unknown.update(range(len(column.slots), len(nodes)))
-            column.slots = np.append(column.slots, np.zeros(more, dtype=np.bool_))
-        if column.unknown:
-            for slot in column.unknown:
-                column.slots[slot] = _allows(constraints, nodes[slot])
-            column.unknown.clear()
-        allowed: Bools = column.slots[selection]
+        kept = self._allowed.pop(key, None)
+        if kept is None:
+            kept = self._array(constraints)
+        self._allowed[key] = kept
+        if len(self._allowed) > self._limit:
+            del self._allowed[next(iter(self._allowed))]
+        allowed: Bools = kept.read()[selection]
         return allowed
 
-
-def _allows(constraints: Constraints, node_info: NodeInfo | None) -> bool:
-    if node_info is None:
-        return False
-    return constraint_refusal(constraints, node_info.observed, node_info.name) is None
+    def _array(self, constraints: Constraints) -> SlotArray[np.bool_]:
+        return SlotArray(
+            self._columns,
+            lambda node_info: (
+                constraint_refusal(constraints, node_info.observed, node_info.name) is None
+            ),
+            np.False_,
+            lambda: allowed_nodes(constraints, self._columns),
+        )

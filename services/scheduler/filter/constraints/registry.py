@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from services.scheduler.filter.constraints.constraint import (
     Check,
@@ -81,13 +81,24 @@ def constrained(pod: Pod, spec: Json) -> Pod:
 
 
 class PodChecks:
-    """The checks of all constraints that concern one pod now; false if there are none."""
+    """All constraints that concern one pod now. Valid until something changes; false if no node
+    can be refused.
+    """
 
-    def __init__(self, checks: Sequence[Check]) -> None:
-        self._checks = checks
+    def __init__(
+        self, pod: Pod, view: ClusterView, concerned: Sequence[tuple[Constraint, Any]]
+    ) -> None:
+        self._pod, self._view, self._concerned = pod, view, concerned
 
     def __bool__(self) -> bool:
         return bool(self._checks)
+
+    @cached_property
+    def _checks(self) -> list[Check]:
+        checks = [
+            constraint.check(self._pod, kept, self._view) for constraint, kept in self._concerned
+        ]
+        return [check for check in checks if check is not None]
 
     def refusal(self, node_info: NodeInfo) -> Refusal | None:
         """Return the refusal of the first constraint that refuses the node."""
@@ -97,38 +108,42 @@ class PodChecks:
                 return refusal
         return None
 
-    def passing(self, slots: Sequence[NodeInfo | None]) -> Bools:
-        """Return whether each slot's node passes."""
-        passing = np.zeros(len(slots), dtype=np.bool_)
-        for slot, node_info in enumerate(slots):
-            passing[slot] = node_info is not None and self.refusal(node_info) is None
+    def passing(self) -> Bools | None:
+        """Return by slot which nodes no constraint refuses; None if no node is refused."""
+        passing: Bools | None = None
+        for constraint, kept in self._concerned:
+            allowed = constraint.passing(self._pod, kept, self._view)
+            if allowed is not None:
+                passing = allowed if passing is None else passing & allowed
         return passing
 
 
 def checks_for(pod: Pod, view: ClusterView) -> PodChecks:
     """Return the checks of all constraints. Runs for every decision: a plain loop."""
     kept = pod.constraints.kept
-    checks = []
-    unknown = _unknown(kept) if kept else None
-    if unknown is not None:
-        checks.append(unknown)
+    concerned = list[tuple[Constraint, Any]]()
+    if kept and not kept.keys() <= {constraint.name for constraint in _ALL}:
+        concerned.append((_NEWER, kept))
     for constraint in _ALL:
         value = kept.get(constraint.name)
         depends_on = constraint.depends_on
-        if not value and (depends_on is None or not depends_on(view)):
-            continue
-        check = constraint.check(pod, value, view)
-        if check is not None:
-            checks.append(check)
-    return PodChecks(checks)
+        if value or (depends_on is not None and depends_on(view)):
+            concerned.append((constraint, value))
+    return PodChecks(pod, view, concerned)
 
 
-def _unknown(kept: Mapping[str, Any]) -> Check | None:
+class _NewerRelease(Constraint):
     """An observer of a newer release may keep what this release does not know: the pod is for a
     scheduler of that release.
     """
-    names = sorted(kept.keys() - {constraint.name for constraint in _ALL})
-    if not names:
-        return None
-    subject = f"{', '.join(names)}, of a newer release"
-    return lambda node_info: NEWER_RELEASE.refusal(node_info.name, subject)
+
+    name = ""
+    reasons = (NEWER_RELEASE,)
+
+    def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check:
+        names = sorted(kept.keys() - {constraint.name for constraint in _ALL})
+        subject = f"{', '.join(names)}, of a newer release"
+        return lambda node_info: NEWER_RELEASE.refusal(node_info.name, subject)
+
+
+_NEWER = _NewerRelease()

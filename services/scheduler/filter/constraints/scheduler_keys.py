@@ -8,9 +8,15 @@ are not its matter: the node's profile has them (`snapshot/topology_policy.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    Constraint,
+    RefusalReason,
+)
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.topology_policy import gives_full_cores
 from shared.domain.demand import zonal_demand
@@ -27,27 +33,24 @@ NOT_KEPT = RefusalReason(
 )
 
 
-class SchedulerKeys:
+class SchedulerKeys(Constraint):
     """Keeps the pod's keys by place."""
 
     name = "schedulerKeys"
-    handles: frozenset[str] = frozenset()
     reasons = (NOT_KEPT,)
-    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         return keys_of_pod(pod) or None
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
-        required = [asked for asked in asked_by(kept) if asked.ask != "preference"]
+        required = _required(kept)
         if not required:
             return None
         has_exclusive_cpus = _requests_exclusive_cpus(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            lacking = [
-                asked for asked in required if not _keeps(node_info, asked, has_exclusive_cpus)
-            ]
+            node = _node(node_info)
+            lacking = [asked for asked in required if not _keeps(node, asked, has_exclusive_cpus)]
             if not lacking:
                 return None
             shown = _shown(lacking)
@@ -57,16 +60,40 @@ class SchedulerKeys:
 
         return check
 
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        required = _required(kept)
+        if not required:
+            return None
+        has_exclusive_cpus = _requests_exclusive_cpus(pod)
+        return view.columns.column(self.name, _node).where(
+            lambda node: all(_keeps(node, asked, has_exclusive_cpus) for asked in required)
+        )
 
-def _keeps(node_info: NodeInfo, asked: Asked, has_exclusive_cpus: bool) -> bool:
+
+class _Node(NamedTuple):
+    """What nodes with a report keep: aligned resources, and whole physical cores."""
+
+    tracked: tuple[str, ...]
+    gives_full_cores: bool
+
+
+def _node(node_info: NodeInfo) -> _Node | None:
     report = node_info.report
-    if report is None or asked.ask == "scheduler":
+    return None if report is None else _Node(report.tracked, gives_full_cores(report))
+
+
+def _required(kept: Any) -> list[Asked]:
+    return [asked for asked in asked_by(kept) if asked.ask != "preference"]
+
+
+def _keeps(node: _Node | None, asked: Asked, has_exclusive_cpus: bool) -> bool:
+    if node is None or asked.ask == "scheduler":
         return False
     if asked.ask == "device":
-        return asked.row.key in report.tracked
-    if not has_exclusive_cpus or CPU not in report.tracked:
+        return asked.row.key in node.tracked
+    if not has_exclusive_cpus or CPU not in node.tracked:
         return False
-    return asked.ask == "exclusive CPUs" or gives_full_cores(report)
+    return asked.ask == "exclusive CPUs" or node.gives_full_cores
 
 
 def _requests_exclusive_cpus(pod: Pod) -> bool:

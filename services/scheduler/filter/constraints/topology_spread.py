@@ -9,20 +9,31 @@ deleted do not count. An empty selector matches every pod, but only the newcomer
 from __future__ import annotations
 
 from collections import Counter
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
+    Constraint,
     RefusalReason,
     label_of,
 )
-from services.scheduler.filter.constraints.predicates import selects, untolerated
+from services.scheduler.filter.constraints.predicates import (
+    selected_nodes,
+    selects,
+    untainted_nodes,
+    untolerated,
+)
 from services.scheduler.filter.constraints.selectors import (
     read_selector,
     selection,
     with_label_keys,
 )
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain import fields
 from shared.domain.fields import Json
@@ -54,7 +65,7 @@ class _Spread(NamedTuple):
     most_skew: int
 
 
-class TopologySpread:
+class TopologySpread(Constraint):
     """Keeps [{key, skew, domains, selector}, ...]; `anywhere` and `untainted` if the policies are
     not the default ones.
     """
@@ -62,7 +73,6 @@ class TopologySpread:
     name = "topologySpread"
     handles = frozenset(("spec.topologySpreadConstraints",))
     reasons = (TOO_UNEVEN, NO_LABEL)
-    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         constraints = fields.objects(spec, "topologySpreadConstraints", "spec")
@@ -88,6 +98,33 @@ class TopologySpread:
             return None
 
         return check
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        columns = [view.columns.label(constraint["key"]) for constraint in kept]
+        labelled = reduce(and_, (column.exists() for column in columns))
+        passing = labelled
+        for constraint, column in zip(kept, columns, strict=True):
+            selected = selection(constraint["selector"], {})
+            counts = (
+                view.placed_pods.counted(selected, leaving=False).by_slot()
+                if selected.labels
+                else np.zeros(len(labelled), dtype=np.int32)
+            )
+            sums = column.sums(counts, labelled & _counting(constraint, pod, view))
+            least = sums.least if sums.values >= constraint["domains"] else 0
+            most = constraint["skew"] + least - int(selected.matches(pod))
+            passing = passing & (sums.by_slot() <= most)
+        return passing
+
+
+def _counting(kept: Any, pod: Pod, view: ClusterView) -> Bools:
+    """`_counts` of all nodes."""
+    counting = view.columns.all()
+    if not kept.get("anywhere"):
+        counting &= selected_nodes(pod.constraints, view.columns)
+    if kept.get("untainted"):
+        counting &= untainted_nodes(pod.constraints, view.columns)
+    return counting
 
 
 def _kept(doc: Json, path: str, pod: Pod) -> Json:
@@ -121,7 +158,7 @@ def _counts(node_info: NodeInfo, pod: Pod, kept: Any) -> bool:
     node = node_info.observed
     if node is None or not (kept.get("anywhere") or selects(pod.constraints, node)):
         return False
-    return not kept.get("untainted") or untolerated(pod.constraints, node) is None
+    return not kept.get("untainted") or untolerated(pod.constraints, node.taints) is None
 
 
 def _spread(kept: Any, pod: Pod, labelled: list[NodeInfo], view: ClusterView) -> _Spread:

@@ -24,10 +24,11 @@ from typing import Any
 from services.scheduler.filter.constraints.constraint import (
     Check,
     ClusterView,
-    KeepsNothing,
+    Constraint,
     RefusalReason,
     UnusableResource,
 )
+from services.scheduler.snapshot.node_arrays import Bools
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
@@ -64,7 +65,7 @@ NO_TABLE = RefusalReason(
 MAY_LIE_IN_ZONES = "next to unhealthy ones that may lie in zones"
 
 
-class UnusableResources(KeepsNothing):
+class UnusableResources(Constraint):
     name = "unusableResources"
     reasons = (NONE_HEALTHY, *NO_HINT.values(), NO_TABLE)
     depends_on = attrgetter("unusable")
@@ -72,6 +73,10 @@ class UnusableResources(KeepsNothing):
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
         refusals = unusable_nodes(pod, view)
         return (lambda node_info: refusals.get(node_info.name)) if refusals else None
+
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        refusals = unusable_nodes(pod, view)
+        return view.columns.all_but(refusals) if refusals else None
 
 
 def unusable_nodes(pod: Pod, view: ClusterView) -> dict[str, Refusal]:

@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.scheduler.filter.constraints.constraint import Check, ClusterView, RefusalReason
+from services.scheduler.filter.constraints.constraint import (
+    Check,
+    ClusterView,
+    Constraint,
+    RefusalReason,
+)
 from services.scheduler.filter.constraints.placed_pods import Texts
 from services.scheduler.filter.constraints.predicates import matches
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -55,13 +60,12 @@ TOO_MANY = RefusalReason(
 )
 
 
-class Volumes:
+class Volumes(Constraint):
     """Keeps ["namespace/claim", ...]."""
 
     name = VOLUMES
     handles = frozenset(("spec.volumes.persistentVolumeClaim", "spec.volumes.ephemeral"))
     reasons = (UNBOUND, NOT_OURS, IN_USE, NOT_REACHED, TOO_MANY)
-    depends_on = None
 
     def read(self, spec: Json, pod: Pod) -> Any:
         claims = set()
