@@ -7,7 +7,12 @@
 
 2. Under Topology Manager policy none zones do not matter: all CPUs are pooled in one zone.
 
-3. Under align-by-socket a container's CPUs come from anywhere in the socket. Only a layout shows
+3. The kubelet picks whole free cores in one order, then single CPUs. From the same CPUs of one
+   zone, an even number is therefore part of any larger number, on machines with at most two threads
+   per core: a container gets all the CPUs that such an init container left, and more. Options that
+   pick in another order, and processors with more threads, are excluded.
+
+4. Under align-by-socket a container's CPUs come from anywhere in the socket. Only a layout shows
    which zones share a socket, so the states after such an allocation are not known.
 """
 
@@ -31,13 +36,24 @@ from shared.hints.provider import (
     Reusable,
 )
 from shared.hints.splits import TooManyWaysError, ways
-from shared.kubelet.cpu_options import ALIGN_BY_SOCKET, FULL_PCPUS_ONLY
+from shared.kubelet.cpu_options import (
+    ACROSS_CORES,
+    ACROSS_NUMA,
+    ALIGN_BY_SOCKET,
+    ALIGN_UNCORE,
+    FULL_PCPUS_ONLY,
+)
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_sizes, mask_sums
 
 # Why a state is open: what the kubelet takes depends on which CPUs are free, and the report does
 # not say which.
 WHOLE_CORES, SPREAD = "full cores or sockets", "CPUs spread over zones"
+
+# Threads per core of x86-64 and Arm servers, at most.
+MOST_THREADS = 2
+# Options with which the kubelet picks CPUs in another order.
+REORDERING = (ACROSS_CORES, ACROSS_NUMA, ALIGN_BY_SOCKET, ALIGN_UNCORE)
 
 # CPUs by zone, in the manager's order of zones.
 Counts = tuple[int, ...]
@@ -47,7 +63,8 @@ class ReusableCpus(NamedTuple):
     """What the pod's init containers left by zone.
 
     `again` is (count, mask) of an init container if the next container that asks for as many CPUs
-    under that mask gets exactly its CPUs, because it picks from the same set."""
+    under that mask gets exactly its CPUs, because it picks from the same set, and all of them and
+    more if it asks for more (`is_nested`)."""
 
     counts: Counts
     again: tuple[int, int] | None = None
@@ -55,7 +72,8 @@ class ReusableCpus(NamedTuple):
 
 class CpuCountManager(ResourceManager):
     """`zones` have CPUs and ascend. `capacity` counts all CPUs of a zone, `allocatable` its
-    unreserved ones. `pooled`: zones do not matter. `by_socket`: see paragraph 3 above."""
+    unreserved ones. `pooled`: zones do not matter. `by_socket`: see paragraph 4 above.
+    `is_nested`: smaller picks are part of larger ones (paragraph 3)."""
 
     def __init__(
         self,
@@ -64,9 +82,10 @@ class CpuCountManager(ResourceManager):
         allocatable: Counts,
         pooled: bool,
         by_socket: bool = False,
+        is_nested: bool = False,
     ) -> None:
         self.zones, self.capacity, self.allocatable = zones, capacity, allocatable
-        self.pooled, self.by_socket = pooled, by_socket
+        self.pooled, self.by_socket, self.is_nested = pooled, by_socket, is_nested
         self._index = {zone: position for position, zone in enumerate(zones)}
         self._positions_of = lru_cache(maxsize=256)(self._positions)
         self._largest_first = sorted(capacity, reverse=True)
@@ -140,12 +159,26 @@ class CpuCountManager(ResourceManager):
             if position >= 0 and state[position] >= count:
                 free = (*state[:position], state[position] - count, *state[position + 1 :])
                 return ((free, reusable),)
-            picks = _picks(state, nothing, count, mask)
+            picks = self._picks(state, nothing, count, mask)
             return [(_minus(state, taken), reusable) for taken, _ in picks]
         return [
             self._after(state, kept, taken, reused, kind, (count, mask))
-            for taken, reused in _picks(state, kept, count, mask)
+            for taken, reused in self._picks(state, kept, count, mask)
         ]
+
+    def _picks(
+        self, state: Counts, kept: ReusableCpus, count: int, mask: int
+    ) -> list[tuple[Counts, Counts]]:
+        """Return (free CPUs taken, reusable CPUs taken) by zone in every way."""
+        first, same_mask = kept.again or (0, 0)
+        position = mask.bit_length() - 1
+        one_zone = same_mask == mask and not mask & (mask - 1)
+        if self.is_nested and one_zone and first < count and not first % MOST_THREADS:
+            more = count - sum(kept.counts)
+            if sum(kept.counts) == kept.counts[position] and state[position] >= more:
+                taken = tuple([more if zone == position else 0 for zone in range(len(state))])
+                return [(taken, kept.counts)]
+        return _picks(state, kept, count, mask)
 
     def _positions(self, mask: int) -> int:
         """Convert a mask over zone ids into one over positions."""
@@ -242,9 +275,10 @@ def _manager(
     allocatable: Counts,
     pooled: bool,
     by_socket: bool = False,
+    is_nested: bool = False,
 ) -> CpuCountManager:
     """Nodes of one kind share their manager."""
-    return CpuCountManager(zones, capacity, allocatable, pooled, by_socket)
+    return CpuCountManager(zones, capacity, allocatable, pooled, by_socket, is_nested)
 
 
 def by_counts(report: Report, pooled: bool) -> tuple[CpuCountManager, Counts]:
@@ -259,7 +293,8 @@ def by_counts(report: Report, pooled: bool) -> tuple[CpuCountManager, Counts]:
     if pooled and zones:
         return _manager((zones[0].id,), (sum(capacity),), (sum(allocatable),), True), (sum(free),)
     ids = tuple([zone.id for zone in zones])
-    return _manager(ids, capacity, allocatable, False, by_socket(report)), free
+    is_nested = not any(report.options.get(option) == "true" for option in REORDERING)
+    return _manager(ids, capacity, allocatable, False, by_socket(report), is_nested), free
 
 
 class CpuHints(HintProvider, frozen=True):

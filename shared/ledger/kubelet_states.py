@@ -19,7 +19,8 @@
    in several (`unlisted_blocks`). Not followed are pods that ended since, except under
    single-numa-node, and devices of which zones offer more than the node does.
 
-7. Not followed are two ended pods of one name, and a report that was read during an admission.
+7. Not followed are two ended pods of one name, a report that was read during an admission, and
+   init containers on processors with many threads per core, if the report has no layout.
    The answer is then `TooManyStates`, and the pod to place waits for the next report.
 
 Must not know the pod to place.
@@ -39,7 +40,7 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, is_device, is_memory
 from shared.hints.admission import KubeletModel, NodeState
 from shared.hints.admission_orders import PendingAdmission
-from shared.hints.cpu import WHOLE_CORES, by_socket
+from shared.hints.cpu import SPREAD, WHOLE_CORES, by_socket
 from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.observing import ObservedNode, observe
@@ -71,6 +72,10 @@ EARLIER = "pods no longer listed, end not observed"
 NO_PLACEMENTS = "no placements in the report"
 PARTIALLY_LISTED = "a report made during an admission"
 OTHER_KUBELET = "another kubelet version"
+
+# Processors with more threads per core than `shared.hints.cpu` assumes without a layout.
+ARCHITECTURE = "kubernetes.io/arch"
+MANY_THREADS = frozenset({"ppc64le"})
 
 
 class KubeletStates(NamedTuple):
@@ -111,8 +116,9 @@ def kubelet_states(
             return TooManyStates(frozenset({NO_PLACEMENTS}))
         listings = unlisted
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
-    if any(_is_partial(charge, listed.get(charge.key, ())) for charge in charges):
-        return TooManyStates(frozenset({PARTIALLY_LISTED}))
+    not_followed = _not_followed(node, report, charges, inits)
+    if not_followed:
+        return TooManyStates(frozenset({not_followed}))
     ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
     report, init_placements = _sort_hidden(report, charges, ended)
     bounds: set[str] = set()
@@ -150,6 +156,19 @@ def kubelet_states(
         return TooManyStates(frozenset(bounds))
     ends = tuple(ended_pods) if pending else ()
     return KubeletStates(observed.model, bases, tuple(pending), frozenset(bounds), ends)
+
+
+def _not_followed(node: LedgerNode, report: Report, charges: Sequence[Charge], inits: bool) -> str:
+    """Return the reason for which no state is followed, "" for none."""
+    listed = node.listed or {}
+    if any(_is_partial(charge, listed.get(charge.key, ())) for charge in charges):
+        return PARTIALLY_LISTED
+    labels = node.observed.labels if node.observed is not None else {}
+    if report.cpus is None and labels.get(ARCHITECTURE) in MANY_THREADS:
+        pending = [part for charge in charges if not charge.confirmed for part in charge.demand]
+        if inits or any(part.kind == "init" for part in pending):
+            return SPREAD
+    return ""
 
 
 def order_of_ends_unknown(node: LedgerNode) -> bool:

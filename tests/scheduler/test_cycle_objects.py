@@ -6,11 +6,14 @@ and amounts are enough to place pods wider than a zone.
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from shared.kubelet.admission import admit, drop_stale, start_containers
+from shared.domain.pod import Pod
+from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from tests.kubelet.machines import container, guaranteed, kubelet
 from tests.scheduler.kubelet_worlds import NODE, measured, proven_world
 from tests.scheduler.test_cycle_soundness import RULES
@@ -48,6 +51,56 @@ def test_on_a_half_full_node_a_pod_wider_than_a_zone_is_placed(policy: str) -> N
     placed = world.cluster.place(wide)
     assert isinstance(placed, Placed)
     assert world.ledger.nodes[NODE].listed is None
+
+
+def with_init(*cpus: int) -> Pod:
+    """A pod of an init container and app containers that request so many CPUs."""
+    first, *others = cpus
+    apps = [container(f"c{at}", cpu=cpu, memory=8) for at, cpu in enumerate(others, 1)]
+    return guaranteed("new", container(cpu=first, memory=4, kind="init"), *apps)
+
+
+@pytest.mark.parametrize(("first", "fits"), [(4, True), (3, False)])
+def test_apps_take_over_an_even_number_of_cpus_of_an_init_container(first: int, fits: bool) -> None:
+    """The second app fits zone 1 only if the first left no CPU of the init container in zone 0. Of
+    3 CPUs one is half of a core here, which a larger request leaves alone."""
+    state = kubelet(2, cores_per_zone=8)
+    held = guaranteed("held", container(cpu=2, memory=4))
+    state = drop_stale(start_containers(admit(state, held).state, held))
+    world = proven_world(state, CycleConfig(), as_object=True)
+    new = with_init(first, 10, 14)
+    assert admit(state, new).admitted is fits
+    assert isinstance(world.cluster.place(new), Placed) is fits
+
+
+def test_with_many_threads_per_core_a_pod_with_init_containers_waits() -> None:
+    world = proven_world(kubelet(2, cores_per_zone=8), CycleConfig(), as_object=True)
+    offered = world.ledger.nodes[NODE].observed
+    assert offered is not None
+    assert isinstance(world.cluster.place(with_init(4, 10, 14)), Placed)
+    labels = {"kubernetes.io/arch": "ppc64le"}
+    world.observe(NODE, allocatable=offered.allocatable, labels=labels)
+    assert not isinstance(world.cluster.place(with_init(4, 10, 14)), Placed)
+
+
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_taken_over_is_sound(policy: str, seed: int) -> None:
+    """Kubelets in which earlier pods left half-free cores."""
+    rng = random.Random(seed)
+    state = kubelet(2, policy, cores_per_zone=8)
+    for at in range(rng.randint(0, 5)):
+        pod = guaranteed(f"p{at}", container(cpu=rng.randint(1, 3), memory=1))
+        admitted = admit(state, pod)
+        if admitted.admitted:
+            state = start_containers(admitted.state, pod)
+    for uid in [uid for uid in state.pods if rng.random() < 0.5]:
+        state = remove(state, uid)
+    state = drop_stale(state)
+    world = proven_world(state, CycleConfig(), as_object=True)
+    new = with_init(*(rng.randint(1, 14) for _ in range(rng.randint(2, 4))))
+    if isinstance(world.cluster.place(new), Placed):
+        assert admit(state, new).admitted
 
 
 def test_a_group_of_zones_that_amounts_show_keeps_a_pod_out() -> None:

@@ -25,21 +25,9 @@ FILES = sorted(DATA.glob("*.json.gz"))
 PEERS = load(DATA / "peers.jsonl.gz")["cases"]
 
 
-# Cases in which a peer's answer is better today. Topolog ranks best-effort nodes by amounts, not by
-# the zones of its prediction.
-RANKED_WORSE = {
-    "kai-choice-02",
-    "scheduler-plugins-choice-01",
-    "volcano-choice-01",
-    "volcano-choice-02",
-}
-# Nodes that NodeResourceTopology objects describe: init containers, preemption.
-OBJECTS_WORSE = {
-    "scheduler-plugins-filter-35",
-    "scheduler-plugins-filter-37",
-    "scheduler-plugins-filter-47",
-    "scheduler-plugins-preempt-05",
-}
+# An init container leaves 3 CPUs, and the object does not show whether one of them is half of a
+# core that the next container leaves alone: then a kubelet rejects the pod, so it waits.
+UNDECIDED_BY_OBJECTS = {"scheduler-plugins-filter-47"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json.gz"))
@@ -51,11 +39,11 @@ def test_every_recorded_case_holds(path: Path) -> None:
     assert not wrong, wrong[:3]
 
 
-def test_no_answer_is_worse_than_a_peers_except_the_listed_ones() -> None:
+def test_no_answer_is_worse_than_a_peers_unless_the_object_leaves_it_open() -> None:
     """The kubelet decides where it admits, the peer where it only ranks or preempts."""
     cases = [case for case in PEERS if not peers.is_absent(case)]
     failed = {case["id"] for case in cases if peers.check(case)}
-    assert failed <= RANKED_WORSE | OBJECTS_WORSE
+    assert failed == UNDECIDED_BY_OBJECTS
     assert len(cases) == 137
 
 
