@@ -11,6 +11,8 @@ import msgspec
 from shared.domain.pod import Pod
 
 FIRST_S, MOST_S, FLUSH_S = 1.0, 10.0, 300.0
+# So many doublings of FIRST_S reach MOST_S; more would overflow a float in the end.
+DOUBLINGS = 4
 
 
 class Waiting(msgspec.Struct):
@@ -68,7 +70,7 @@ class BackoffQueue:
         waiting = self._pods[uid]
         waiting.attempts += 1
         waiting.at_s, waiting.stirred = now_s, False
-        waiting.ready_s = now_s + min(MOST_S, FIRST_S * 2 ** (waiting.attempts - 1))
+        waiting.ready_s = now_s + min(MOST_S, FIRST_S * 2 ** min(waiting.attempts - 1, DOUBLINGS))
         self._push(now_s + FLUSH_S, uid)
 
     def next_s(self) -> float | None:

@@ -19,6 +19,7 @@ RowName = Literal[
     "ledger, proof, LeastAllocated",
     "ledger, proof, MostAllocated",
     "ledger, proof, BestFit",
+    "ledger, proof, by strategy alone",
     "ledger, trusted prediction",
     "oracle, same news",
     "oracle",
@@ -196,7 +197,9 @@ class Result(msgspec.Struct, frozen=True):
     horizon, `tasks` those that arrived and fit some node. Waits are seconds from a task's arrival
     to its admission; waiting tasks count with their wait so far. `withheld` is zone-CPU-hours that
     are free in truth and hidden from the scheduler while pods waited, `hidden` the same at all
-    times. `waits_by_gpus` parts the waits by the GPUs that a task requests.
+    times. `waits_by_gpus` parts the waits by the GPUs that a task requests. `zoned`, `zones`,
+    `aligned`, `alignable` and `missed` are the counts of `ZoneCounts`; the last two are 0 if the
+    other nodes were not asked.
     """
 
     cell: Cell
@@ -214,3 +217,18 @@ class Result(msgspec.Struct, frozen=True):
     real_s: float
     notes: tuple[str, ...] = ()
     waits_by_gpus: dict[int, Waits] = {}
+    zoned: int = 0
+    zones: int = 0
+    aligned: int = 0
+    alignable: int = 0
+    missed: int = 0
+
+    @property
+    def zones_per_pod(self) -> float:
+        """Mean zones of the widest part of a pod that holds something of zones."""
+        return round(self.zones / max(1, self.zoned), 4)
+
+    @property
+    def aligned_share(self) -> float:
+        """The share of these pods with one zone for each part."""
+        return round(self.aligned / max(1, self.zoned), 4)

@@ -9,6 +9,7 @@ import msgspec
 from services.comparison.cells import Cell, Result, Waits
 from services.comparison.rows import Row
 from services.comparison.truth import AFTER_END, OVERTAKEN, UNEXPLAINED, TrueNode
+from services.comparison.zones import ZoneCounts
 from shared.domain.pod import Pod
 from shared.kubelet.admission import Admission
 
@@ -21,7 +22,14 @@ class Measures:
     included.
     """
 
-    def __init__(self, cell: Cell, nodes: Mapping[str, TrueNode], row: Row) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        nodes: Mapping[str, TrueNode],
+        row: Row,
+        asks_every_node: bool = False,
+    ) -> None:
+        self.zones = ZoneCounts(nodes, asks_every_node)
         self.sample_s = 2.0 if len(nodes) < MANY_NODES else 5.0
         self._cell, self._nodes, self._row = cell, nodes, row
         self._arrived: dict[str, float] = {}
@@ -50,11 +58,14 @@ class Measures:
         """Record that the pod was deleted before it was placed."""
         self._arrived.pop(uid, None)
 
+    def replaced(self, uid: str) -> None:
+        """Another pod follows the rejected one. Until then its task waits like others."""
+        self._arrived.pop(uid, None)
+
     def rejected(
         self, node: TrueNode, pod: Pod, decided: tuple[float, int], now_s: float, verdict: Admission
     ) -> None:
         """Record a rejection, and whether its cause could be foreseen at the decision."""
-        self._arrived.pop(pod.uid, None)
         self._rejected += 1
         cause = node.why_refused(pod, decided)
         self._after_end += cause == AFTER_END
@@ -107,6 +118,11 @@ class Measures:
             unexplained=tuple(self._stories),
             real_s=round(real_s, 1),
             waits_by_gpus=self._by_gpus(),
+            zoned=self.zones.pods,
+            zones=self.zones.zones,
+            aligned=self.zones.aligned,
+            alignable=self.zones.alignable,
+            missed=self.zones.missed,
         )
 
     def _by_gpus(self) -> dict[int, Waits]:

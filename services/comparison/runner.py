@@ -41,22 +41,25 @@ def run_cell(
     traces: Path,
     progress: Callable[[float, Measures], None] = lambda *_: None,
     make_row: Callable[[Cell, Workload, dict[str, TrueNode]], Row] = row_of,
+    asks_every_node: bool = False,
 ) -> Result:
     """Play the cell to its horizon. `progress` gets the share that is done and the measures so far.
-    Raises TraceError for an unreadable folder.
+    `asks_every_node`: see `ZoneCounts`. Raises TraceError for an unreadable folder.
     """
     began = time.perf_counter()
     load = workload(cell, traces)
     checkpoint = cell.row.startswith(("ledger, proof", "ledger, trusted", "oracle, same news"))
     nodes = {node.name: TrueNode(node, checkpoint) for node in load.nodes}
     row = make_row(cell, load, nodes)
-    simulation = Simulation(cell, load, nodes, row, Measures(cell, nodes, row))
+    simulation = Simulation(cell, load, nodes, row, Measures(cell, nodes, row, asks_every_node))
     simulation.run(lambda share: progress(share, simulation.measures))
     return simulation.measures.result(load.infeasible, time.perf_counter() - began)
 
 
 def _cycle(row: str) -> CycleConfig:
     """The production defaults, but for what the row is named after."""
+    if row == "ledger, proof, by strategy alone":
+        return CycleConfig(rank_by_zones=False)
     trust = row == "ledger, trusted prediction"
     strategy = (
         row.removeprefix("ledger, proof, ")

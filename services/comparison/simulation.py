@@ -220,6 +220,7 @@ class Simulation:
         assert job.pod is not None
         self._decisions += 1
         job.node, job.decided_s, job.order = node, self.now_s, self._decisions
+        self.measures.zones.decided(job.pod, node, self.now_s)
         self._nodes[node].reserved(job.pod)
         self._row.intends(job.pod, node, self.now_s)
         self._after(self._delay("bind", job), lambda: self._bound(job))
@@ -270,6 +271,7 @@ class Simulation:
             )
         if trial.verdict.admitted:
             self.measures.admitted(pod.uid, self.now_s)
+            self.measures.zones.admitted(pod, node)
             job.started_s = EPOCH_S + int(self.now_s)
             job.finished_s = EPOCH_S + int(self.now_s + job.task.lifetime_s)
             self._after(self._delay("status", job), lambda: self._publish_running(job))
@@ -316,9 +318,13 @@ class Simulation:
         )
         if cause == "rejected":
             again = Job(job.task, job.arrived_s, job.turn, job.member, job.attempts + 1)
-            self._after(RETRY_S, lambda: self._arrives(again))
+            self._after(RETRY_S, lambda: self._comes_again(again, uid))
         elif job.member:
             self._comes_back(job)
+
+    def _comes_again(self, job: Job, rejected_uid: str) -> None:
+        self.measures.replaced(rejected_uid)
+        self._arrives(job)
 
     def _comes_back(self, job: Job) -> None:
         """A member of a set is created again under its name."""

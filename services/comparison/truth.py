@@ -8,7 +8,7 @@ happened without an end after the decision.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Set
 from functools import reduce
 from operator import or_
@@ -28,6 +28,7 @@ from services.exporter.checkpoints import NOTHING_READ
 from services.simulator import kubelet, kubelet_files, reading
 from services.simulator.cluster import SimulatedNode
 from services.simulator.kubelet import KubeletNode, Trial
+from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.policies import NONE
 from shared.domain.report import Freshness, Report
@@ -135,6 +136,15 @@ class TrueNode:
                 state = admission.admit(state, pod).state
             self._shadow = state
         return self._shadow
+
+    def has_room(self, pod: Pod) -> bool:
+        """Return whether the whole node has room for the pod next to all that is on its way."""
+        pods = (*(known.pod for known in self.kubelet.pods.values()), *self.coming.values())
+        asked, taken = effective_request(pod), Counter[str]()
+        for running in {known.uid: known for known in pods if known.uid != pod.uid}.values():
+            taken.update(effective_request(running))
+        allocatable = self.kubelet.allocatable
+        return all(taken[name] + asked[name] <= allocatable.get(name, 0) for name in asked)
 
     def why_refused(self, pod: Pod, decided: tuple[float, int]) -> Cause:
         """Return the cause of a rejection that could not be foreseen when the pod was `decided`

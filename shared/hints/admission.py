@@ -146,15 +146,18 @@ class KubeletModel:
         return tuple(by_container)
 
     def _taken(self, before: _Way, after: _Way, container: ContainerRequest) -> ContainerZones:
-        """If the container may reuse what init containers left, the merged hint counts, too."""
-        hint, unknown = after.zones[-1], list[tuple[str, int]]()
-        mask = hint if any(before.reusable) else 0
-        for manager, requested, earlier, later in zip(
-            self.managers, container.asked, before.states, after.states, strict=True
+        mask, hint, unknown = 0, after.zones[-1], list[tuple[str, int]]()
+        for index, (manager, requested) in enumerate(
+            zip(self.managers, container.asked, strict=True)
         ):
             if not requested:
                 continue
-            zones = manager.zones_taken(earlier, later)
+            zones = manager.zones_taken(
+                before.states[index],
+                after.states[index],
+                before.reusable[index],
+                after.reusable[index],
+            )
             if zones is not None:
                 mask |= zones
             elif hint:

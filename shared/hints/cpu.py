@@ -231,12 +231,23 @@ class CpuCountManager(ResourceManager):
         """By zone, including what init containers keep for the pod's life."""
         return _minus(before, after)
 
-    def zones_taken(self, before: Counts, after: Counts) -> int | None:
+    def zones_taken(
+        self, before: Counts, after: Counts, left: Reusable, left_after: Reusable
+    ) -> int | None:
         """None under policy none, because pooled counts have no zones."""
         if self.pooled:
             return None
-        triples = zip(self.zones, before, after, strict=True)
-        return sum([1 << zone for zone, earlier, later in triples if later < earlier])
+        nothing = (0,) * len(self.zones)
+        kept = left.counts if isinstance(left, ReusableCpus) else nothing
+        kept_after = left_after.counts if isinstance(left_after, ReusableCpus) else nothing
+        rows = zip(self.zones, before, after, kept, kept_after, strict=True)
+        return sum(
+            [
+                1 << zone
+                for zone, free, free_after, reusable, reusable_after in rows
+                if free_after < free or reusable_after < reusable
+            ]
+        )
 
     def given_back(self, state: Counts, taken: Counts) -> Counts:
         return _plus(state, taken)

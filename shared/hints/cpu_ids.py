@@ -100,8 +100,10 @@ class CpuIdManager(ResourceManager):
         """The very CPUs, including what init containers keep for the pod's life."""
         return before & ~after
 
-    def zones_taken(self, before: int, after: int) -> int | None:
-        taken = before & ~after
+    def zones_taken(
+        self, before: int, after: int, left: Reusable, left_after: Reusable
+    ) -> int | None:
+        taken = before & ~after | _cpus(left) & ~_cpus(left_after)
         return sum([bit for bit, cpus in self._masks if taken & cpus])
 
     def given_back(self, state: int, taken: int) -> int:

@@ -301,14 +301,19 @@ class DeviceCountManager(ResourceManager):
         rows = zip(before.free, after.free, strict=True)
         return tuple([_minus(free, remaining) for free, remaining in rows])
 
-    def zones_taken(self, before: Devices, after: Devices) -> int | None:
+    def zones_taken(
+        self, before: Devices, after: Devices, left: Reusable, left_after: Reusable
+    ) -> int | None:
         """None under policy none, because pooled counts have no zones. A device in several zones
         counts in the lowest of them, unless another device lies in one of them."""
         if self.pooled:
             return None
         masks: list[int] = []
-        for (_, pool), earlier, later in zip(self.pools, before.free, after.free, strict=True):
-            for group, count, remaining in zip(pool.masks, earlier, later, strict=True):
+        rows = zip(self.pools, before.free, after.free, strict=True)
+        for row, ((_, pool), free, free_after) in enumerate(rows):
+            had = _plus(free, _kept(left, row, len(free)))
+            has = _plus(free_after, _kept(left_after, row, len(free)))
+            for group, count, remaining in zip(pool.masks, had, has, strict=True):
                 if remaining < count:
                     masks.append(group)
         zones = 0

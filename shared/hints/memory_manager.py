@@ -385,7 +385,9 @@ class MemoryBlockManager(ResourceManager):
         )
         return TakenMemory(_minus(rest.blocks, before.blocks), free, inits)
 
-    def zones_taken(self, before: Memory, after: Memory) -> int | None:
+    def zones_taken(
+        self, before: Memory, after: Memory, left: Reusable, left_after: Reusable
+    ) -> int | None:
         """All zones of a block, because its memory may come from any of them."""
         triples = zip(self.zones, before.blocks, after.blocks, strict=True)
         return sum([1 << zone for zone, earlier, later in triples if later > earlier])

@@ -133,9 +133,12 @@ class ResourceManager:
             raise TooManyChoicesError
         return None
 
-    def zones_taken(self, before: State, after: State) -> int | None:
-        """Return the mask of the zones in which the admission took something that led from one
-        state to the other; None if states do not say it.
+    def zones_taken(
+        self, before: State, after: State, left: Reusable, left_after: Reusable
+    ) -> int | None:
+        """Return the mask of the zones in which the allocation for one container took something
+        that led from one state to the other, or reused what init containers `left`; None if states
+        do not say it.
 
         Nodes are ranked by it, and pods are placed by it that must be in one zone although the
         kubelet's policy does not require it. By default the merged hint counts when nodes are

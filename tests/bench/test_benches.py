@@ -20,6 +20,10 @@ ROOT = Path(__file__).parents[2]
 # With arguments so small that a run takes at most 5 s. The other benches start servers, or a whole
 # cluster; what they use of the code is checked by mypy.
 SMALL = {
+    "alignment": (
+        *("--policy", "best-effort", "--zones", "2", "--load", "light"),
+        *("--nodes", "4", "--horizon", "20", "--off"),
+    ),
     "admission": ("--zones", "1", "--seconds", "0.01"),
     "completeness": ("--scenes", "3"),
     "cycle": (

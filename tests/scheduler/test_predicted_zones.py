@@ -194,10 +194,16 @@ def test_a_pod_goes_where_a_prediction_of_every_node_ranks_it_best(
     st.sampled_from(("container", "pod")),
     st.sampled_from((2, 4)),
     st.booleans(),
-    st.lists(st.lists(PART, min_size=1, max_size=2), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.lists(PART, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=8
+    ),
 )
 def test_the_prediction_is_what_the_kubelet_does(
-    policy: str, scope: str, zones: int, with_devices: bool, pods: list[list[tuple[int, int, int]]]
+    policy: str,
+    scope: str,
+    zones: int,
+    with_devices: bool,
+    pods: list[tuple[list[tuple[int, int, int]], bool]],
 ) -> None:
     """Every pod runs and is reported before the next one comes. Under policy none the kubelet picks
     devices at random, so that the prediction is the widest choice.
@@ -209,10 +215,10 @@ def test_the_prediction_is_what_the_kubelet_does(
         simulated = msgspec.structs.replace(simulated, devices={GPU: gpus})
     node, world = TrueNode(simulated, checkpoint=True), World(CycleConfig())
     world.observe("n", allocatable=simulated.allocatable())
-    for number, parts in enumerate(pods):
+    for number, (parts, has_init) in enumerate(pods):
         world.report(node.report(float(number)))
         made = [(cpu, memory, gpu if with_devices else 0) for cpu, memory, gpu in parts]
-        pod = pod_of(f"p{number}", made, False)
+        pod = pod_of(f"p{number}", made, has_init and len(parts) > 1)
         pod_class = world.cluster.evaluator.pod_class(pod)
         node_info = world.cluster.node("n")
         assert node_info is not None

@@ -4,7 +4,7 @@ moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from services.comparison.columns import (
 )
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode
-from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.domain.report import Report
-from shared.domain.resources import Amounts
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.kubelet import admission
@@ -123,8 +121,7 @@ class OracleRow:
 
     def _admitted(self, pod: Pod, index: int) -> bool:
         node = self._nodes[self._names[index]]
-        node_pods = (*(active.pod for active in node.kubelet.pods.values()), *node.coming.values())
-        if not roomy(node, pod, node_pods) or not admission.admit(node.shadow(), pod).admitted:
+        if not node.has_room(pod) or not admission.admit(node.shadow(), pod).admitted:
             return False
         node.reserved(pod)
         self._refresh(index)
@@ -151,17 +148,3 @@ class OracleRow:
 
 def _shape(pod: Pod) -> Shape:
     return tuple((part.kind, tuple(sorted(part.requests.items()))) for part in pod.containers)
-
-
-def roomy(node: TrueNode, pod: Pod, others: Iterable[Pod]) -> bool:
-    """Node-level requests, as the kubelet's general predicates will sum them."""
-    asked: Amounts = effective_request(pod)
-    used: Amounts = {}
-    for running in others:
-        if running.uid != pod.uid:
-            for name, amount in effective_request(running).items():
-                used[name] = used.get(name, 0) + amount
-    return all(
-        used.get(name, 0) + amount <= node.kubelet.allocatable.get(name, 0)
-        for name, amount in asked.items()
-    )
