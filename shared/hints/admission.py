@@ -232,12 +232,12 @@ class KubeletModel:
         final_states = dict.fromkeys([self._after_admission(way) for way in ways])
         return AdmissionOutcome(tuple(final_states), refused, ways[0].zones if ways else ())
 
-    def _zones_taken(self, before: NodeState, after: NodeState) -> int:
-        triples = zip(self.managers, before, after, strict=True)
+    def _zones_taken(self, way: _Way, after: NodeState, left: tuple[Reusable, ...]) -> int:
+        rows = zip(self.managers, way.states, after, way.reusable, left, strict=True)
         masks = [
-            manager.zones_taken(earlier, later)
-            for manager, earlier, later in triples
-            if earlier != later
+            manager.zones_taken(earlier, later, reusable, reusable_after)
+            for manager, earlier, later, reusable, reusable_after in rows
+            if earlier != later or reusable != reusable_after
         ]
         return -1 if None in masks else reduce(or_, [mask or 0 for mask in masks], 0)
 
@@ -325,7 +325,7 @@ class KubeletModel:
         if way.taken is None:
             return [_Way(states, kept, zones) for states, kept in ways]
         return [
-            _Way(states, kept, zones, (*way.taken, self._zones_taken(way.states, states)))
+            _Way(states, kept, zones, (*way.taken, self._zones_taken(way, states, kept)))
             for states, kept in ways
         ]
 

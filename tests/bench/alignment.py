@@ -2,11 +2,12 @@
 strategy, on the dense workload in virtual time, with reports on change.
 
 A JSON line for each cell. Shares are of admitted pods that hold something of zones.
-`aligned_share`: each part of the pod has one zone. `could_be_aligned_share`: so it has, or would
+`aligned_share`: each part of the pod has one zone. `could_be_aligned_share`: it has, or it would
 have had on some node at the moment of the decision, by the exact kubelets with all pods that were
-on their way; nodes with an end that the scheduler has not heard of do not count. `missed_share`: of these, the pods that are not aligned. `zones_per_pod`: mean of the
-zones of a pod's widest part. With `--off` each cell is also played without ranking by zones
-(`ranked_by_zones` false), so that waits compare.
+on their way; nodes with an end that the scheduler has not received do not count. `missed_share`: of
+these, the pods that are not aligned. `zones_per_pod`: mean of the zones of a pod's widest part.
+With `--off` each cell is also played without ranking by zones (`ranked_by_zones` false), so that
+waits compare.
 """
 
 from __future__ import annotations
