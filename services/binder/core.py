@@ -58,6 +58,7 @@ class Work(msgspec.Struct):
     attempts: int = 0
     predicted: dict[str, tuple[int, ...]] = {}
     trace: str = ""
+    certain: bool = False
 
 
 class BinderState(msgspec.Struct):
@@ -87,6 +88,7 @@ def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
             envelope.position,
             predicted=event.predicted,
             trace=envelope.trace,
+            certain=event.certain,
         )
         state.listings.decided()
     elif isinstance(event, scheduling.ReservationWithdrawn):
@@ -280,10 +282,12 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
 
 
 def binding_annotations(work: Work) -> dict[str, str]:
-    """Return the annotations of the Binding: the predicted zones of each container and the
-    reservation's position."""
+    """Return the annotations of the Binding: the reservation's position, and the zones of each
+    container if the prediction is certain (docs/placement.md)."""
+    annotations = {POSITION_ANNOTATION: str(work.reserved_at)}
+    if not work.certain:
+        return annotations
     placement = ";".join(
         f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items())
     )
-    annotations = {POSITION_ANNOTATION: str(work.reserved_at)}
     return {**annotations, PLACEMENT_ANNOTATION: placement} if placement else annotations

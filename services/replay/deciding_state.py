@@ -92,7 +92,15 @@ def charge(placing: ColumnarPlacing, followed: SchedulerState, mate: PodReserved
     if entry is None or placing.node(mate.node) is None:
         return False
     placing.assume(
-        Placed(mate.node, mate.score, mate.candidates, mate.report_version, mate.predicted),
+        Placed(
+            mate.node,
+            mate.score,
+            mate.candidates,
+            mate.report_version,
+            mate.predicted,
+            mate.certain,
+            mate.one_zone,
+        ),
         entry.pod,
     )
     return True

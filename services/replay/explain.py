@@ -200,9 +200,9 @@ def _now(history: History, confirmations: list[Confirmation]) -> str:
     node = _node_now(history)
     for confirmation in confirmations[::-1]:
         if confirmation.node == node:
-            predicted = reserved[-1].predicted if reserved and reserved[-1].node == node else {}
+            decision = reserved[-1] if reserved and reserved[-1].node == node else None
             zones = by_container(confirmation.zones)
-            prediction = story.verdict_on(predicted, confirmation.zones)
+            prediction = story.verdict_on(decision, confirmation.zones)
             return (
                 f"{text}; on {zones}, {prediction}: confirmed by report "
                 f"{confirmation.report_version} at {clock(confirmation.time_us)}"
@@ -263,7 +263,7 @@ def _zones(history: History, confirmations: list[Confirmation]) -> dict[str, Any
     zones: dict[str, Any] = {}
     for _, event in history:
         if isinstance(event, scheduling.PodReserved):
-            zones = {"node": event.node, "predicted": event.predicted}
+            zones = {"node": event.node, "predicted": event.predicted, "certain": event.certain}
         elif isinstance(event, scheduling.NodeCharged):
             zones["charged"] = sorted(event.zones)
     for confirmation in confirmations:

@@ -63,12 +63,12 @@ def lines_of(
     `confirmations` are the confirmations by reports.
     """
     lines: list[Line] = []
-    predicted: dict[str, dict[str, tuple[int, ...]]] = {}
+    reserved: dict[str, scheduling.PodReserved] = {}
     for envelope, event in history:
         if event.about.pod != uid:
             continue
         if isinstance(event, scheduling.PodReserved):
-            predicted[event.node] = event.predicted
+            reserved[event.node] = event
         detail = (*_detail(event, names), *notes.get(envelope.position, ()))
         lines.append(
             Line(
@@ -80,25 +80,30 @@ def lines_of(
             )
         )
     lines += [
-        _confirmed(confirmation, predicted.get(confirmation.node, {}))
-        for confirmation in confirmations
+        _confirmed(confirmation, reserved.get(confirmation.node)) for confirmation in confirmations
     ]
     return sorted(lines, key=lambda line: line.position)
 
 
 def verdict_on(
-    predicted: Mapping[str, tuple[int, ...]], zones: Mapping[str, tuple[int, ...]]
+    reserved: scheduling.PodReserved | None, zones: Mapping[str, tuple[int, ...]]
 ) -> str:
-    """Return `as predicted`, the differing prediction, or that there was none."""
-    if not predicted:
+    """Return `as predicted`, the differing prediction, or that there was none; and whether the
+    prediction was certain, that is, in the pod's annotation `topolog.io/placement`.
+    """
+    predicted = reserved.predicted if reserved is not None else {}
+    if reserved is None or not predicted:
         return "nothing was predicted"
     shown = {name: predicted[name] for name in zones if name in predicted}
     if "" in predicted:
         shown = dict.fromkeys(zones, predicted[""])
-    return "as predicted" if shown == dict(zones) else f"predicted was {by_container(predicted)}"
+    if shown == dict(zones):
+        return "as predicted with certainty" if reserved.certain else "as predicted"
+    differs = f"predicted was {by_container(predicted)}"
+    return f"{differs}, certain when it was decided" if reserved.certain else differs
 
 
-def _confirmed(confirmation: Confirmation, predicted: dict[str, tuple[int, ...]]) -> Line:
+def _confirmed(confirmation: Confirmation, reserved: scheduling.PodReserved | None) -> Line:
     zones = {
         "zones": {name: list(ids) for name, ids in confirmation.zones.items()},
         "node": confirmation.node,
@@ -106,7 +111,7 @@ def _confirmed(confirmation: Confirmation, predicted: dict[str, tuple[int, ...]]
     }
     title = (
         f"confirmed on {by_container(confirmation.zones)} of {confirmation.node}, "
-        f"{verdict_on(predicted, confirmation.zones)}"
+        f"{verdict_on(reserved, confirmation.zones)}"
     )
     detail = (
         f"by report {confirmation.report_version} of the node; the charge in other zones ends",

@@ -212,6 +212,8 @@ def _verdict(event: scheduling.PodVerdictChanged, _names: Names) -> str:
 def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
     predicted = f", predicted on {by_container(event.predicted)}" if event.predicted else ""
     ignored = f"; without effect: {', '.join(event.without_effect)}" if event.without_effect else ""
+    if event.predicted and event.certain:
+        predicted += " with certainty"
     return f"reserved{predicted}; best of {event.candidates} node(s), score {event.score}{ignored}"
 
 

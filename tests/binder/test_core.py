@@ -175,7 +175,9 @@ class Told:
 @pytest.fixture
 def told() -> Told:
     return (
-        Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1", predicted={"c": (0, 1)}))
+        Told()
+        .tell(PodObserved(pod("a")))
+        .tell(PodReserved("uid-a", "n1", predicted={"c": (0, 1)}, certain=True))
     )
 
 
@@ -241,6 +243,14 @@ def test_a_reservation_of_an_older_release_waits_for_no_list(told: Told) -> None
 
 def test_nothing_is_intended_for_a_pod_that_ended(told: Told) -> None:
     assert core.intend(told.tell(PodEnded("uid-a", "deleted")).state, "uid-a") is None
+
+
+def test_the_binding_carries_no_placement_that_is_not_certain() -> None:
+    told = Told().tell(PodObserved(pod("a")))
+    told.tell(PodReserved("uid-a", "n1", predicted={"c": (0,)}))
+    assert core.binding_annotations(told.state.work["uid-a"]) == {"topolog.io/reserved-at": "2"}
+    nothing = Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1", certain=True))
+    assert core.binding_annotations(nothing.state.work["uid-a"]) == {"topolog.io/reserved-at": "2"}
 
 
 def test_the_binding_carries_placement_and_position(told: Told) -> None:

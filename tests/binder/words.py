@@ -109,7 +109,9 @@ class Cluster:
         uid = str(made["metadata"]["uid"])
         seen = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
         await self.tell(streams.pod(uid), PodObserved(seen))
-        await self.tell(streams.pod(uid), PodReserved(uid, node, predicted={"c": (0,)}))
+        await self.tell(
+            streams.pod(uid), PodReserved(uid, node, predicted={"c": (0,)}, certain=True)
+        )
         return uid
 
     async def events(self, uid: str) -> list[Event]:
