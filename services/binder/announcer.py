@@ -36,7 +36,7 @@ class Announcer:
 
     @property
     def enabled(self) -> bool:
-        """Whether this process announces. A standby keeps only lasting announcements."""
+        """True if this process announces. A standby keeps only lasting announcements."""
         return self._enabled
 
     @enabled.setter

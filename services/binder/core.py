@@ -218,9 +218,10 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def is_away(self) -> bool:
-        """Whether the answer is not about this pod: the server did not answer or is busy (429), a
+        """True if the answer is not about this pod: the server did not answer or is busy (429), a
         proxy answered, or the server does not know the credentials. For a second after its start,
-        kube-apiserver 1.36 misses tokens and rights that exist."""
+        kube-apiserver 1.36 misses tokens and rights that exist.
+        """
         return self.status in (0, 401, 403, 429, 502, 503, 504)
 
 

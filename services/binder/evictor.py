@@ -42,8 +42,9 @@ Outcome = binding.PodEvicted | binding.EvictRefused
 
 
 class Tries(msgspec.Struct):
-    """How often the API server put an eviction off, and when it is called again (monotonic
-    seconds)."""
+    """The number of times that the API server postponed an eviction, and the time of the next call
+    (monotonic seconds).
+    """
 
     attempts: int = 0
     due_s: float = 0.0

@@ -33,16 +33,17 @@ ROLE = "binder"
 INTENT_BATCH = 200
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 0.5
-# While all bindings wait for a server, one of them is sent so often to see whether it answers
-# again, although the server asked for a longer pause (Retry-After).
+# While all bindings wait for a server, one of them is sent at least this often to see whether the
+# server answers again, even if it asked for a longer pause (Retry-After).
 LONGEST_PROBE_S = 5.0
 
 BindOutcome = binding.PodBound | binding.BindRefused | binding.BindUncertain
 
 
 class Due(msgspec.Struct):
-    """When an uncertain binding is sent again (monotonic seconds), and how often it was sent.
-    `away`: the server did not answer or was busy, so an answer about any pod ends the wait."""
+    """The time when an uncertain binding is sent again (monotonic seconds), and how often it was
+    sent. `away`: the server did not answer or was busy, so an answer about any pod ends the wait.
+    """
 
     at_s: float = 0.0
     attempts: int = 0

@@ -96,7 +96,7 @@ class PendingAnnouncements:
 
     @property
     def in_flight(self) -> int:
-        """How many were popped and not finished yet."""
+        """The number of announcements that were popped and are not finished yet."""
         return len(self._in_flight)
 
     def pop(self) -> Announcement:

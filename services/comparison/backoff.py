@@ -74,7 +74,7 @@ class BackoffQueue:
         self._push(now_s + FLUSH_S, uid)
 
     def next_s(self) -> float | None:
-        """When the next pod is due."""
+        """The time when the next pod is due."""
         return self._heap[0][0] if self._heap else None
 
     def _push(self, at_s: float, uid: str) -> None:

@@ -70,7 +70,7 @@ Identity = PlainIdentity | AccountIdentity | UserNamespaceIdentity | ReachingAcc
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
-    """How often and how fast a failed child is restarted.
+    """Limits and pauses for restarts of a failed child.
 
     A run is healthy if the child was ready and lived for `healthy_after_s`; it resets the count of
     failures. `start_attempts` limits the starts before the child was ready for the first time,

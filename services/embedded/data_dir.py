@@ -92,7 +92,7 @@ class DataDir:
 
     @property
     def is_open(self) -> bool:
-        """Whether this object holds the lock."""
+        """True if this object holds the lock."""
         return self._lock_fd is not None
 
     def claim_postgres(self, major: int) -> None:

@@ -55,12 +55,12 @@ class ChildProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the child runs and has been ready since its last start."""
+        """True if the child runs and has been ready since its last start."""
         return self._ready.is_set()
 
     @property
     def was_ready(self) -> bool:
-        """Whether the child has ever been ready."""
+        """True if the child has ever been ready."""
         return self._ready_once
 
     async def start(self) -> None:

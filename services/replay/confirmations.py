@@ -1,4 +1,4 @@
-"""Which report confirmed the placement of a pod, and in which zones: the core of a pod's story.
+"""The report that confirmed the placement of a pod, and the zones: the core of a pod's story.
 
 Only the relevant streams are folded (the pod's, its node's, that node's reports), so the cost does
 not grow with the log. The ledger decides what confirms; this module decides nothing.

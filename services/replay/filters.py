@@ -1,4 +1,4 @@
-"""Which events a reader asked for: by stream, type, pod and node. Pure."""
+"""The filter of a reader: events by stream, type, pod and node. Pure."""
 
 from __future__ import annotations
 

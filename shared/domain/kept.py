@@ -1,8 +1,8 @@
-"""Which labels and annotations of a pod enter the event log.
+"""The labels and annotations of a pod that enter the event log.
 
-1. Events are never altered, so anything that enters the log stays there. Annotations can hold whole
-manifests (kubectl's last applied configuration) and secrets. Only the annotations that a decision
-uses are kept.
+1. Events are never changed, so anything that enters the log stays there. Annotations can contain
+whole manifests (kubectl's last applied configuration) and secrets. Only the annotations that a
+decision uses are kept.
 
 2. Labels are kept in clear text if selectors usually name them: the keys that distinguish
 workloads, and the keys that the pod's own affinity and spread constraints select by. For other

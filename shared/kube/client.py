@@ -436,10 +436,10 @@ def _retry_after_s(header: str) -> float:
 
 
 class _Patience:
-    """How long a stream may wait for its server: in all, and for the next line.
+    """The time that a stream may wait for its server: in total, and for the next line.
 
-    Bytes that complete no line are no progress, so a server that sends blanks is given up. The
-    time that the reader spends on lines does not count, because a slow log must not end a watch.
+    Bytes that complete no line are no progress, so a server that sends blanks is given up. The time
+    that the reader spends on lines does not count, because a slow log must not end a watch.
     """
 
     def __init__(self, whole_s: float, idle_s: float) -> None:

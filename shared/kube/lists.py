@@ -1,4 +1,4 @@
-"""Check that an answer is a list. An error page of a proxy with status 200 is none.
+"""Check that an answer is a list. A proxy may answer with an error page and status 200.
 
 Objects that a list lacks are treated as ended, so a list must have its kind, items with names and
 uids, and the resourceVersion at which it was true.

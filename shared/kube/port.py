@@ -62,8 +62,9 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def definite(self) -> bool:
-        """Whether the call is decided. After 429 and 5xx it may have taken effect, or is to be
-        repeated."""
+        """True if the call is decided. After 429 and 5xx it may have taken effect, or must be
+        repeated.
+        """
         return self.status < 500 and self.status != 429
 
 

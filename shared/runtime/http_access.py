@@ -1,6 +1,8 @@
-"""Which requests are answered: /livez always, health without a token, everything else with the
-token and the client certificate that the settings ask for, and a bounded number at once. Requests
-that a web page makes a browser send are refused.
+"""Access to a service's HTTP port: /livez always, health without a token, everything else with the
+token and the client certificate that the settings require, and a limited number of requests at
+once.
+
+Requests that a web page makes a browser send are refused:
 
 1. DNS rebinding: a page's own host name may resolve to this port's address, and the page may then
    read the answers. The name is in the Host header, so only addresses and names that public DNS
@@ -8,7 +10,7 @@ that a web page makes a browser send are refused.
 2. Cross-site posts: without a preflight, a browser only sends the content types of forms. A request
    that may change something must have application/json.
 
-An ASGI layer around a service's routes.
+This module is an ASGI layer around a service's routes.
 """
 
 from __future__ import annotations

@@ -105,18 +105,19 @@ class Projector(Generic[S]):
 
     @property
     def live(self) -> bool:
-        """Whether the state has reached the end of the log since start or reset."""
+        """True if the state has reached the end of the log since start or reset."""
         return self.consumer.live.is_set()
 
     @property
     def behind(self) -> bool:
-        """Whether the log holds events that this release could not read or fold."""
+        """True if the log holds events that this release could not read or fold."""
         return bool(self._quarantined.streams)
 
     @property
     def disagrees(self) -> bool:
-        """Whether this release computes other promises than the running release and must wait for
-        an operator."""
+        """True if this release computes other promises than the running release and must wait for
+        an operator.
+        """
         return self._marks is not None and bool(self._marks.problem())
 
     async def run(self) -> None:

@@ -103,7 +103,7 @@ def test_rooms_are_ordered_as_the_architecture_says() -> None:
 @pytest.mark.parametrize(("folder", "order"), TOLD, ids=[folder for folder, _ in TOLD])
 def test_rooms_import_only_what_is_on_their_right(folder: str, order: str, imports: Graph) -> None:
     layers = [layer.split(" | ") for layer in order.split(" → ")]
-    depth = {name: at for at, layer in enumerate(layers) for name in layer}
+    depth = {name: index for index, layer in enumerate(layers) for name in layer}
     found = rooms_in(folder.replace("/", "."), imports)
     assert sorted(depth) == sorted(found)
     wrong = [

@@ -91,14 +91,14 @@ def _imported(tree: ast.Module) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {
-                each.asname or each.name.partition(".")[0]: each.name
-                if each.asname
-                else each.name.partition(".")[0]
-                for each in node.names
+                name.asname or name.name.partition(".")[0]: name.name
+                if name.asname
+                else name.name.partition(".")[0]
+                for name in node.names
             }
         elif isinstance(node, ast.ImportFrom):
             found |= {
-                each.asname or each.name: f"{node.module or ''}.{each.name}" for each in node.names
+                name.asname or name.name: f"{node.module or ''}.{name.name}" for name in node.names
             }
     return found
 

@@ -26,9 +26,9 @@ from tests.simulator.contract import Api
 
 @pytest.fixture
 async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
-    made = Cluster(api)
-    yield made
-    await made.kube.close()
+    test_cluster = Cluster(api)
+    yield test_cluster
+    await test_cluster.kube.close()
 
 
 def always(answer: Answer) -> Callable[[Call], Awaitable[Answer | Lost]]:

@@ -30,9 +30,9 @@ from tests.simulator.contract import Api
 
 @pytest.fixture
 async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
-    made = Cluster(api)
-    yield made
-    await made.kube.close()
+    test_cluster = Cluster(api)
+    yield test_cluster
+    await test_cluster.kube.close()
 
 
 async def test_a_reserved_pod_is_bound_with_its_placement_in_one_call(cluster: Cluster) -> None:

@@ -28,16 +28,16 @@ from tests.simulator.contract import Api
 
 @pytest.fixture
 async def cluster(api: Api) -> AsyncIterator[Cluster]:  # noqa: F811, RUF100
-    made = Cluster(api)
-    yield made
-    await made.kube.close()
+    test_cluster = Cluster(api)
+    yield test_cluster
+    await test_cluster.kube.close()
 
 
 async def waiting(cluster: Cluster, name: str = "a") -> str:
     """Create a pod that waits, in the API and in the log, and return its uid."""
     uid = str((await cluster.api.pod(name))["metadata"]["uid"])
-    seen = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
-    await cluster.tell(streams.pod(uid), PodObserved(seen))
+    changed = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
+    await cluster.tell(streams.pod(uid), PodObserved(changed))
     return uid
 
 

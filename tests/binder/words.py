@@ -105,10 +105,10 @@ class Cluster:
 
     async def reserved(self, name: str = "a", node: str = "n1") -> str:
         """A pod exists, was observed and is reserved; its uid."""
-        made = await self.api.pod(name)
-        uid = str(made["metadata"]["uid"])
-        seen = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
-        await self.tell(streams.pod(uid), PodObserved(seen))
+        created_pod = await self.api.pod(name)
+        uid = str(created_pod["metadata"]["uid"])
+        changed = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
+        await self.tell(streams.pod(uid), PodObserved(changed))
         await self.tell(
             streams.pod(uid), PodReserved(uid, node, predicted={"c": (0,)}, certain=True)
         )

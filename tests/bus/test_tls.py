@@ -114,12 +114,12 @@ async def test_a_server_that_offers_no_tls_hears_no_password(tmp_path: Path, que
 async def test_a_server_accepts_only_its_authoritys_clients_and_rereads_files_at_a_reconnect(
     tmp_path: Path,
 ) -> None:
-    made = ensure(tmp_path / "tls", ["127.0.0.1"], ["exporter"])
+    ensured = ensure(tmp_path / "tls", ["127.0.0.1"], ["exporter"])
     stranger = ensure(tmp_path / "other", ["127.0.0.1"], ["exporter"])
-    tls = TlsFiles(str(made.certificate), str(made.key), str(made.ca), clients_too=True)
+    tls = TlsFiles(str(ensured.certificate), str(ensured.key), str(ensured.ca), clients_too=True)
     own_part = tmp_path / "own"
     own_part.mkdir()
-    query = f"?ca={made.ca}&cert={own_part}/tls.crt&key={own_part}/tls.key"
+    query = f"?ca={ensured.ca}&cert={own_part}/tls.crt&key={own_part}/tls.key"
     settings = NatsSettings(tls=tls, password="s3cret")
     async with EmbeddedServers(
         tmp_path / "data", want_postgres=False, nats_settings=settings
@@ -128,7 +128,7 @@ async def test_a_server_accepts_only_its_authoritys_clients_and_rereads_files_at
         bus = JetStreamBus(base + query, patience_s=1.0)
         with pytest.raises(BusUnavailable, match=r"tls\.crt \(cert=\)"):
             await bus.ensure_streams()
-        for folder in (stranger.ca.parent, made.ca.parent):
+        for folder in (stranger.ca.parent, ensured.ca.parent):
             shutil.copy(folder / "exporter.crt", own_part / "tls.crt")
             shutil.copy(folder / "exporter.key", own_part / "tls.key")
             if folder == stranger.ca.parent:
@@ -169,8 +169,8 @@ def test_the_command_names_the_secret_of_nats_where_the_certificate_is_natss(
 
 
 def test_a_damaged_certificate_is_named_with_the_remedy(tmp_path: Path) -> None:
-    made = ensure(tmp_path / "tls", ["nats"])
-    made.ca.write_text("no certificate")
+    ensured = ensure(tmp_path / "tls", ["nats"])
+    ensured.ca.write_text("no certificate")
     with pytest.raises(DataFolderError, match=r"the certificates in .*tls cannot be used"):
         ensure(tmp_path / "tls", ["nats"])
 

@@ -226,9 +226,9 @@ async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
 
 def _label_nodes(road: Road) -> None:
     """As a cloud does it: then pods have other labels from their binding on (Kubernetes 1.35)."""
-    for at, node in enumerate(road.kube("/api/v1/nodes")["items"]):
+    for index, node in enumerate(road.kube("/api/v1/nodes")["items"]):
         del node["metadata"]["resourceVersion"]
-        node["metadata"]["labels"]["topology.kubernetes.io/zone"] = "ab"[at % 2]
+        node["metadata"]["labels"]["topology.kubernetes.io/zone"] = "ab"[index % 2]
         road.kube(f"/api/v1/nodes/{node['metadata']['name']}", "PUT", node)
 
 

@@ -118,10 +118,10 @@ async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
 
 
 async def test_a_rejection_whose_decision_was_lost_with_the_log_is_reported_separately() -> None:
-    found = await judging.of_the_refused(
+    judged_pods = await judging.of_the_refused(
         Look(10, [pod("lost", "n1", "OutOfcpu", "Failed")]), (await sent_and_refused()).log
     )
-    assert found == (
+    assert judged_pods == (
         [],
         ["a kubelet refused p-lost: OutOfcpu; what it was decided on is not in the log"],
     )
@@ -136,20 +136,20 @@ async def test_an_end_excuses_no_pod_that_would_not_be_sent_there_again() -> Non
     based_on = await story.log.head()
     await story.tell(streams.pod(made.uid), PodReserved(made.uid, "n1", 1, based_on))
     await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", "n1", reason="OutOfcpu"))
-    found = await judging.of_the_refused(
+    judged_pods = await judging.of_the_refused(
         Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log
     )
-    assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
+    assert judged_pods == (["a kubelet refused p-uid-q: OutOfcpu"], [])
 
 
 async def test_a_rejection_that_the_log_lacks_is_not_excused() -> None:
     story = await sent_and_refused()
     await story.arrives(made := given.pod("q", cpus=1))
     await story.decide()
-    found = await judging.of_the_refused(
+    judged_pods = await judging.of_the_refused(
         Look(10, [pod(made.uid, "n1", "OutOfcpu", "Failed")]), story.log
     )
-    assert found == (["a kubelet refused p-uid-q: OutOfcpu"], [])
+    assert judged_pods == (["a kubelet refused p-uid-q: OutOfcpu"], [])
 
 
 class Counting:

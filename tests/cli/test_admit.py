@@ -62,9 +62,9 @@ def pod(name: str, **limits: str) -> dict[str, Any]:
 
 
 def gpu_pod(name: str, cpu: str = "2") -> dict[str, Any]:
-    made = pod(name, cpu=cpu, memory="1Gi")
-    made["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = "1"
-    return made
+    pod_spec = pod(name, cpu=cpu, memory="1Gi")
+    pod_spec["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = "1"
+    return pod_spec
 
 
 def run(folder: Path, machine: object, pods: Sequence[object], *options: str) -> Result:

@@ -19,8 +19,8 @@ AWAY = "postgresql://nobody@127.0.0.1:9/x"
 
 def test_status_names_the_consumer_that_delays_the_archive(topolog: Run) -> None:  # noqa: F811, RUF100
     code, out, _ = topolog("log", "status", "--json")
-    seen = json.loads(out)
-    assert (code, seen["head"], seen["archived_to"], seen["partitions"][0]["full"]) == (
+    decoded = json.loads(out)
+    assert (code, decoded["head"], decoded["archived_to"], decoded["partitions"][0]["full"]) == (
         0,
         11,
         0,
@@ -30,7 +30,7 @@ def test_status_names_the_consumer_that_delays_the_archive(topolog: Run) -> None
     assert "nothing to archive" in topolog("log", "archive")[1]
     out = topolog("log", "status")[1]
     assert all(words in out for words in WHAT.values()), out
-    assert set(WHAT) == set(seen["tables"])
+    assert set(WHAT) == set(decoded["tables"])
 
 
 @pytest.mark.parametrize(

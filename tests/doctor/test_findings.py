@@ -169,10 +169,10 @@ def test_a_stopped_data_folder_has_no_findings_about_its_missing_services() -> N
 
 
 def history(**fields: object) -> History:
-    made = History()
-    made.node(labels={})
-    made.report(zone(0, 8), zone(1, 8), **fields)
-    return made
+    history_file = History()
+    history_file.node(labels={})
+    history_file.report(zone(0, 8), zone(1, 8), **fields)
+    return history_file
 
 
 def findings_of(
@@ -216,9 +216,9 @@ def test_reports_that_cannot_be_used(fields: dict[str, object], severity: str, w
 
 
 def test_labels_rejections_and_kubelet_versions() -> None:
-    made = history()
-    made.node(labels={POLICY_LABEL: "Restricted"})
-    seen = [words for _, words in findings_of(made, Machine("v1.29.4"), rejected=3)]
+    history_log = history()
+    history_log.node(labels={POLICY_LABEL: "Restricted"})
+    seen = [words for _, words in findings_of(history_log, Machine("v1.29.4"), rejected=3)]
     assert len(seen) == 3
     assert "label says restricted, its kubelet uses single-numa-node" in seen[0]
     assert "rejected 3 pod(s)" in seen[1]
@@ -231,17 +231,19 @@ def test_a_kubelet_of_unknown_version_is_a_warning() -> None:
 
 
 def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:
-    made = history(placements=None, source="nrt", fingerprint="pfp0v001x", fingerprint_method="all")
-    made.n1.dirty = "rejections"
-    ((_, seen),) = findings_of(made)
+    history_log = history(
+        placements=None, source="nrt", fingerprint="pfp0v001x", fingerprint_method="all"
+    )
+    history_log.n1.dirty = "rejections"
+    ((_, seen),) = findings_of(history_log)
     assert "fingerprint (all) does not match" in seen
 
 
 def test_a_machine_whose_kubelet_may_not_finish_its_merge() -> None:
-    made = History()
-    made.node()
-    made.report(*(zone(number, 8) for number in range(8)))
-    ((_, seen),) = findings_of(made)
+    history_file = History()
+    history_file.node()
+    history_file.report(*(zone(number, 8) for number in range(8)))
+    ((_, seen),) = findings_of(history_file)
     assert "8 zones and 4 resources" in seen
 
 

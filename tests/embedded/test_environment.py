@@ -200,9 +200,9 @@ def test_a_kubeconfigs_command_finds_its_variables_and_none_of_topologs(tmp_path
                 }
             )
         )
-        got = inherited(
+        variables = inherited(
             SECRETS | {"TOPOLOG_STRANGER": "x"},
             specs(tmp_path, kubeconfig=str(file))["binder"].passes,
         )
-        assert ("AWS_SECRET_ACCESS_KEY" in got) is reached
-        assert not {"TOPOLOG_DATABASE_URL", "TOPOLOG_STRANGER"} & set(got)
+        assert ("AWS_SECRET_ACCESS_KEY" in variables) is reached
+        assert not {"TOPOLOG_DATABASE_URL", "TOPOLOG_STRANGER"} & set(variables)

@@ -123,10 +123,12 @@ async def running(api: tuple[Api, str], tmp_path: Path) -> AsyncIterator[Running
     process = entry("run_nats", **variables)
     try:
         await asyncio.to_thread(wait_ready, process, "nats")
-        made = Running(api[0], tmp_path, port, process)
-        await made.reports.ensure_streams()
-        yield made
-        await asyncio.gather(made.reports.close(), *(bus.close() for bus in made.buses))
+        running_servers = Running(api[0], tmp_path, port, process)
+        await running_servers.reports.ensure_streams()
+        yield running_servers
+        await asyncio.gather(
+            running_servers.reports.close(), *(bus.close() for bus in running_servers.buses)
+        )
     finally:
         stop(process)
 

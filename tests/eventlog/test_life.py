@@ -54,10 +54,10 @@ def events() -> list[list[tuple[str, Event]]]:
         [("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))],
     ]
     for number in range(PODS):
-        made = pod(f"alice-{number}", cpus=2, labels={"owner": f"home-of-alice-{number}"})
-        uid, name = made.uid, made.name
+        pod_spec = pod(f"alice-{number}", cpus=2, labels={"owner": f"home-of-alice-{number}"})
+        uid, name = pod_spec.uid, pod_spec.name
         received += [
-            [(f"pod/{uid}", PodObserved(made))],
+            [(f"pod/{uid}", PodObserved(pod_spec))],
             [
                 (f"pod/{uid}", PodReserved(uid, "n1", 1)),
                 ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}})),
@@ -201,13 +201,13 @@ def test_age_and_size_decide_what_goes() -> None:
         )
         for index_at in range(5)
     ]
-    seen = care.Status(
+    status = care.Status(
         "l", 1, 55, 55, 0, 55, 0, 0, 0, {}, [*parts, care.Partition("p5", 51, 55, 1000, False)]
     )
     now_us = 10 * archiving.DAY_US
 
     def names(limits: Limits) -> list[str]:
-        return [item.name for item in due(seen, limits, now_us)]
+        return [item.name for item in due(status, limits, now_us)]
 
     assert names(Limits()) == ["p0", "p1", "p2", "p3", "p4"]
     assert names(Limits(older_than_days=8)) == ["p0", "p1", "p2"]
@@ -259,14 +259,14 @@ async def test_a_readers_login_sees_the_size_of_the_log_and_of_all_that_grows_wi
     )
     await owner.execute("GRANT topolog_reader TO a_viewer")
     await owner.close()
-    seen = await care.status(log_url.replace("//postgres@", "//a_viewer@"))
-    assert seen == await care.status(log_url)
-    assert set(seen.tables) == tables_that_grow()
+    status = await care.status(log_url.replace("//postgres@", "//a_viewer@"))
+    assert status == await care.status(log_url)
+    assert set(status.tables) == tables_that_grow()
     assert all(
-        seen.tables[name] > 0
+        status.tables[name] > 0
         for name in ("fact", "archived_block", "archived_stream", "commit_seen", "stream_head")
     )
-    assert sum(seen.tables.values()) < seen.bytes
+    assert sum(status.tables.values()) < status.bytes
 
 
 def tables_that_grow() -> set[str]:

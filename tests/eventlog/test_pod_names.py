@@ -86,7 +86,9 @@ async def test_archived_pods_are_found_and_redacted_pods_only_by_their_new_name(
     await owner.close()
     for number in range(5):
         await observe(postgres_log, f"web-{number}", f"u{number}")
-    partitions = [each for each in (await care.status(log_url)).partitions if each.full]
+    partitions = [
+        partition for partition in (await care.status(log_url)).partitions if partition.full
+    ]
     await archive(postgres_log, partitions, None, partial(care.archive, log_url))
     assert (await care.status(log_url)).archived_to == 12
     assert await uids_of(postgres_log, "web-1") == ["u1"]

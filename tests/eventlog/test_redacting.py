@@ -32,10 +32,10 @@ def life(uid: str, name: str, index_at: int) -> Told:
     """Return the events of a pod that is reserved, runs, is confirmed and ends, with reports from
     `index_at` on.
     """
-    made = pod(name, uid=uid, cpus=2)
+    pod_spec = pod(name, uid=uid, cpus=2)
     changed = partial(NodeReportChanged, "n1", "boot-1")
     return [
-        [(f"pod/{uid}", PodObserved(made))],
+        [(f"pod/{uid}", PodObserved(pod_spec))],
         [
             (f"pod/{uid}", PodReserved(uid, "n1", 1)),
             ("node/n1", NodeCharged("n1", uid, {0: {"cpu": 2000}})),

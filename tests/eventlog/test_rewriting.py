@@ -51,9 +51,9 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
     most = []
 
     def tracked(*columns: Any) -> Envelope:
-        made = Tracked(*columns)
-        alive.append(weakref.ref(made))
-        return made
+        tracked_log = Tracked(*columns)
+        alive.append(weakref.ref(tracked_log))
+        return tracked_log
 
     def packed(block: list[Envelope]) -> bytes:
         most.append(sum(item() is not None for item in alive))

@@ -56,103 +56,107 @@ def test_worked_example_of_resource_topology_exporter() -> None:
         DeviceGroup(NET, ("netB",), (1,)),
     )
     used = ListedContainer("c", (5, 7), (), (DeviceGroup(NET, ("netB",), (1,)),))
-    made = report(EVEN_ODD, Allocatable(tuple(range(2, 24)), (), devices), pod("test-pod-0", used))
-    assert made.zones[0].resources == {
+    node_report = report(
+        EVEN_ODD, Allocatable(tuple(range(2, 24)), (), devices), pod("test-pod-0", used)
+    )
+    assert node_report.zones[0].resources == {
         "cpu": ZoneResource(12000, 11000, 11000),
         NET: ZoneResource(1, 1, 1),
     }
-    assert made.zones[1].resources == {
+    assert node_report.zones[1].resources == {
         "cpu": ZoneResource(12000, 11000, 9000),
         NET: ZoneResource(1, 1, 0),
         GPU: ZoneResource(1, 1, 1),
     }
-    assert made.zones[0].costs == {0: 10, 1: 20}
-    assert made.fingerprint == "pfp0v001fe53c4dbd2c5f4a0"
-    assert made.tracked == ("cpu", GPU, NET)
+    assert node_report.zones[0].costs == {0: 10, 1: 20}
+    assert node_report.fingerprint == "pfp0v001fe53c4dbd2c5f4a0"
+    assert node_report.tracked == ("cpu", GPU, NET)
 
 
 def test_a_held_reserved_cpu_reduces_no_available_cpu() -> None:
     """Where cores differ in threads the kubelet takes whole cores, their reserved threads among
     them: 0, 3 and 5 are held, and of those to hand out only two."""
     machine = Machine((NumaNode(0, tuple(range(6))),))
-    made = report(machine, Allocatable((1, 2, 3, 4, 5)), pod("p", ListedContainer("c", (0, 3, 5))))
-    assert made.zones[0].resources == {"cpu": ZoneResource(6000, 5000, 3000)}
-    assert made.placements is not None
-    assert made.placements[0].held == (ZonedAmount("cpu", (0,), 3000, "0,3,5"),)
+    node_report = report(
+        machine, Allocatable((1, 2, 3, 4, 5)), pod("p", ListedContainer("c", (0, 3, 5)))
+    )
+    assert node_report.zones[0].resources == {"cpu": ZoneResource(6000, 5000, 3000)}
+    assert node_report.placements is not None
+    assert node_report.placements[0].held == (ZonedAmount("cpu", (0,), 3000, "0,3,5"),)
 
 
 def test_sparse_and_memory_only_nodes_keep_the_kernels_ids() -> None:
     machine = Machine((NumaNode(0, (0, 1), 100), NumaNode(4, (), 500, {"hugepages-2Mi": 64})))
-    made = report(machine, Allocatable((1,), (MemoryBlock("memory", (4,), 400),)))
-    assert made.zones == (
+    node_report = report(machine, Allocatable((1,), (MemoryBlock("memory", (4,), 400),)))
+    assert node_report.zones == (
         Zone(0, {"cpu": ZoneResource(2000, 1000, 1000)}),
         Zone(4, {"memory": ZoneResource(500, 400, 400)}, bounds={"hugepages-2Mi": 64}),
     )
 
 
 def test_zone_without_anything_allocatable_shows_its_cpus() -> None:
-    made = report(EVEN_ODD, Allocatable())
-    assert made.zones[0].resources == {"cpu": ZoneResource(12000, 0, 0)}
-    assert made.tracked == ()
+    node_report = report(EVEN_ODD, Allocatable())
+    assert node_report.zones[0].resources == {"cpu": ZoneResource(12000, 0, 0)}
+    assert node_report.tracked == ()
 
 
 def test_capacity_is_raised_to_what_the_kubelet_offers() -> None:
-    made = report(
+    node_report = report(
         Machine((NumaNode(0, (0,), 10),)), Allocatable((), (MemoryBlock("memory", (0,), 99),))
     )
-    assert made.zones[0].resources["memory"] == ZoneResource(99, 99, 99)
+    assert node_report.zones[0].resources["memory"] == ZoneResource(99, 99, 99)
 
 
 def test_block_over_two_zones_counts_in_full_in_both_and_available_never_goes_below_zero() -> None:
     blocks = (MemoryBlock("memory", (0,), 100), MemoryBlock("memory", (1,), 50))
     wide = ListedContainer("c", (), (MemoryBlock("memory", (0, 1), 80),))
-    made = report(EVEN_ODD, Allocatable((), blocks), pod("p", wide))
-    assert [zone.resources["memory"].available for zone in made.zones] == [20, 0]
-    assert made.placements == (
+    node_report = report(EVEN_ODD, Allocatable((), blocks), pod("p", wide))
+    assert [zone.resources["memory"].available for zone in node_report.zones] == [20, 0]
+    assert node_report.placements == (
         Placement("default", "p", "c", (ZonedAmount("memory", (0, 1), 80),)),
     )
 
 
 def test_torn_answer_keeps_cpus_without_memory() -> None:
-    made = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c", (2,))))
-    assert made.placements == (
+    node_report = report(EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c", (2,))))
+    assert node_report.placements == (
         Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),)),
     )
 
 
 def test_pod_listed_before_admission_has_one_empty_placement() -> None:
-    made = report(
+    node_report = report(
         EVEN_ODD, Allocatable((2, 3)), pod("p", ListedContainer("c1"), ListedContainer("c2"))
     )
-    assert made.placements == (Placement("default", "p", "c1"),)
-    assert made.fingerprint == fingerprint([])
+    assert node_report.placements == (Placement("default", "p", "c1"),)
+    assert node_report.fingerprint == fingerprint([])
 
 
 def test_device_on_two_nodes_is_one_device_in_two_zones() -> None:
     groups = (DeviceGroup(GPU, ("g",), (0,)), DeviceGroup(GPU, ("g",), (1,)))
-    made = report(
+    node_report = report(
         EVEN_ODD, Allocatable((), (), groups), pod("p", ListedContainer("c", (), (), groups))
     )
-    assert made.placements is not None
-    assert made.placements[0].held == (ZonedAmount(GPU, (0, 1), 1, "g"),)
-    assert [zone.resources[GPU] for zone in made.zones] == [ZoneResource(1, 1, 0)] * 2
+    assert node_report.placements is not None
+    assert node_report.placements[0].held == (ZonedAmount(GPU, (0, 1), 1, "g"),)
+    assert [zone.resources[GPU] for zone in node_report.zones] == [ZoneResource(1, 1, 0)] * 2
 
 
 def test_device_without_affinity_is_in_no_zone_and_not_exclusive() -> None:
     group = (DeviceGroup(GPU, ("g",), ()),)
-    made = report(
+    node_report = report(
         EVEN_ODD, Allocatable((2, 3), (), group), pod("p", ListedContainer("c", (), (), group))
     )
-    assert made.tracked == ("cpu",)
-    assert all(GPU not in zone.resources for zone in made.zones)
-    assert made.placements is not None
-    assert made.placements[0].held == (ZonedAmount(GPU, (), 1, "g"),)
-    assert made.fingerprint == fingerprint([])
+    assert node_report.tracked == ("cpu",)
+    assert all(GPU not in zone.resources for zone in node_report.zones)
+    assert node_report.placements is not None
+    assert node_report.placements[0].held == (ZonedAmount(GPU, (), 1, "g"),)
+    assert node_report.fingerprint == fingerprint([])
 
 
 def test_device_on_a_zone_that_the_machine_lacks_adds_no_zone() -> None:
-    made = report(EVEN_ODD, Allocatable((2,), (), (DeviceGroup(GPU, ("g",), (9,)),)))
-    assert [zone.id for zone in made.zones] == [0, 1]
+    node_report = report(EVEN_ODD, Allocatable((2,), (), (DeviceGroup(GPU, ("g",), (9,)),)))
+    assert [zone.id for zone in node_report.zones] == [0, 1]
 
 
 def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
@@ -165,12 +169,12 @@ def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
         memory=(MemoryBlock("memory", (0,), 30),),
     )
     offered = Allocatable(tuple(range(24)), (MemoryBlock("memory", (0,), 100),))
-    made = report(EVEN_ODD, offered, level)
-    assert made.zones[0].resources["cpu"].available == 8000
-    assert made.zones[0].resources["memory"].available == 70
-    assert made.placements is not None
+    node_report = report(EVEN_ODD, offered, level)
+    assert node_report.zones[0].resources["cpu"].available == 8000
+    assert node_report.zones[0].resources["memory"].available == 70
+    assert node_report.placements is not None
     rest = (ZonedAmount("cpu", (0,), 2000, "6,8"), ZonedAmount("memory", (0,), 20))
-    assert made.placements[1] == Placement("default", "p", "", rest)
+    assert node_report.placements[1] == Placement("default", "p", "", rest)
 
 
 def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -> Checkpoints:
@@ -182,20 +186,22 @@ def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -
 def test_init_containers_cpus_come_from_the_checkpoint_once() -> None:
     holding = {"init": ListedContainer("init", (2, 4, 3)), "c": ListedContainer("c", (2,))}
     stored = checkpoints(("cpu",), uid_1=holding, uid_2={"c": ListedContainer("c", (9,))})
-    made = report(
+    node_report = report(
         EVEN_ODD,
         Allocatable(tuple(range(24))),
         pod("p", ListedContainer("c", (2,))),
         checkpoints=stored,
     )
     kept = (ZonedAmount("cpu", (0,), 1000, "4"), ZonedAmount("cpu", (1,), 1000, "3"))
-    assert made.placements == (
+    assert node_report.placements == (
         Placement("default", "p", "c", (ZonedAmount("cpu", (0,), 1000, "2"),), "uid-1"),
         Placement("default", "p", "init", kept, "uid-1"),
     )
-    assert [zone.resources["cpu"].available for zone in made.zones] == [10000, 11000]
-    assert made.hidden == (Placement("", "", "c", (ZonedAmount("cpu", (1,), 1000, "9"),), "uid-2"),)
-    assert made.checkpoints == ("cpu",)
+    assert [zone.resources["cpu"].available for zone in node_report.zones] == [10000, 11000]
+    assert node_report.hidden == (
+        Placement("", "", "c", (ZonedAmount("cpu", (1,), 1000, "9"),), "uid-2"),
+    )
+    assert node_report.checkpoints == ("cpu",)
 
 
 def test_objects_count_the_listed_containers_alone() -> None:
@@ -208,23 +214,23 @@ def test_objects_count_the_listed_containers_alone() -> None:
     scan = core.Scan(
         Freshness("boot", 5), EVEN_ODD, Allocatable(tuple(range(24))), pods, checkpoints=stored
     )
-    made = core.report("n1", "exporter-1", scan, core.Rules())
-    assert [item.container for item in made.placements or ()] == ["c", "", "init"]
-    assert [item.container for item in core.as_listed(made, scan).placements or ()] == ["c"]
-    assert core.as_listed(made, scan).zones == made.zones
+    node_report = core.report("n1", "exporter-1", scan, core.Rules())
+    assert [item.container for item in node_report.placements or ()] == ["c", "", "init"]
+    assert [item.container for item in core.as_listed(node_report, scan).placements or ()] == ["c"]
+    assert core.as_listed(node_report, scan).zones == node_report.zones
 
 
 def test_an_init_container_without_holdings_differs_from_a_missing_checkpoint() -> None:
     holding = {"init": ListedContainer("init", (2,)), "c": ListedContainer("c", (2, 4))}
     listed = pod("p", ListedContainer("c", (2, 4)))
-    made = report(
+    node_report = report(
         EVEN_ODD,
         Allocatable(tuple(range(24))),
         listed,
         checkpoints=checkpoints(("cpu",), uid_1=holding),
     )
-    assert made.placements is not None
-    assert made.placements[1] == Placement("default", "p", "init", (), "uid-1")
+    assert node_report.placements is not None
+    assert node_report.placements[1] == Placement("default", "p", "init", (), "uid-1")
     untold = report(EVEN_ODD, Allocatable(tuple(range(24))), listed)
     assert untold.placements is not None
     assert len(untold.placements) == 1
@@ -242,19 +248,19 @@ def test_devices_show_a_pods_uid_and_its_init_containers_memory_is_hidden_but_no
         (), (MemoryBlock("memory", (1,), 100),), (group, DeviceGroup(GPU, ("g1",), (1,)))
     )
     stored = checkpoints(("memory", "devices"), uid_1=holding)
-    made = report(
+    node_report = report(
         EVEN_ODD, offered, pod("p", ListedContainer("c", (), (), (group,))), checkpoints=stored
     )
-    assert made.placements is not None
-    assert [(item.container, item.pod_uid, item.held) for item in made.placements] == [
+    assert node_report.placements is not None
+    assert [(item.container, item.pod_uid, item.held) for item in node_report.placements] == [
         ("c", "uid-1", (ZonedAmount(GPU, (1,), 1, "g0"),)),
         ("init", "uid-1", ()),
     ]
-    assert made.hidden == (
+    assert node_report.hidden == (
         Placement("default", "p", "init", (ZonedAmount("memory", (1,), 30),), "uid-1"),
     )
-    assert made.zones[1].resources["memory"] == ZoneResource(100, 100, 100)
-    assert made.zones[1].resources[GPU] == ZoneResource(2, 2, 1)
+    assert node_report.zones[1].resources["memory"] == ZoneResource(100, 100, 100)
+    assert node_report.zones[1].resources[GPU] == ZoneResource(2, 2, 1)
 
 
 def test_equal_podresources_and_checkpoints_are_steady() -> None:
@@ -302,14 +308,19 @@ def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() 
     lost = ListedContainer(
         "c", (), (), (DeviceGroup(GPU, ("g-3",), (1,)), DeviceGroup(GPU, ("g-1",), (1,)))
     )
-    made = report(EVEN_ODD, offered, pod("p", lost))
-    assert (made.reserved_cpus, made.cpu_policy, made.memory_policy, made.policy) == (
+    node_report = report(EVEN_ODD, offered, pod("p", lost))
+    assert (
+        node_report.reserved_cpus,
+        node_report.cpu_policy,
+        node_report.memory_policy,
+        node_report.policy,
+    ) == (
         "0-1",
         "static",
         "None",
         "unknown",
     )
-    assert made.devices == (
+    assert node_report.devices == (
         DeviceGroupOut(GPU, (1,), "g-[1-2]", "g-3"),
         DeviceGroupOut(NET, (), "n"),
     )
@@ -319,20 +330,20 @@ def test_reserved_cpus_policies_and_devices_come_from_what_the_kubelet_offers() 
 
 def test_an_unpinned_resource_is_only_a_bound() -> None:
     machine = Machine((NumaNode(0, (0, 1), 100, {"hugepages-2Mi": 64}),))
-    made = report(machine, Allocatable())
-    assert made.zones[0].bounds == {"cpu": 2000, "memory": 36, "hugepages-2Mi": 64}
-    assert made.tracked == ()
+    node_report = report(machine, Allocatable())
+    assert node_report.zones[0].bounds == {"cpu": 2000, "memory": 36, "hugepages-2Mi": 64}
+    assert node_report.tracked == ()
 
 
 def test_excluded_pods_leave_accounting_and_fingerprint_and_excluded_resources_the_zones() -> None:
     rules = core.Rules("all", frozenset({"memory"}), (core.PodPattern("def*", "sys-?"),))
     offered = Allocatable((2, 3), (MemoryBlock("memory", (0,), 100),))
-    made = report(
+    node_report = report(
         EVEN_ODD, offered, pod("sys-a", ListedContainer("c", (2,))), pod("b"), rules=rules
     )
-    assert made.zones[0].resources == {"cpu": ZoneResource(12000, 1000, 1000)}
-    assert made.fingerprint == fingerprint([("default", "b")])
-    assert made.tracked == ("cpu",)
+    assert node_report.zones[0].resources == {"cpu": ZoneResource(12000, 1000, 1000)}
+    assert node_report.fingerprint == fingerprint([("default", "b")])
+    assert node_report.tracked == ("cpu",)
 
 
 def test_excluded_pods_are_those_that_go_matches() -> None:
@@ -340,8 +351,8 @@ def test_excluded_pods_are_those_that_go_matches() -> None:
     out those alone.
     """
     rules = core.Rules("all", excluded_pods=(core.PodPattern("*", "[^a]*"),))
-    made = report(EVEN_ODD, Allocatable(), pod("a-1"), pod("b-1"), rules=rules)
-    assert made.fingerprint == fingerprint([("default", "a-1")])
+    node_report = report(EVEN_ODD, Allocatable(), pod("a-1"), pod("b-1"), rules=rules)
+    assert node_report.fingerprint == fingerprint([("default", "a-1")])
 
 
 def test_a_device_in_a_zone_that_the_machine_lacks_is_in_the_fingerprint() -> None:
@@ -349,10 +360,10 @@ def test_a_device_in_a_zone_that_the_machine_lacks_is_in_the_fingerprint() -> No
     has it.
     """
     holder = pod("b", ListedContainer("c", devices=(DeviceGroup("vendor/x", ("d",), (77,)),)))
-    made = report(EVEN_ODD, Allocatable(), holder, pod("a"))
-    assert made.fingerprint == fingerprint([("default", "b")])
-    assert made.placements is not None
-    assert all(not holding.zones for item in made.placements for holding in item.held)
+    node_report = report(EVEN_ODD, Allocatable(), holder, pod("a"))
+    assert node_report.fingerprint == fingerprint([("default", "b")])
+    assert node_report.placements is not None
+    assert all(not holding.zones for item in node_report.placements for holding in item.held)
 
 
 def test_publishes_on_change_after_an_interval_and_when_asked() -> None:
@@ -378,12 +389,12 @@ def test_a_held_unhealthy_device_takes_nothing_from_the_healthy_ones() -> None:
     wide = ListedContainer(
         "c", (), (), (DeviceGroup(GPU, ("gpuW",), (0,)), DeviceGroup(GPU, ("gpuW",), (1,)))
     )
-    made = report(EVEN_ODD, Allocatable((), (), offered), pod("ill", ill), pod("wide", wide))
-    assert [zone.resources[GPU] for zone in made.zones] == [
+    node_report = report(EVEN_ODD, Allocatable((), (), offered), pod("ill", ill), pod("wide", wide))
+    assert [zone.resources[GPU] for zone in node_report.zones] == [
         ZoneResource(2, 2, 1),
         ZoneResource(1, 1, 0),
     ]
-    assert (made.devices or ())[0] == DeviceGroupOut(GPU, (0,), "gpuB", "gpuA")
+    assert (node_report.devices or ())[0] == DeviceGroupOut(GPU, (0,), "gpuB", "gpuA")
 
 
 DEVICES = st.frozensets(
@@ -403,9 +414,9 @@ def test_available_devices_are_healthy_and_free(
         pod(f"p{number}", ListedContainer("c", (), (), groups))
         for number, groups in enumerate(holding)
     ]
-    made = report(EVEN_ODD, Allocatable((), (), offered), *pods)
+    node_report = report(EVEN_ODD, Allocatable((), (), offered), *pods)
     free = healthy.difference(*holders)
-    for zone in made.zones:
+    for zone in node_report.zones:
         gpus = zone.resources.get(GPU, ZoneResource(0, 0, 0))
         assert gpus.allocatable == sum(item[0] == str(zone.id) for item in healthy)
         assert gpus.available == sum(item[0] == str(zone.id) for item in free)
@@ -422,9 +433,11 @@ def test_cpus_in_use_and_available_add_up(owners: list[set[int]], offered: set[i
         extra = tuple(sorted((wanted & offered) - taken))
         taken.update(extra)
         pods.append(pod(f"p{number}", ListedContainer("c", extra)))
-    made = report(EVEN_ODD, Allocatable(tuple(sorted(offered))), *pods)
-    for zone, parity in zip(made.zones, (0, 1), strict=True):
+    node_report = report(EVEN_ODD, Allocatable(tuple(sorted(offered))), *pods)
+    for zone, parity in zip(node_report.zones, (0, 1), strict=True):
         free = sum(1 for cpu in offered - taken if cpu % 2 == parity)
         assert zone.resources["cpu"].available == free * 1000
-    placed = sum(entry.amount for placement in made.placements or () for entry in placement.held)
+    placed = sum(
+        entry.amount for placement in node_report.placements or () for entry in placement.held
+    )
     assert placed == len(taken) * 1000

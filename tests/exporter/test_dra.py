@@ -96,14 +96,14 @@ def test_claims_are_reported_with_driver_pool_device_and_cdi_names() -> None:
     pods = wire.pods(
         listed(claim((GPU, "gpu-1", ["example.com/gpu=1"]), ("nic.example.com", "vf-3", [])))
     )
-    made = report(EVEN_ODD, Allocatable(), *pods)
-    (placement,) = made.placements or ()
+    node_report = report(EVEN_ODD, Allocatable(), *pods)
+    (placement,) = node_report.placements or ()
     assert placement.held == ()
     assert placement.claims == (
         ClaimedDevice("blue/gpu", GPU, NODE, "gpu-1", cdi=("example.com/gpu=1",)),
         ClaimedDevice("blue/gpu", "nic.example.com", NODE, "vf-3"),
     )
-    assert made.dynamic is None, "nobody asked for slices: nothing is known of zones"
+    assert node_report.dynamic is None, "nobody asked for slices: nothing is known of zones"
 
 
 def test_repeated_cdi_names_count_once() -> None:
@@ -331,10 +331,10 @@ def recording(folder: Path, text: str) -> Path:
 
 def test_a_recorded_list_of_slices_counts(tmp_path: Path) -> None:
     text = json.dumps({"items": [slice_of(device("gpu-1", numa(1)), device("gpu-2", numa(1)))]})
-    made = recorded.report(
+    node_report = recorded.report(
         recording(tmp_path / "r", text), write_sysfs(tmp_path / "sys"), NODE, None, core.Rules()
     )
-    assert dynamic.by_zone(made) == {1: {dynamic.resource_name(GPU): ZoneResource(2, 2, 1)}}
+    assert dynamic.by_zone(node_report) == {1: {dynamic.resource_name(GPU): ZoneResource(2, 2, 1)}}
 
 
 def test_a_damaged_list_of_slices_is_named(tmp_path: Path) -> None:

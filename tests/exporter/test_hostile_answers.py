@@ -88,13 +88,13 @@ def test_mutated_answers_are_errors_or_consistent_reports(recordings: Path) -> N
         kept = checkpoints.parse(
             *(mutated(rng, data) if rng.random() < 0.3 else data for data in files)
         )
-        made = core.report(
+        node_report = core.report(
             "n1",
             "test",
             core.Scan(Freshness("b", 1), MACHINE, offered, pods, checkpoints=kept),
             core.Rules(),
         )
-        holds_together(made)
+        holds_together(node_report)
         reports += 1
     assert reports > MUTANTS // 100
 
@@ -102,10 +102,10 @@ def test_mutated_answers_are_errors_or_consistent_reports(recordings: Path) -> N
 def test_a_zone_that_the_machine_lacks_is_no_zone_anywhere() -> None:
     group = DeviceGroup(GPU, ("g",), (1, 9))
     holding = ListedContainer("c", (), (MemoryBlock("memory", (9,), 5),), (group,))
-    made = report(EVEN_ODD, Allocatable((2,), (), (group,)), pod("p", holding))
-    holds_together(made)
-    assert made.devices is not None
-    assert made.devices[0].zones == (1,)
+    node_report = report(EVEN_ODD, Allocatable((2,), (), (group,)), pod("p", holding))
+    holds_together(node_report)
+    assert node_report.devices is not None
+    assert node_report.devices[0].zones == (1,)
 
 
 @pytest.mark.parametrize("size", [2**57, 2**64 - 1])

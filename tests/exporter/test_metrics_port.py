@@ -39,7 +39,7 @@ def test_clear_text_is_the_default_and_the_folder_of_certificates_is_rtes() -> N
 
 
 def test_flags_of_the_metrics_port_have_their_counterparts() -> None:
-    made = settings(
+    exporter_settings = settings(
         "--metrics-mode=HttpTLS",
         "--metrics-certs-dir=/c",
         "--metrics-cert-file=a.crt",
@@ -51,8 +51,8 @@ def test_flags_of_the_metrics_port_have_their_counterparts() -> None:
         "--metrics-tls-cipher-suites=TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
     )
     ciphers = ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
-    assert made.tls() == HttpTls("/c/a.crt", "/c/a.key", "/c/ca.crt", "1.3", ciphers)
-    assert (made.http_host, made.http_port) == ("127.0.0.2", 2112)
+    assert exporter_settings.tls() == HttpTls("/c/a.crt", "/c/a.key", "/c/ca.crt", "1.3", ciphers)
+    assert (exporter_settings.http_host, exporter_settings.http_port) == ("127.0.0.2", 2112)
     assert (
         settings("--metrics-mode=httptls", "--metrics-client-ca=/other.crt").tls().client_ca
         == "/other.crt"

@@ -65,10 +65,10 @@ async def writing(
     monkeypatch.setattr(objects, "MIN_GAP_S", 0.01)
     monkeypatch.setattr(objects, "BACKOFF_S", (0.01, 0.02))
     said: list[str] = []
-    made = Objects(api, owner, said.append)  # type: ignore[arg-type]
-    task = asyncio.create_task(made.run())
+    objects_source = Objects(api, owner, said.append)  # type: ignore[arg-type]
+    task = asyncio.create_task(objects_source.run())
     try:
-        yield made, said
+        yield objects_source, said
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -104,10 +104,14 @@ async def test_the_object_is_what_rte_wrote(
     recordings: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = json.loads((recordings / moment / "nrt-by-rte.json").read_text())
-    made = recorded.report(recordings / moment, recordings / "sysfs", "vm0", None, core.Rules())
+    node_report = recorded.report(
+        recordings / moment, recordings / "sysfs", "vm0", None, core.Rules()
+    )
     api = Api()
     async with writing(api, monkeypatch) as (written, _):
-        written.put(made, theirs["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"])
+        written.put(
+            node_report, theirs["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"]
+        )
         await eventually(lambda: bool(api.applied))
     assert plain(api.applied[0]) == plain(theirs)
 

@@ -41,16 +41,16 @@ def test_one_namespace_is_accounted_and_all_of_them_fingerprinted() -> None:
         pod("p", EXCLUSIVE),
         msgspec.structs.replace(pod("q", ListedContainer("c", (4,))), namespace="blue"),
     ]
-    made = report(EVEN_ODD, offered, *pods, rules=core.Rules(namespace="blue"))
+    node_report = report(EVEN_ODD, offered, *pods, rules=core.Rules(namespace="blue"))
     every = report(EVEN_ODD, offered, *pods)
-    assert [placement.pod for placement in made.placements or ()] == ["q"]
-    assert made.zones[0].resources["cpu"].available == 11_000
-    assert made.fingerprint == every.fingerprint
+    assert [placement.pod for placement in node_report.placements or ()] == ["q"]
+    assert node_report.zones[0].resources["cpu"].available == 11_000
+    assert node_report.fingerprint == every.fingerprint
 
 
 def test_without_fingerprints_there_is_none() -> None:
-    made = report(EVEN_ODD, Allocatable((2,)), pod("p", EXCLUSIVE), rules=core.Rules(""))
-    assert (made.fingerprint, made.fingerprint_method) == ("", "")
+    node_report = report(EVEN_ODD, Allocatable((2,)), pod("p", EXCLUSIVE), rules=core.Rules(""))
+    assert (node_report.fingerprint, node_report.fingerprint_method) == ("", "")
 
 
 async def test_once_reports_each_node_and_returns_the_problems(

@@ -140,9 +140,11 @@ async def test_a_list_counts_with_checkpoints_that_did_not_change(
 
 def test_a_report_is_made_again_if_its_content_changed() -> None:
     scan = core.Scan(Freshness("boot", 5), EVEN_ODD, Allocatable((1, 2)), (pod("a"),))
-    made = core.report("n1", "e", scan, core.Rules())
+    node_report = core.report("n1", "e", scan, core.Rules())
     later = msgspec.structs.replace(scan, freshness=Freshness("boot", 6))
-    assert core.report_again(scan, made, later) == core.report("n1", "e", later, core.Rules())
+    assert core.report_again(scan, node_report, later) == core.report(
+        "n1", "e", later, core.Rules()
+    )
     others = {
         "machine": msgspec.structs.replace(EVEN_ODD),
         "allocatable": Allocatable((1, 2, 3)),
@@ -156,5 +158,6 @@ def test_a_report_is_made_again_if_its_content_changed() -> None:
     assert {"freshness", *others} == set(core.Scan.__struct_fields__)
     for name, second in others.items():
         assert (
-            core.report_again(scan, made, msgspec.structs.replace(later, **{name: second})) is None
+            core.report_again(scan, node_report, msgspec.structs.replace(later, **{name: second}))
+            is None
         ), name

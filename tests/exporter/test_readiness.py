@@ -94,9 +94,9 @@ async def test_a_refusal_is_logged_once_and_retried(answer: Answer | Lost, named
 @pytest.fixture
 async def kube() -> AsyncIterator[KubeClient]:
     server = await start(ClusterStore(ApiSettings()))
-    made = KubeClient(server.url)
-    yield made
-    await made.close()
+    kube_client = KubeClient(server.url)
+    yield kube_client
+    await kube_client.close()
     await server.stop()
 
 

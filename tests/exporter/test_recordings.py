@@ -141,18 +141,22 @@ def test_missing_recording_names_folder_and_files(tmp_path: Path) -> None:
 
 
 def test_layout_options_and_uids_of_a_real_node(recordings: Path) -> None:
-    made = recorded.report(
+    node_report = recorded.report(
         recordings / "01-one-guaranteed", recordings / "sysfs", "vm0", None, core.Rules()
     )
-    assert made.cpus is not None
-    assert (made.cpus.ids, made.cpus.zones) == ("0-7", "0x4,1x4")
-    assert all((made.cpus.sockets, made.cpus.cores, made.cpus.caches))
-    assert (made.reserved_cpus, made.cpu_policy, made.memory_policy) == ("0,4", "static", "Static")
-    assert made.checkpoints == ("cpu", "memory")
-    assert made.placements is not None
-    assert made.placements[0].pod_uid == "d1e69bc9-a6e6-4fca-867c-ae63f607f3f1"
-    assert made.placements[0].held[0].ids == "1-2"
-    assert made.zones[0].free == {
+    assert node_report.cpus is not None
+    assert (node_report.cpus.ids, node_report.cpus.zones) == ("0-7", "0x4,1x4")
+    assert all((node_report.cpus.sockets, node_report.cpus.cores, node_report.cpus.caches))
+    assert (node_report.reserved_cpus, node_report.cpu_policy, node_report.memory_policy) == (
+        "0,4",
+        "static",
+        "Static",
+    )
+    assert node_report.checkpoints == ("cpu", "memory")
+    assert node_report.placements is not None
+    assert node_report.placements[0].pod_uid == "d1e69bc9-a6e6-4fca-867c-ae63f607f3f1"
+    assert node_report.placements[0].held[0].ids == "1-2"
+    assert node_report.zones[0].free == {
         "hugepages-1Gi": 0,
         "hugepages-2Mi": 134217728,
         "memory": 1566277632,

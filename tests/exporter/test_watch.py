@@ -41,11 +41,13 @@ class Seen:
 
 @asynccontextmanager
 async def watching(*places: Place) -> AsyncIterator[Seen]:
-    seen = Seen()
-    task = asyncio.create_task(watch_places(places, 0.01, seen.changed, seen.reasons.append))
+    seen_pods = Seen()
+    task = asyncio.create_task(
+        watch_places(places, 0.01, seen_pods.changed, seen_pods.reasons.append)
+    )
     await asyncio.sleep(0.05)
     try:
-        yield seen
+        yield seen_pods
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

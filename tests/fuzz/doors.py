@@ -334,7 +334,7 @@ def _make_listing(rng: random.Random) -> bytes:
 
 def _read_listing(data: bytes) -> None:
     """Damage one of the two answers, and make a report of both for the store to read."""
-    texts = [data[1:] if at == data[0] else message for at, message in enumerate(_MESSAGES)]
+    texts = [data[1:] if index == data[0] else message for index, message in enumerate(_MESSAGES)]
     pods = wire.pods(pb.ListPodResourcesResponse.FromString(texts[0]))
     allocatable = wire.allocatable(pb.AllocatableResourcesResponse.FromString(texts[1]))
     scan = exporter.Scan(Freshness("boot", 5), _TREE, allocatable, pods)

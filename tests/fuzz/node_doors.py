@@ -45,7 +45,7 @@ class Files:
 
     def names(self, path: str) -> list[str]:
         inside = (
-            each.removeprefix(f"{path}/") for each in self._files if each.startswith(f"{path}/")
+            file.removeprefix(f"{path}/") for file in self._files if file.startswith(f"{path}/")
         )
         return sorted({each.partition("/")[0] for each in inside})
 
@@ -92,11 +92,11 @@ _DOCUMENTS = [_FILES]
 
 def _judge(machine: Machine, allocatable: Allocatable, container: ListedContainer) -> None:
     pods = (ListedPod("default", "p", (container,)),)
-    made = core.report(
+    node_report = core.report(
         "n1", "e", core.Scan(Freshness("boot", 5), machine, allocatable, pods), core.Rules()
     )
-    validation.read(subjects.report("n1"), msgspec.json.encode(made))
-    for zone in made.zones:
+    validation.read(subjects.report("n1"), msgspec.json.encode(node_report))
+    for zone in node_report.zones:
         for name, each in zone.resources.items():
             assert 0 <= each.available <= each.allocatable <= each.capacity, (zone.id, name, each)
 
@@ -184,10 +184,10 @@ def _read_slices(data: bytes) -> None:
     )
     pods = (ListedPod("default", "p", (ListedContainer("c", claims=claims),)),)
     scan = core.Scan(Freshness("boot", 5), machine, _allocatable(machine), pods, dynamic=dynamic)
-    made = core.report("n1", "e", scan, core.Rules())
-    read = validation.read(subjects.report("n1"), msgspec.json.encode(made))
+    node_report = core.report("n1", "e", scan, core.Rules())
+    read = validation.read(subjects.report("n1"), msgspec.json.encode(node_report))
     assert isinstance(read, Report), read
-    for zone in to_nrt(made)["zones"]:
+    for zone in to_nrt(node_report)["zones"]:
         for each in zone["resources"]:
             if each["name"].startswith(PREFIX):
                 assert (

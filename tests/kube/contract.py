@@ -69,8 +69,8 @@ async def test_each_kind_that_is_followed_can_be_listed_both_ways(world: World, 
 async def test_a_watch_from_a_lists_version_shows_exactly_the_later_changes(world: World) -> None:
     await world.pod("before")
     listed = await world.kube.list("pods")
-    made = await world.pod("after")
-    await world.bind(made)
+    created_pod = await world.pod("after")
+    await world.bind(created_pod)
     await world.ask("DELETE", f"{world.path('pods')}/after?gracePeriodSeconds=0")
     seen = await world.see("pods", listed.resource_version, 3)
     assert {event.object["metadata"]["name"] for event in seen} == {"after"}
@@ -80,18 +80,18 @@ async def test_a_watch_from_a_lists_version_shows_exactly_the_later_changes(worl
 
 async def test_versions_of_one_object_rise_as_numbers(world: World) -> None:
     """The ledger orders pods by them."""
-    made = await world.pod()
-    await world.bind(made)
+    created_pod = await world.pod()
+    await world.bind(created_pod)
     assert int((await world.get())["metadata"]["resourceVersion"]) > int(
-        made["metadata"]["resourceVersion"]
+        created_pod["metadata"]["resourceVersion"]
     )
 
 
 async def test_a_binding_sets_the_node_and_merges_its_annotations(world: World) -> None:
-    made = await world.pod()
+    created_pod = await world.pod()
     patch = {"metadata": {"annotations": {"own": "kept", "topolog.io/placement": "old"}}}
     await world.ask("PATCH", f"{world.path('pods')}/p", patch, STRATEGIC)
-    answer = await world.bind(made, **{"topolog.io/placement": "c=0"})
+    answer = await world.bind(created_pod, **{"topolog.io/placement": "c=0"})
     assert answer.status == 201
     pod = await world.get()
     assert pod["spec"]["nodeName"] == "n1"
@@ -101,8 +101,8 @@ async def test_a_binding_sets_the_node_and_merges_its_annotations(world: World) 
 
 
 async def test_a_binding_with_another_uid_is_a_conflict_and_binds_nothing(world: World) -> None:
-    made = await world.pod()
-    answer = await world.bind(made, uid="00000000-0000-0000-0000-000000000000")
+    created_pod = await world.pod()
+    answer = await world.bind(created_pod, uid="00000000-0000-0000-0000-000000000000")
     assert (answer.status, answer.reason) == (409, "Conflict")
     assert "uid" in answer.message.lower()
     assert not (await world.get())["spec"].get("nodeName")
@@ -112,9 +112,9 @@ async def test_a_binding_with_another_uid_is_a_conflict_and_binds_nothing(world:
 async def test_a_bound_pod_is_not_bound_again_not_even_to_its_own_node(
     world: World, again: str
 ) -> None:
-    made = await world.pod()
-    await world.bind(made, "n1")
-    answer = await world.bind(made, again, later="1")
+    created_pod = await world.pod()
+    await world.bind(created_pod, "n1")
+    answer = await world.bind(created_pod, again, later="1")
     assert (answer.status, answer.reason) == (409, "Conflict")
     pod = await world.get()
     assert pod["spec"]["nodeName"] == "n1"
@@ -122,11 +122,11 @@ async def test_a_bound_pod_is_not_bound_again_not_even_to_its_own_node(
 
 
 async def test_a_terminating_pod_is_not_bound(world: World) -> None:
-    made = await world.pod("p")
+    created_pod = await world.pod("p")
     hold = {"metadata": {"finalizers": ["example.com/hold"]}}
     assert (await world.ask("PATCH", f"{world.path('pods')}/p", hold, STRATEGIC)).ok
     await world.ask("DELETE", f"{world.path('pods')}/p")
-    answer = await world.bind(made)
+    answer = await world.bind(created_pod)
     assert answer.status == 409
     assert not (await world.get())["spec"].get("nodeName")
     free = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}}
@@ -134,18 +134,18 @@ async def test_a_terminating_pod_is_not_bound(world: World) -> None:
 
 
 async def test_a_binding_clears_the_nominated_node(world: World) -> None:
-    made = await world.pod()
+    created_pod = await world.pod()
     for node in ("n1", ""):
         assert (
             await world.kube.patch_pod_status(
-                world.namespace, "p", nominated(made["metadata"]["uid"], node)
+                world.namespace, "p", nominated(created_pod["metadata"]["uid"], node)
             )
         ).ok  # type: ignore[union-attr]
         assert (await world.get())["status"].get("nominatedNodeName", "") == node
     await world.kube.patch_pod_status(
-        world.namespace, "p", nominated(made["metadata"]["uid"], "n1")
+        world.namespace, "p", nominated(created_pod["metadata"]["uid"], "n1")
     )
-    await world.bind(made, "n2")
+    await world.bind(created_pod, "n2")
     assert "nominatedNodeName" not in (await world.get())["status"]
 
 
@@ -162,13 +162,13 @@ async def test_a_status_is_written_to_the_pod_of_that_uid_alone(world: World) ->
 
 async def test_no_pod_is_bound_or_evicted_in_a_namespace_that_ends(world: World) -> None:
     """By 403, as by an admission policy; events are refused likewise, and conditions are taken."""
-    made = await world.pod()
-    uid = made["metadata"]["uid"]
+    created_pod = await world.pod()
+    uid = created_pod["metadata"]["uid"]
     path, hold = f"{world.path('pods')}/p", ["example.com/hold"]
     assert (await world.ask("PATCH", path, {"metadata": {"finalizers": hold}}, STRATEGIC)).ok
     await world.ask("DELETE", f"/api/v1/namespaces/{world.namespace}")
     answers = [
-        await world.bind(made),
+        await world.bind(created_pod),
         await world.kube.evict(world.namespace, "p", uid),
         await world.kube.create_event(
             world.namespace, failed(Identity(world.namespace, "p"), uid, "0/1 nodes", 0, 1)
@@ -205,8 +205,8 @@ async def test_what_does_not_exist_is_404(world: World) -> None:
 
 
 async def test_an_eviction_ends_the_pod(world: World) -> None:
-    made = await world.pod()
-    answer = await world.kube.evict(world.namespace, "p", made["metadata"]["uid"])
+    created_pod = await world.pod()
+    answer = await world.kube.evict(world.namespace, "p", created_pod["metadata"]["uid"])
     assert isinstance(answer, Answer)
     assert answer.status == 201
     assert await world.mine() == [] or (await world.get())["metadata"].get("deletionTimestamp")
@@ -221,8 +221,8 @@ async def test_an_eviction_with_another_uid_is_a_conflict(world: World) -> None:
 
 
 async def test_a_disruption_budget_refuses_an_eviction_with_429(world: World) -> None:
-    made = await world.pod()
-    await world.bind(made)
+    created_pod = await world.pod()
+    await world.bind(created_pod)
     ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     await world.kube.patch_pod_status(world.namespace, "p", ready)
     budget = {
@@ -234,7 +234,7 @@ async def test_a_disruption_budget_refuses_an_eviction_with_429(world: World) ->
     assert (
         await world.ask("POST", world.path("poddisruptionbudgets", "/apis/policy/v1"), budget)
     ).ok
-    answer = await world.kube.evict(world.namespace, "p", made["metadata"]["uid"])
+    answer = await world.kube.evict(world.namespace, "p", created_pod["metadata"]["uid"])
     assert isinstance(answer, Answer)
     assert answer.status == 429
     assert not answer.definite
@@ -258,13 +258,13 @@ async def test_conditions_merge_by_type(world: World) -> None:
 
 
 async def test_an_event_of_the_same_name_is_a_conflict(world: World) -> None:
-    made = await world.pod()
+    created_pod = await world.pod()
     involved = {
         "apiVersion": "v1",
         "kind": "Pod",
         "namespace": world.namespace,
         "name": "p",
-        "uid": made["metadata"]["uid"],
+        "uid": created_pod["metadata"]["uid"],
     }
     event = {
         "apiVersion": "v1",

@@ -50,10 +50,10 @@ class DribblingServer:
 
 @pytest.fixture
 async def server() -> AsyncIterator[DribblingServer]:
-    made = DribblingServer()
-    listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    yield made
+    slow_server = DribblingServer()
+    listening = await asyncio.start_server(slow_server.serve, "127.0.0.1", 0)
+    slow_server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    yield slow_server
     listening.close()
 
 
@@ -65,9 +65,9 @@ async def kube(
     monkeypatch.setattr(client, "WATCH_TIMEOUT_S", 0)
     monkeypatch.setattr(client, "INITIAL_IDLE_S", 0.2)
     monkeypatch.setattr(client, "INITIAL_TIMEOUT_S", 300)
-    made = KubeClient(server.url)
-    yield made
-    await made.close()
+    kube_client = KubeClient(server.url)
+    yield kube_client
+    await kube_client.close()
 
 
 def chunk(content: bytes) -> bytes:

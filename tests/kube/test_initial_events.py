@@ -25,9 +25,9 @@ PAGE: dict[str, Any] = {
 
 @pytest.fixture
 async def kube(server: Server) -> AsyncIterator[KubeClient]:  # noqa: F811, RUF100
-    made = KubeClient(server.url)
-    yield made
-    await made.close()
+    kube_client = KubeClient(server.url)
+    yield kube_client
+    await kube_client.close()
 
 
 def event(kind: str, name: str, uid: str = "", version: str = "1") -> dict[str, Any]:

@@ -200,9 +200,11 @@ def test_placement_payload_of_nothing_and_of_a_container_over_two_zones() -> Non
 
 
 def test_placement_payload_lists_every_zone_but_the_busiest() -> None:
-    made = numaplacement.encode([placement(f"p{n}", 1 if n % 3 else 0) for n in range(300)], (0, 1))
-    assert made is not None
-    metadata, vectors = made
+    encoded = numaplacement.encode(
+        [placement(f"p{n}", 1 if n % 3 else 0) for n in range(300)], (0, 1)
+    )
+    assert encoded is not None
+    metadata, vectors = encoded
     assert metadata == "npv0v001::ve=leb89::cc=300::nn=2::bn=1"
     assert list(vectors) == [0]
     assert len(vectors[0]) >= 100

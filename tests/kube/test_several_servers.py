@@ -18,9 +18,9 @@ __all__ = ["server"]
 
 @pytest.fixture
 async def kube(server: Server) -> AsyncIterator[KubeClient]:
-    made = KubeClient(f"http://127.0.0.1:{free_port()}, {server.url}")
-    yield made
-    await made.close()
+    kube_client = KubeClient(f"http://127.0.0.1:{free_port()}, {server.url}")
+    yield kube_client
+    await kube_client.close()
 
 
 async def test_the_next_server_is_asked_and_stays(kube: KubeClient, server: Server) -> None:

@@ -61,18 +61,18 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server()
-    listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    yield made
+    test_server = Server()
+    listening = await asyncio.start_server(test_server.serve, "127.0.0.1", 0)
+    test_server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    yield test_server
     listening.close()
 
 
 @pytest.fixture
 async def kube(server: Server) -> AsyncIterator[KubeClient]:
-    made = KubeClient(server.url)
-    yield made
-    await made.close()
+    kube_client = KubeClient(server.url)
+    yield kube_client
+    await kube_client.close()
 
 
 Get = Callable[[], Awaitable[Answer | Lost]]

@@ -29,11 +29,11 @@ OPTIONS = st.sampled_from(
 @st.composite
 def pods(draw: st.DrawFn, uid: str) -> Pod:
     listed: list[Container] = []
-    for at in range(draw(st.integers(1, 3))):
+    for index in range(draw(st.integers(1, 3))):
         kind = draw(KINDS)
         listed.append(
             container(
-                f"{kind}{at}",
+                f"{kind}{index}",
                 draw(st.integers(0, 6)),
                 draw(st.integers(0, 40)),
                 draw(st.integers(0, 2)),
@@ -47,8 +47,8 @@ def pods(draw: st.DrawFn, uid: str) -> Pod:
 def machines(draw: st.DrawFn) -> KubeletState:
     zones = draw(st.sampled_from([1, 2, 4]))
     gpus = {
-        f"g{at}": draw(st.sampled_from([None, 1, 1 << zones - 1, (1 << zones) - 1]))
-        for at in range(3)
+        f"g{index}": draw(st.sampled_from([None, 1, 1 << zones - 1, (1 << zones) - 1]))
+        for index in range(3)
     }
     scope = draw(st.sampled_from(["container", "pod"]))
     return kubelet(zones, draw(POLICIES), scope, gpus=gpus, cpu_options=draw(OPTIONS))
@@ -58,13 +58,13 @@ def machines(draw: st.DrawFn) -> KubeletState:
 @given(state=machines(), data=st.data())
 def test_books_balance_through_any_history(state: KubeletState, data: st.DataObject) -> None:
     empty = state
-    for at in range(data.draw(st.integers(1, 8))):
+    for index in range(data.draw(st.integers(1, 8))):
         action = data.draw(
             st.sampled_from(["admit", "admit", "admit", "start", "remove", "restart"])
         )
         uids = sorted(state.pods)
         if action == "admit" or not uids:
-            state = admit(state, data.draw(pods(f"pod-{at}"))).state
+            state = admit(state, data.draw(pods(f"pod-{index}"))).state
         elif action == "start":
             state = start_containers(state, state.pods[uids[0]].pod)
         elif action == "remove":

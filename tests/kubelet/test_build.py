@@ -108,15 +108,15 @@ def test_more_than_eight_zones_need_the_option() -> None:
 
 def test_sparse_zone_ids_and_zones_without_cpus_are_a_machine() -> None:
     zones = (ZoneConfig(0, 1 << 30), ZoneConfig(3, 1 << 30))
-    made = build(MachineConfig(zones, (Cpu(0, 0, 0, 3, 0), Cpu(1, 1, 0, 3, 0))), KubeletConfig())
-    assert not isinstance(made, ConfigError)
-    assert made.kubelet.topology.default_mask == 0b1001
+    built = build(MachineConfig(zones, (Cpu(0, 0, 0, 3, 0), Cpu(1, 1, 0, 3, 0))), KubeletConfig())
+    assert not isinstance(built, ConfigError)
+    assert built.kubelet.topology.default_mask == 0b1001
 
 
 def test_reserved_cpus_without_a_list_are_taken_from_the_lowest_cores() -> None:
-    made = build(TWO, KubeletConfig(cpu_policy="static", reserved_cpu_milli=1500))
-    assert not isinstance(made, ConfigError)
-    assert made.kubelet.cpu.reserved == 0b1_0000_0001
+    built = build(TWO, KubeletConfig(cpu_policy="static", reserved_cpu_milli=1500))
+    assert not isinstance(built, ConfigError)
+    assert built.kubelet.cpu.reserved == 0b1_0000_0001
 
 
 MANY = MachineConfig(

@@ -168,9 +168,9 @@ def test_files_without_checksum_of_old_kubelets_are_accepted() -> None:
 
 def _as_kubelet_1_37_writes(old: bytes) -> bytes:
     """The same form, and what counts once more as text (kubernetes PR 139102)."""
-    told = json.loads(old)
-    data = json.dumps({key: value for key, value in told.items() if key != "checksum"})
-    return json.dumps({**told, "data": data, "dataChecksum": 1}).encode()
+    decoded = json.loads(old)
+    data = json.dumps({key: value for key, value in decoded.items() if key != "checksum"})
+    return json.dumps({**decoded, "data": data, "dataChecksum": 1}).encode()
 
 
 @by_moment

@@ -57,18 +57,25 @@ FOUR = {"a": Device(0b01), "b": Device(0b01), "c": Device(0b10), "d": Device(0b1
 
 
 def test_no_topology_means_no_preference_and_too_few_means_no_hint() -> None:
-    one = container("c", gpu=2, nic=3)
+    pod_container = container("c", gpu=2, nic=3)
     state = machine(gpu={"x": Device(None), "y": Device(0)}, nic=FOUR)
-    assert container_hints(state, pod(one), one) == {GPU: None, NIC: [Hint(0b11, True)]}
+    assert container_hints(state, pod(pod_container), pod_container) == {
+        GPU: None,
+        NIC: [Hint(0b11, True)],
+    }
     greedy = container("c", nic=5)
     assert container_hints(state, pod(greedy), greedy) == {NIC: []}
 
 
 def test_hints_run_over_nodes_with_devices_or_over_all() -> None:
-    one = container("c", gpu=1)
+    pod_container = container("c", gpu=1)
     only = {"a": Device(0b10)}
-    assert container_hints(machine(gpu=only), pod(one), one) == {GPU: [Hint(0b10, True)]}
-    everywhere = container_hints(machine(hint_nodes="all", gpu=only), pod(one), one)
+    assert container_hints(machine(gpu=only), pod(pod_container), pod_container) == {
+        GPU: [Hint(0b10, True)]
+    }
+    everywhere = container_hints(
+        machine(hint_nodes="all", gpu=only), pod(pod_container), pod_container
+    )
     assert everywhere == {GPU: [Hint(0b10, True), Hint(0b11, False)]}
 
 
@@ -226,10 +233,11 @@ def test_any_history_gives_a_device_to_one_pod_only(
 ) -> None:
     chance = random.Random(seed)
     state = machine(3, gpu=listed)
-    for at, (order, mask, leaves) in enumerate(pods):
+    for index, (order, mask, leaves) in enumerate(pods):
         sequence = sorted(order, key=lambda entry: entry[0] == "app")
         whose = pod(
-            *(container(f"c{i}", kind, gpu=n) for i, (kind, n) in enumerate(sequence)), uid=f"p{at}"
+            *(container(f"c{i}", kind, gpu=n) for i, (kind, n) in enumerate(sequence)),
+            uid=f"p{index}",
         )
         state = _admitted(state, whose, Hint(mask or None, False), chance)
         if leaves:
@@ -265,15 +273,17 @@ def _admitted(state: DeviceState, whose: Pod, hint: Hint, chance: random.Random)
 
 
 def test_multi_node_devices_touch_each_of_their_nodes() -> None:
-    one = container("c", gpu=2)
+    pod_container = container("c", gpu=2)
     state = machine(gpu={"a": Device(0b11), "b": Device(0b10)})
-    assert container_hints(state, pod(one), one) == {GPU: [Hint(0b10, True), Hint(0b11, False)]}
+    assert container_hints(state, pod(pod_container), pod_container) == {
+        GPU: [Hint(0b10, True), Hint(0b11, False)]
+    }
 
 
 @pytest.mark.parametrize("nodes", [8, 16])
 def test_many_nodes_and_devices(nodes: int) -> None:
     listed = {f"d{i:03}": Device(1 << i % nodes) for i in range(nodes * 4)}
-    one = container("c", gpu=nodes * 4)
-    assert container_hints(machine(nodes, gpu=listed), pod(one), one) == {
+    pod_container = container("c", gpu=nodes * 4)
+    assert container_hints(machine(nodes, gpu=listed), pod(pod_container), pod_container) == {
         GPU: [Hint((1 << nodes) - 1, True)]
     }

@@ -117,11 +117,11 @@ def test_a_group_takes_node_by_node_and_stays_a_group_until_empty() -> None:
     wide = pod(container("c", 15), uid="wide")
     state = allocated(machine(10, 10, 10), wide, Hint(0b011, True))
     assert taken(state) == [10, 5, 0]
-    one = pod(container("c", 1))
-    assert container_hints(state, one, one.containers[0]) == {
+    pod_spec = pod(container("c", 1))
+    assert container_hints(state, pod_spec, pod_spec.containers[0]) == {
         "memory": [Hint(0b100, True), Hint(0b011, False)]
     }
-    refusal = allocate(state, one, container("c", 6), Hint(0b110, False))
+    refusal = allocate(state, pod_spec, container("c", 6), Hint(0b110, False))
     assert isinstance(refusal, AllocationError)
     assert "preferred hint violates NUMA node allocation" in refusal.message
     assert taken(remove_pod(state, "wide")) == [0, 0, 0]

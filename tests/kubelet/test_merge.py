@@ -87,7 +87,7 @@ def test_single_numa_node_equals_the_naive_merge_of_single_node_hints(
     nodes: tuple[int, ...], lists: list[list[Hint]]
 ) -> None:
     default = mask_of(nodes)
-    named: dict[str, list[Hint] | None] = {str(at): hints for at, hints in enumerate(lists)}
+    named: dict[str, list[Hint] | None] = {str(index): hints for index, hints in enumerate(lists)}
     naive = naive_merge(single_node_hints(filter_hints([named])), default, None)
     stored = Hint(None if naive.mask == default else naive.mask, naive.preferred)
     assert merge(TopologyManager("single-numa-node", "pod", default), [named]) == (
@@ -111,5 +111,5 @@ def test_no_provider_at_all_prefers_every_node() -> None:
 
 def test_many_full_lists_over_twelve_nodes_are_merged_where_permutations_could_not_be() -> None:
     masks = enumerate_masks(tuple(range(12)))
-    lists = [[Hint(mask, False) for mask in masks if mask >> at & 1] for at in range(10)]
+    lists = [[Hint(mask, False) for mask in masks if mask >> index & 1] for index in range(10)]
     assert merge_hints(lists, (1 << 12) - 1) == Hint(0b1, False)

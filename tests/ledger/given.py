@@ -113,8 +113,8 @@ class History:
         return position
 
     def report(self, *zones: Zone, **fields: object) -> int:
-        made = report(*zones, **fields)  # type: ignore[arg-type]
-        return self.tell(streams.report(made.node), NodeReported(made))
+        node_report = report(*zones, **fields)  # type: ignore[arg-type]
+        return self.tell(streams.report(node_report.node), NodeReported(node_report))
 
     def node(self, name: str = "n1", uid: str = "node-uid-1", **fields: object) -> int:
         return self.tell(streams.node(name), NodeObserved(name, uid, **fields))  # type: ignore[arg-type]

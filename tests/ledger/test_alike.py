@@ -23,8 +23,8 @@ TOLERANT = Constraints(tolerations=(Toleration("example.com/gpu", "Exists"),))
 
 def decoded(name: str, cpus: int, constraints: Constraints) -> Pod:
     """As it comes from the log: no part of it is any other pod's."""
-    made = msgspec.structs.replace(pod(name, container("c", cpus)), constraints=constraints)
-    return msgspec.json.decode(encode(PodObserved(made)), type=PodObserved).pod
+    changed = msgspec.structs.replace(pod(name, container("c", cpus)), constraints=constraints)
+    return msgspec.json.decode(encode(PodObserved(changed)), type=PodObserved).pod
 
 
 def seen(*pods: Pod) -> History:

@@ -61,23 +61,23 @@ def test_a_pod_listed_before_its_admission_is_not_confirmed() -> None:
 
 def test_a_half_admitted_pod_keeps_its_charge_where_it_shows_up() -> None:
     history = History()
-    made = pod("a", container("c", cpus=6, gpus=1))
+    pod_spec = pod("a", container("c", cpus=6, gpus=1))
     zones = (zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
     history.report(*zones)
-    history.reserve(made)
+    history.reserve(pod_spec)
     torn = (zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1))
     history.report(*torn, at=2, placements=(held("a", 0, 6),))
-    assert not history.charge(made).confirmed
-    assert history.charge(made).possible == {"c": (0, 1)}
+    assert not history.charge(pod_spec).confirmed
+    assert history.charge(pod_spec).possible == {"c": (0, 1)}
     assert history.free(0, "vendor.com/gpu") == 0
 
 
 def test_a_first_torn_report_still_charges_the_zone_that_the_pod_shows_up_in() -> None:
     history = History()
-    made = pod("a", container("c", cpus=6, gpus=1))
-    history.seen(made, node="n1")
+    pod_spec = pod("a", container("c", cpus=6, gpus=1))
+    history.seen(pod_spec, node="n1")
     history.report(zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1), placements=(held("a", 0, 6),))
-    assert history.charge(made).possible == {"c": (0, 1)}
+    assert history.charge(pod_spec).possible == {"c": (0, 1)}
     assert history.free(0, "vendor.com/gpu") == 0
 
 
@@ -95,32 +95,32 @@ def test_a_release_widens_the_charge_of_an_unconfirmed_pod() -> None:
 
 def test_a_report_with_more_room_widens_and_one_with_less_never_narrows() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones(free0=2))
-    history.reserve(made)
+    history.reserve(pod_spec)
     history.report(*two_zones(), at=2)
-    assert history.charge(made).possible == {"c": (0, 1)}
+    assert history.charge(pod_spec).possible == {"c": (0, 1)}
     history.report(*two_zones(free0=2), at=3)
-    assert history.charge(made).possible == {"c": (0, 1)}
+    assert history.charge(pod_spec).possible == {"c": (0, 1)}
 
 
 def test_a_change_of_policy_charges_every_zone_again() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones())
-    history.reserve(made)
+    history.reserve(pod_spec)
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
-    assert history.charge(made).confirmed
+    assert history.charge(pod_spec).confirmed
     history.report(*two_zones(), at=3, policy="restricted")
-    assert not history.charge(made).confirmed
+    assert not history.charge(pod_spec).confirmed
     assert (history.free(0), history.free(1)) == (2, 2)
 
 
 def test_a_report_after_a_kubelet_restart_that_shows_less_charges_the_last_confirmed_zone() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones())
-    history.reserve(made)
+    history.reserve(pod_spec)
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
     history.report(*two_zones(), at=3, placements=(listed_empty("a"),))
     assert (history.free(0), history.free(1)) == (2, 8)
@@ -128,9 +128,9 @@ def test_a_report_after_a_kubelet_restart_that_shows_less_charges_the_last_confi
 
 def test_after_a_reboot_a_pod_may_stand_in_every_zone() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones())
-    history.reserve(made)
+    history.reserve(pod_spec)
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
     history.report(*two_zones(), at=1, boot="boot-2")
     assert (history.free(0), history.free(1)) == (2, 2)
@@ -138,19 +138,19 @@ def test_after_a_reboot_a_pod_may_stand_in_every_zone() -> None:
 
 def test_an_ended_pods_listed_placements_are_free_again_before_the_next_report() -> None:
     history = History()
-    made = pod("a", cpus=6)
-    history.reserve(made)
+    pod_spec = pod("a", cpus=6)
+    history.reserve(pod_spec)
     history.report(*two_zones(free0=2), placements=(held("a", 0, 6),))
-    history.end(made)
+    history.end(pod_spec)
     assert (history.free(0), history.free(1)) == (8, 8)
 
 
 def test_a_late_report_that_still_lists_an_ended_pod_does_not_take_its_room_back() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones())
-    history.reserve(made)
-    history.end(made)
+    history.reserve(pod_spec)
+    history.end(pod_spec)
     history.report(*two_zones(free0=2), at=2, placements=(held("a", 0, 6),))
     assert (history.free(0), history.free(1)) == (8, 8)
 
@@ -240,8 +240,8 @@ def test_a_listed_name_of_two_pods_does_not_date_the_report() -> None:
 def test_a_pod_without_exclusive_demand_is_charged_nothing_and_counted_on_the_node() -> None:
     history = History()
     history.report(*two_zones())
-    made = pod("a", cpus=4)
-    burstable = type(made)(made.uid, "ns", "a", "Burstable", made.containers)
+    pod_spec = pod("a", cpus=4)
+    burstable = type(pod_spec)(pod_spec.uid, "ns", "a", "Burstable", pod_spec.containers)
     history.reserve(burstable)
     assert (history.free(0), history.free(1)) == (8, 8)
     assert history.n1.requested == {**cpu(4), "pods": 1}
@@ -249,12 +249,12 @@ def test_a_pod_without_exclusive_demand_is_charged_nothing_and_counted_on_the_no
 
 def test_an_ordinary_init_containers_cpus_stay_charged_after_proof() -> None:
     history = History()
-    made = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
+    pod_spec = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
     history.report(*two_zones())
-    history.reserve(made)
+    history.reserve(pod_spec)
     assert history.free(0) == 2
     history.report(*two_zones(free0=4), at=2, placements=(held("a", 0, 4),))
-    assert history.charge(made).confirmed
+    assert history.charge(pod_spec).confirmed
     assert (history.free(0), history.free(1)) == (2, 8)
 
 
@@ -264,14 +264,14 @@ def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
     """
     history = History()
     app = Container("c", "app", {"cpu": 500}, {"cpu": 500})
-    made = pod(
+    pod_spec = pod(
         "a", container("side", cpus=1, kind="sidecar"), container("setup", cpus=2, kind="init"), app
     )
     history.report(*two_zones())
-    history.reserve(made)
+    history.reserve(pod_spec)
     listing = (held("a", 0, 1, container_name="side"), listed_empty("a"))
     history.report(*two_zones(free0=7), at=2, placements=listing)
-    assert history.charge(made).confirmed
+    assert history.charge(pod_spec).confirmed
     assert (history.free(0), history.free(1)) == (5, 6)
 
 
@@ -281,10 +281,10 @@ def test_a_pod_known_by_uid_only_is_charged_what_the_checkpoint_shows() -> None:
     """
     history = History()
     app = Container("c", "app", {"cpu": 500}, {"cpu": 500})
-    made = pod("a", container("setup", cpus=2, kind="init"), app)
+    pod_spec = pod("a", container("setup", cpus=2, kind="init"), app)
     history.report(*two_zones())
-    history.reserve(made)
-    unmatched = Placement("", "", "setup", (ZonedAmount("cpu", (1,), 2000),), made.uid)
+    history.reserve(pod_spec)
+    unmatched = Placement("", "", "setup", (ZonedAmount("cpu", (1,), 2000),), pod_spec.uid)
     read = {"checkpoints": ("cpu",), "hidden": (unmatched,)}
     history.report(*two_zones(), at=2, placements=(listed_empty("a"),), **read)
     assert (history.free(0), history.free(1)) == (8, 6)
@@ -292,9 +292,9 @@ def test_a_pod_known_by_uid_only_is_charged_what_the_checkpoint_shows() -> None:
 
 def test_init_cpus_in_the_checkpoint_need_no_further_charge() -> None:
     history = History()
-    made = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
+    pod_spec = pod("a", container("setup", cpus=2, kind="init"), container("c", cpus=4))
     history.report(*two_zones())
-    history.reserve(made)
+    history.reserve(pod_spec)
     shown = (held("a", 0, 4), held("a", 0, 2, container_name="setup"))
     history.report(*two_zones(free0=2), at=2, placements=shown)
     assert (history.free(0), history.free(1)) == (2, 8)
@@ -304,34 +304,34 @@ def test_an_init_containers_device_that_no_later_container_wants_may_stand_in_an
     None
 ):
     history = History()
-    made = pod("a", container("setup", gpus=1, kind="init"), container("c", cpus=4))
+    pod_spec = pod("a", container("setup", gpus=1, kind="init"), container("c", cpus=4))
     zones = (zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
     history.report(*zones)
-    history.reserve(made)
+    history.reserve(pod_spec)
     shown = (zone(0, 8, 4, gpus=1), zone(1, 8, 8, gpus=1))
     history.report(*shown, at=2, placements=(held("a", 0, 4),))
-    assert history.charge(made).confirmed
+    assert history.charge(pod_spec).confirmed
     assert (history.free(0, "vendor.com/gpu"), history.free(1, "vendor.com/gpu")) == (0, 0)
 
 
 def test_the_cpu_checkpoint_shows_no_devices_of_init_containers() -> None:
     history = History()
-    made = pod("a", container("setup", cpus=2, gpus=1, kind="init"), container("c", cpus=4))
+    pod_spec = pod("a", container("setup", cpus=2, gpus=1, kind="init"), container("c", cpus=4))
     history.report(zone(0, 8, 8, gpus=1), zone(1, 8, 8, gpus=1))
-    history.reserve(made)
+    history.reserve(pod_spec)
     listing = (held("a", 0, 4), held("a", 0, 2, container_name="setup"))
     history.report(zone(0, 8, 2, gpus=1), zone(1, 8, 8, gpus=1), at=2, placements=listing)
-    assert history.charge(made).confirmed
+    assert history.charge(pod_spec).confirmed
     assert history.free(0) == 2
     assert history.free(0, "vendor.com/gpu") == 0
 
 
 def test_pod_scope_charges_the_whole_pod_in_every_zone_that_could_hold_it() -> None:
     history = History()
-    made = pod("a", container("c1", cpus=2), container("c2", cpus=3))
+    pod_spec = pod("a", container("c1", cpus=2), container("c2", cpus=3))
     history.report(*two_zones(free0=4), scope="pod")
-    history.reserve(made)
-    assert history.charge(made).possible == {"": (1,)}
+    history.reserve(pod_spec)
+    assert history.charge(pod_spec).possible == {"": (1,)}
     assert (history.free(0), history.free(1)) == (4, 3)
 
 
@@ -346,11 +346,11 @@ def test_a_vanished_zone_takes_its_charge_with_it() -> None:
 
 def test_an_unhealthy_device_is_not_free_even_if_an_ended_pod_held_it() -> None:
     history = History()
-    made = pod("a", container("c", gpus=2))
-    history.reserve(made)
+    pod_spec = pod("a", container("c", gpus=2))
+    history.reserve(pod_spec)
     history.report(zone(0, 8, gpus=2, free_gpus=0), placements=(held("a", 0, 0, gpus=2),))
     history.report(zone(0, 8, gpus=1, free_gpus=0), at=2, placements=(held("a", 0, 0, gpus=2),))
-    history.end(made)
+    history.end(pod_spec)
     assert history.free(0, "vendor.com/gpu") == 1
 
 
@@ -368,12 +368,15 @@ def test_a_refused_bind_and_a_withdrawal_free_the_charge() -> None:
 
 def test_a_pod_that_terminates_unbound_holds_nothing_before_the_observer_sees_it() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones())
-    history.reserve(made)
-    history.tell(streams.pod(made.uid), BindRefused(made.uid, "n1", "terminating", ""))
+    history.reserve(pod_spec)
+    history.tell(streams.pod(pod_spec.uid), BindRefused(pod_spec.uid, "n1", "terminating", ""))
     assert (history.free(0), history.free(1)) == (8, 8)
-    assert (history.ledger.pods[made.uid].stage, history.ledger.pods[made.uid].terminating) == (
+    assert (
+        history.ledger.pods[pod_spec.uid].stage,
+        history.ledger.pods[pod_spec.uid].terminating,
+    ) == (
         "pending",
         True,
     )
@@ -393,23 +396,23 @@ def test_a_node_that_comes_back_with_another_uid_keeps_its_live_pods() -> None:
     history = History()
     history.node()
     history.report(*two_zones())
-    made = pod("a", cpus=6)
-    history.reserve(made)
+    pod_spec = pod("a", cpus=6)
+    history.reserve(pod_spec)
     history.node(uid="node-uid-2")
     assert (history.free(0), history.free(1)) == (2, 2)
-    history.end(made)
+    history.end(pod_spec)
     assert (history.free(0), history.free(1)) == (8, 8)
-    assert made.uid not in history.ledger.pods
+    assert pod_spec.uid not in history.ledger.pods
 
 
 def test_a_node_that_is_gone_keeps_its_charges_until_each_pod_ends() -> None:
     history = History()
     history.node()
-    made = pod("a", cpus=6)
-    history.reserve(made)
+    pod_spec = pod("a", cpus=6)
+    history.reserve(pod_spec)
     history.tell(streams.node("n1"), NodeEnded("n1", "node-uid-1", "deleted"))
-    assert list(history.n1.charges) == [made.uid]
-    history.end(made)
+    assert list(history.n1.charges) == [pod_spec.uid]
+    history.end(pod_spec)
     assert history.ledger.nodes == {}
     assert history.ledger.pods == {}
 
@@ -438,12 +441,16 @@ def test_with_no_live_pods_the_ledger_is_drained() -> None:
 
 def test_a_nominees_claim_charges_the_zones_until_it_is_withdrawn() -> None:
     history = History()
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     history.report(*two_zones())
-    history.seen(made)
-    history.tell(streams.pod(made.uid), PodNominated(made.uid, "n1", ("victim",), {0: cpu(6)}))
+    history.seen(pod_spec)
+    history.tell(
+        streams.pod(pod_spec.uid), PodNominated(pod_spec.uid, "n1", ("victim",), {0: cpu(6)})
+    )
     assert (history.free(0), history.free(1)) == (2, 8)
-    history.tell(streams.pod(made.uid), NominationWithdrawn(made.uid, "n1", "placed elsewhere"))
+    history.tell(
+        streams.pod(pod_spec.uid), NominationWithdrawn(pod_spec.uid, "n1", "placed elsewhere")
+    )
     assert history.free(0) == 8
 
 

@@ -120,20 +120,20 @@ def test_a_recreated_name_is_confirmed_after_a_report_without_it() -> None:
 
 
 def test_only_pods_with_exclusive_resources_are_expected_by_that_method() -> None:
-    made = pod("a", cpus=6)
+    pod_spec = pod("a", cpus=6)
     shared = Pod("uid-s", "ns", "s", "Burstable", (container("c", cpus=1),))
-    history = charged(made, shared)
+    history = charged(pod_spec, shared)
     told(history, "a", free0=2, at=2, method="with-exclusive-resources")
     assert reconcile(history) is not None
     assert history.free(1) == 8
 
 
 def test_an_empty_node_matches_the_empty_fingerprint() -> None:
-    made = pod("a", cpus=6)
-    history = charged(made)
+    pod_spec = pod("a", cpus=6)
+    history = charged(pod_spec)
     told(history, "a", free0=2, at=2)
     reconcile(history)
-    history.end(made)
+    history.end(pod_spec)
     assert history.free(0) == 2, "without placements nothing is added back"
     told(history, at=3)
     assert reconcile(history) is not None
@@ -250,8 +250,8 @@ def test_the_next_match_takes_over_what_the_report_shows_as_free() -> None:
 def test_many_ends_without_a_match_stay_bounded_and_lose_nothing() -> None:
     history = charged()
     for number in range(HISTORY_LIMIT + 20):
-        made = pod(f"p{number}", cpus=1)
-        history.reserve(made)
-        history.end(made)
+        pod_spec = pod(f"p{number}", cpus=1)
+        history.reserve(pod_spec)
+        history.end(pod_spec)
     assert len(history.n1.freed) == HISTORY_LIMIT
     assert sum(freed.zones[0]["cpu"] for freed in history.n1.freed) == (HISTORY_LIMIT + 20) * 1000

@@ -265,8 +265,8 @@ def test_no_bound_is_above_what_is_allocatable_whatever_a_report_calls_available
     history.report(zone(0, 8, free=10, gpus=2, free_gpus=3))
     whole = {0: {"cpu": 8000, "vendor.com/gpu": 2}}
     assert (history.n1.free_min, history.n1.free_max) == (whole, whole)
-    made = pod("a", cpus=2)
-    history.reserve(made)
+    pod_spec = pod("a", cpus=2)
+    history.reserve(pod_spec)
     history.report(zone(0, 8, free=10, gpus=2, free_gpus=3), at=2, placements=(held("a", 0, 2),))
-    history.end(made)
+    history.end(pod_spec)
     assert (history.n1.free_min, history.n1.free_max) == (whole, whole)

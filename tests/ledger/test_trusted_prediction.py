@@ -36,14 +36,14 @@ def test_without_it_every_possible_zone_is_charged() -> None:
 
 
 def test_in_pod_scope_the_pod_is_narrowed_to_the_zones_of_its_containers() -> None:
-    made = pod("a", container("c1", 2), container("c2", 3))
-    history = trusting(made, "pod", c1=(1,), c2=(1,))
+    pod_spec = pod("a", container("c1", 2), container("c2", 3))
+    history = trusting(pod_spec, "pod", c1=(1,), c2=(1,))
     assert (history.free(0), history.free(1)) == (8, 3)
 
 
 def test_a_prediction_that_leaves_a_container_out_narrows_nothing() -> None:
-    made = pod("a", container("c1", 2), container("c2", 3))
-    history = trusting(made, c1=(1,))
+    pod_spec = pod("a", container("c1", 2), container("c2", 3))
+    history = trusting(pod_spec, c1=(1,))
     assert (history.free(0), history.free(1)) == (3, 3)
 
 
@@ -59,10 +59,10 @@ def test_a_narrowed_charge_stays_while_reports_do_not_list_the_pod() -> None:
 
 
 def test_a_half_admitted_pod_in_another_zone_ends_the_trust() -> None:
-    made = pod("a", container("c", 6, memory=2**30))
-    history = trusting(made, c=(0,))
+    pod_spec = pod("a", container("c", 6, memory=2**30))
+    history = trusting(pod_spec, c=(0,))
     history.report(zone(0, 8), zone(1, 8, 2), at=2, placements=(held("a", 1, 6),))
-    assert history.charge(made).possible == {"c": (0, 1)}
+    assert history.charge(pod_spec).possible == {"c": (0, 1)}
 
 
 def test_a_reboot_ends_the_trust() -> None:

@@ -129,6 +129,6 @@ def test_a_newcomer_is_charged_where_a_trusted_prediction_has_it() -> None:
 
 
 def test_of_a_node_without_a_report_nothing_is_charged_in_zones() -> None:
-    made = pod("p", cpus=2)
-    charge, request = newcomer(made, kind_of(made), None, {})
+    pod_spec = pod("p", cpus=2)
+    charge, request = newcomer(pod_spec, kind_of(pod_spec), None, {})
     assert (charge.zones, charge.demand, request) == ({}, (), {"cpu": 2000})

@@ -21,10 +21,10 @@ from tests.ledger.given import pod
 async def a_log() -> MemoryEventLog:
     log = MemoryEventLog()
     for number in range(6):
-        made = pod(f"web-{number % 3}", cpus=1)
+        pod_spec = pod(f"web-{number % 3}", cpus=1)
         uid, stream = f"u{number}", f"pod/u{number}"
         events: list[Event] = [
-            PodObserved(made),
+            PodObserved(pod_spec),
             PodRunning(uid, "n1"),
             PodEnded(uid, "succeeded", "n1"),
         ]

@@ -93,9 +93,9 @@ class Services:
 
 @pytest.fixture
 def services() -> Iterator[Services]:
-    made = Services({})
-    yield made
-    made.close()
+    fake_services = Services({})
+    yield fake_services
+    fake_services.close()
 
 
 async def found(
@@ -124,36 +124,40 @@ async def test_every_service_with_a_state_is_compared_at_its_own_position(
 
 @pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
 async def test_a_state_that_differs_is_named(services: Services, name: str) -> None:
-    told = await states(await log())
-    told[name] |= (
-        {"nodes": {"n1": [told[name]["nodes"]["n1"][0], "0" * 16]}}
-        if "nodes" in told[name]
+    service_states = await states(await log())
+    service_states[name] |= (
+        {"nodes": {"n1": [service_states[name]["nodes"]["n1"][0], "0" * 16]}}
+        if "nodes" in service_states[name]
         else {"hash": "0" * 16}
     )
-    verdict = await found(services, told)
-    assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
+    verdict = await found(services, service_states)
+    assert [
+        (violation.invariant, name in violation.message) for violation in verdict.violations
+    ] == [("S6", True)]
 
 
 @pytest.mark.parametrize("name", ["scheduler", "binder", "topology-store"])
 async def test_a_state_from_beyond_the_log_is_named(services: Services, name: str) -> None:
-    told = await states(await log())
-    told[name] |= (
+    service_states = await states(await log())
+    service_states[name] |= (
         {"position": 10_000} if name != "topology-store" else {"nodes": {"n1": [999, "0" * 16]}}
     )
-    verdict = await found(services, told)
-    assert [(each.invariant, name in each.message) for each in verdict.violations] == [("S6", True)]
+    verdict = await found(services, service_states)
+    assert [
+        (violation.invariant, name in violation.message) for violation in verdict.violations
+    ] == [("S6", True)]
 
 
 async def test_a_service_without_an_answer_or_with_another_token_is_named(
     services: Services,
 ) -> None:
-    told = await states(await log())
+    service_states = await states(await log())
     verdict = await verify(await log(), [("binder-2", "http://127.0.0.1:9/state")])
     assert [(each.service, each.why) for each in verdict.unreported] == [
         ("binder-2", "connection refused")
     ]
-    verdict = await found(services, told, token="other")
-    assert {each.service for each in verdict.unreported} == set(told)
+    verdict = await found(services, service_states, token="other")
+    assert {each.service for each in verdict.unreported} == set(service_states)
     assert "TOPOLOG_HTTP_TOKEN" in verdict.unreported[0].why
     assert (verdict.ok, verdict.compared) == (True, [])
     (_, url) = services.asked()[0]
@@ -180,9 +184,9 @@ async def test_of_a_node_that_is_not_heard_nothing_is_compared(services: Service
     ]
     for number, (stream, event) in enumerate(events):
         await history.append([Commit(f"end{number}", "test", 0, 100, (Draft(stream, event),))])
-    told = await states(history)
-    assert told["topology-store"]["nodes"] == {}
-    assert (await found(services, told, history=history)).ok
+    service_states = await states(history)
+    assert service_states["topology-store"]["nodes"] == {}
+    assert (await found(services, service_states, history=history)).ok
 
 
 async def test_a_log_that_ends_before_its_head_is_no_whole_one(services: Services) -> None:
@@ -193,4 +197,6 @@ async def test_a_log_that_ends_before_its_head_is_no_whole_one(services: Service
     cut = Cut("log-1")
     cut._events += (await log())._events
     verdict = await found(services, await states(await log()), history=cut)
-    assert [(each.invariant, each.position) for each in verdict.violations] == [("S1", 9)]
+    assert [(violation.invariant, violation.position) for violation in verdict.violations] == [
+        ("S1", 9)
+    ]

@@ -56,7 +56,7 @@ def test_cpus_and_memory_are_shown_in_kubernetes_units() -> None:
 
 
 def test_rule_and_subject_are_named() -> None:
-    made = Refusal(
+    refusal = Refusal(
         "n1",
         Reason.TAINT,
         "gpu=yes:NoSchedule",
@@ -64,13 +64,13 @@ def test_rule_and_subject_are_named() -> None:
         scope="pod",
         policy_source="label",
     )
-    assert lines(made) == [
+    assert lines(refusal) == [
         "near miss n1: untolerated taint, gpu=yes:NoSchedule, policy restricted/pod by label"
     ]
 
 
 def test_many_holders_are_counted_and_unknown_ones_shown_by_uid() -> None:
-    made = Refusal(
+    refusal = Refusal(
         "n1",
         Reason.NO_SINGLE_ZONE,
         resource="cpu",
@@ -78,7 +78,8 @@ def test_many_holders_are_counted_and_unknown_ones_shown_by_uid() -> None:
         zones=(ZoneState(0, 0, 0, 8000, tuple("abcdefgh")),),
     )
     assert (
-        lines(made)[1] == "  zone 0: cpu 0 of 8 guaranteed free; held by a, b, c, d, e and 3 more"
+        lines(refusal)[1]
+        == "  zone 0: cpu 0 of 8 guaranteed free; held by a, b, c, d, e and 3 more"
     )
 
 

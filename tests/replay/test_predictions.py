@@ -40,8 +40,8 @@ async def node(*beside: Pod) -> Story:
 
 
 async def only_miss(story: Story) -> Miss:
-    found = await predictions(story.log, "node", 10, CycleConfig())
-    (miss,) = found.misses
+    counted = await predictions(story.log, "node", 10, CycleConfig())
+    (miss,) = counted.misses
     return miss
 
 
@@ -61,8 +61,8 @@ async def test_a_hit_counts_for_node_and_policy() -> None:
 async def test_a_reservation_without_proof_is_counted_apart() -> None:
     story = await node()
     await reserve(story, A, 0)
-    found = await predictions(story.log, "node", 10, CycleConfig())
-    assert (found.groups, found.unproven) == ([], 1)
+    counted = await predictions(story.log, "node", 10, CycleConfig())
+    assert (counted.groups, counted.unproven) == ([], 1)
 
 
 async def test_a_miss_names_the_pod_that_ended_in_between() -> None:
@@ -107,10 +107,10 @@ async def test_certain_predictions_are_counted_and_a_miss_says_so(
             at=2,
             placements=(held("a", zone_id, 4),),
         )
-        found = await predictions(story.log, "node", 10, CycleConfig())
-        (group,) = found.groups
+        counted = await predictions(story.log, "node", 10, CycleConfig())
+        (group,) = counted.groups
         assert (group.certain, group.certain_hit) == (1, 1 - zone_id)
-        replay_print.predictions(found, "node")
+        replay_print.predictions(counted, "node")
         assert " ".join(shown.split()) in " ".join(capsys.readouterr().out.split())
 
 
@@ -160,8 +160,8 @@ async def test_a_miss_names_what_was_known_within_bounds_only(
         await reserve(story, A, 0)
         await story.node(kubelet_version="v1.36.2")
         await story.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
-        found = await predictions(story.log, "node", 10, CycleConfig())
-        assert [miss.within for miss in found.misses] == [told]
-        replay_print.predictions(found, "node")
+        counted = await predictions(story.log, "node", 10, CycleConfig())
+        assert [miss.within for miss in counted.misses] == [told]
+        replay_print.predictions(counted, "node")
         said = f"(undecided: {', '.join(told)})"
         assert (said in capsys.readouterr().out.replace("\n", " ")) is bool(told)

@@ -33,8 +33,8 @@ async def test_a_pod_that_ended_before_its_proof_is_counted_as_unproven() -> Non
     story = await two_nodes()
     await reserve(story, "n1")
     await story.ends(A)
-    found = await predictions(story.log, "policy", 10, CycleConfig())
-    assert (found.groups, found.misses, found.unproven) == ([], [], 1)
+    counted = await predictions(story.log, "policy", 10, CycleConfig())
+    assert (counted.groups, counted.misses, counted.unproven) == ([], [], 1)
 
 
 async def test_a_withdrawn_reservation_counts_nowhere_and_the_next_one_once() -> None:
@@ -43,9 +43,9 @@ async def test_a_withdrawn_reservation_counts_nowhere_and_the_next_one_once() ->
     await story.tell(streams.pod(A.uid), ReservationWithdrawn(A.uid, "n1", "node_ended"))
     await reserve(story, "n2")
     await story.report(zone(0, 8, 4), zone(1, 8), node="n2", at=2, placements=(held("a", 0, 4),))
-    found = await predictions(story.log, "node", 10, CycleConfig())
-    assert [(group.name, group.predicted, group.hit) for group in found.groups] == [("n2", 1, 1)]
-    assert found.unproven == 0
+    counted = await predictions(story.log, "node", 10, CycleConfig())
+    assert [(group.name, group.predicted, group.hit) for group in counted.groups] == [("n2", 1, 1)]
+    assert counted.unproven == 0
 
 
 async def test_another_grouping_is_refused_with_the_choice() -> None:

@@ -133,15 +133,15 @@ async def full(*nodes: str, spare: int = 0) -> Story:
     `spare` CPUs are free on the first node."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
-    for at, name in enumerate(nodes, 1):
+    for index, name in enumerate(nodes, 1):
         await story.node(name)
         lows = [
-            msgspec.structs.replace(pod(f"{name}-low{zone}", cpus=8), priority=zone * at)
+            msgspec.structs.replace(pod(f"{name}-low{zone}", cpus=8), priority=zone * index)
             for zone in (0, 1)
         ]
         for low in lows:
             await story.seen_bound(low, name, phase="Running")
-        placements = tuple(held(low.name, at, 8) for at, low in enumerate(lows))
+        placements = tuple(held(low.name, index, 8) for index, low in enumerate(lows))
         free = spare if name == nodes[0] else 0
         await story.report(zone(0, 8 + free, free), zone(1, 8, 0), node=name, placements=placements)
     return story
@@ -158,9 +158,9 @@ async def nominated(story: Story) -> list[str]:
         async for at, event in reading.events(story.log)
         if isinstance(event, PodNominated)
     ]
-    told = await recomputed(story.log, wanted, BY)
-    assert list(told) == [at.position for at, _ in wanted]
-    return list(told.values())
+    lines = await recomputed(story.log, wanted, BY)
+    assert list(lines) == [at.position for at, _ in wanted]
+    return list(lines.values())
 
 
 async def test_a_nomination_is_searched_again_with_what_others_are_to_evict_spared() -> None:
@@ -202,13 +202,13 @@ async def test_a_nomination_on_the_only_searched_node_is_recomputed_the_same() -
     core.decide(0)
     columns = core.cluster.columns
     assert columns is not None
-    found = columns.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
-    assert found is not None
+    nomination = columns.nominate(core.ledger.pods["uid-one"].pod, core.ledger.pods, (), ("n2",))
+    assert nomination is not None
     event = PodNominated(
         "uid-one",
         "n2",
-        found.victims,
-        found.zones,
+        nomination.victims,
+        nomination.zones,
         core.ledger.position,
         *msgspec.structs.astuple(HERE),
     )

@@ -18,7 +18,7 @@ from tests.ledger.given import pod
 def told(*events: Event) -> list[str]:
     """Return the invariants that these events break."""
     audit, versions = Audit(), Counter[str]()
-    for at, event in enumerate(events, 1):
+    for index, event in enumerate(events, 1):
         stream = (
             streams.node(event.node)
             if isinstance(event, NodeCharged)
@@ -27,7 +27,7 @@ def told(*events: Event) -> list[str]:
         versions[stream] += 1
         audit.see(
             Envelope(
-                at, stream, versions[stream], type_of(event), 1, encode(event), 0, "test", 0, ""
+                index, stream, versions[stream], type_of(event), 1, encode(event), 0, "test", 0, ""
             )
         )
     return [violation.invariant for violation in audit.violations]

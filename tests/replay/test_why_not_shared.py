@@ -18,7 +18,7 @@ async def test_the_chosen_node_is_shown_whichever_of_two_schedulers_chose_it() -
         assert isinstance(reserved, PodReserved)
         other = next(name for name in ("n0", "n1", "n2", "n3") if name != reserved.node)
         for moment in ("", str(reserved.based_on)):
-            found = await why_not(log, reserved.uid, other, moment, cycle)
-            assert found.instead == reserved.node, found.answer
-            own_first += f"is tried first by {envelope.role} of 2 schedulers" in found.answer
+            answer = await why_not(log, reserved.uid, other, moment, cycle)
+            assert answer.instead == reserved.node, answer.answer
+            own_first += f"is tried first by {envelope.role} of 2 schedulers" in answer.answer
     assert own_first > 0

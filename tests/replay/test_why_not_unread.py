@@ -16,6 +16,6 @@ async def test_a_node_whose_stream_cannot_be_read_takes_no_pod_and_why_not_says_
         await log.append([Commit(f"c{number}", "test", 0, 1_700_000_000_000_000 + number, events)])
     report = next(entry for entry in await log.read(0, 100) if entry.stream == "report/n1")
     log.damage = undecodable(report.position)
-    found = await why_not(log, "ns/big", "n1", "head", CycleConfig())
-    assert found.answer.startswith("no pod goes to n1: ")
-    assert str(report.position) in found.answer
+    answer = await why_not(log, "ns/big", "n1", "head", CycleConfig())
+    assert answer.answer.startswith("no pod goes to n1: ")
+    assert str(report.position) in answer.answer

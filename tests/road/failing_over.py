@@ -101,8 +101,8 @@ async def submit(road: Road, name: str) -> str:
         "metadata": {"name": name},
         "spec": {"schedulerName": "topolog", "containers": [container]},
     }
-    made = await asyncio.to_thread(road.kube, PODS, "POST", body)
-    return f"pod/{made['metadata']['uid']}"
+    result = await asyncio.to_thread(road.kube, PODS, "POST", body)
+    return f"pod/{result['metadata']['uid']}"
 
 
 async def remove(road: Road, name: str) -> None:

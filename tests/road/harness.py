@@ -86,9 +86,9 @@ class Road:
         ):
             families = text_string_to_metric_families(answer.read().decode())
             samples = [
-                each for family in families for each in family.samples if each.name == metric
+                sample for family in families for sample in family.samples if sample.name == metric
             ]
-            fitting = [each for each in samples if labels.items() <= each.labels.items()]
+            fitting = [sample for sample in samples if labels.items() <= sample.labels.items()]
             return {
                 ", ".join(f"{key} {each.labels[key]}" for key in sorted(each.labels)): each.value
                 for each in fitting

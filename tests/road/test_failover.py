@@ -79,8 +79,8 @@ async def test_every_role_is_taken_over_from_a_holder_that_was_killed_or_asked_t
     ]
     late = [(role, sent) for role, sent, found in rounds if found.all_s > LATE_S]
     again = [
-        (role, sent, await one(road, database, role, 100 + at, sent))
-        for at, (role, sent) in enumerate(late)
+        (role, sent, await one(road, database, role, 100 + index, sent))
+        for index, (role, sent) in enumerate(late)
     ]
     assert [each for each in again if each[2].all_s > LATE_S] == [], rounds
 

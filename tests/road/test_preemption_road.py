@@ -30,15 +30,15 @@ def submit(
         "priorityClassName": priority,
         "containers": [container],
     }
-    made = road.kube(
+    answer = road.kube(
         PODS, "POST", {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
     )
-    assert made["kind"] == "Pod", made
+    assert answer["kind"] == "Pod", answer
 
 
 def high_is_a_class(road: Road) -> None:
-    made = road.kube(CLASSES, "POST", {"metadata": {"name": HIGH}, "value": 1000})
-    assert made["kind"] == "PriorityClass", made
+    answer = road.kube(CLASSES, "POST", {"metadata": {"name": HIGH}, "value": 1000})
+    assert answer["kind"] == "PriorityClass", answer
 
 
 def phase(road: Road, name: str) -> str:
@@ -94,8 +94,8 @@ def _protected(road: Road, path: Path) -> None:
         "metadata": {"name": "kept"},
         "spec": {"minAvailable": 7, "selector": {"matchLabels": {"app": "kept"}}},
     }
-    made = road.kube("/apis/policy/v1/namespaces/default/poddisruptionbudgets", "POST", budget)
-    assert made["kind"] == "PodDisruptionBudget", made
+    answer = road.kube("/apis/policy/v1/namespaces/default/poddisruptionbudgets", "POST", budget)
+    assert answer["kind"] == "PodDisruptionBudget", answer
     left = alive(road)
     submit(road, "late", 8, 1, HIGH)
     wait_until(

@@ -207,22 +207,24 @@ def test_secrets_of_outside_servers_reach_only_their_users() -> None:
         }
         with running(path, *FEW, env=secrets) as road:
             has_run(road)
-            found = processes(road)
+            running_processes = processes(road)
             told = told_by_services(road)
             assert road.stop() == 0
-        assert {"simulator", *LOGGED_IN, *ON_THE_BUS} <= set(found)
-        assert who_has(found, DATABASE) == LOGGED_IN
-        assert who_has(found, BUS) == ON_THE_BUS
-        assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
+        assert {"simulator", *LOGGED_IN, *ON_THE_BUS} <= set(running_processes)
+        assert who_has(running_processes, DATABASE) == LOGGED_IN
+        assert who_has(running_processes, BUS) == ON_THE_BUS
+        assert who_has(running_processes, TOKEN) == LOGGED_IN | ON_THE_BUS
         events = asyncio.run(rows(url))
         out = path.with_name(f"{path.name}.out").read_bytes()
         for secret in (DATABASE, BUS, TOKEN, OWNERS, CLOUD):
             assert files_with(path, secret) == set()
-            assert not [name for name, (_, command) in found.items() if holds(command, secret)]
+            assert not [
+                name for name, (_, command) in running_processes.items() if holds(command, secret)
+            ]
             assert not holds(told, secret)
             assert not holds(events, secret)
             assert not holds(out, secret)
-        assert not who_has(found, OWNERS) | who_has(found, CLOUD)
+        assert not who_has(running_processes, OWNERS) | who_has(running_processes, CLOUD)
         assert b"topolog_" in told
         assert (path / "logs" / "scheduler.log").stat().st_size
 
@@ -281,11 +283,11 @@ def test_secrets_in_files_are_in_no_environment_and_are_rotated_under_running_se
             write("LEAKsecond", "LEAKsecond")
             has_run(road, more_than=ran(road) + 10)
             assert pids(road) == before, "a service was started again"
-            found = processes(road)
+            running_processes = processes(road)
             logs = b"".join(file.read_bytes() for file in (path / "logs").iterdir())
             out = path.with_name(f"{path.name}.out").read_bytes()
         for secret in (DATABASE, BUS, "LEAKsecond"):
-            assert not who_has(found, secret)
+            assert not who_has(running_processes, secret)
             assert not holds(logs, secret)
             assert not holds(out, secret)
             assert files_with(path, secret) == set()

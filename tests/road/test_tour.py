@@ -42,10 +42,10 @@ def missing(expected: list[str], printed: str) -> str:
     lines = printed.splitlines()
     for wanted in expected:
         pattern = ".*".join(r"\s+".join(map(re.escape, part.split())) for part in wanted.split("…"))
-        found = next((line for line in lines if re.search(pattern, line)), None)
-        if found is None:
+        first_match = next((line for line in lines if re.search(pattern, line)), None)
+        if first_match is None:
             return wanted
-        lines.remove(found)
+        lines.remove(first_match)
     return ""
 
 

@@ -39,7 +39,7 @@ def test_a_run_is_verified_live_stopped_and_resumed_until_every_feasible_pod_ran
 def rejections(path: Path) -> str:
     """Return the events up to the first rejection by a kubelet; empty if there was none."""
     lines = topolog("replay", "log", "--data-dir", str(path), "--json").stdout.splitlines()
-    first = next((at for at, line in enumerate(lines) if '"cause":"rejected"' in line), None)
+    first = next((index for index, line in enumerate(lines) if '"cause":"rejected"' in line), None)
     return "" if first is None else "\n" + "\n".join(lines[: first + 1])
 
 
@@ -109,9 +109,9 @@ def every_decision_is_made_again(path: Path, road: Road) -> None:
     """
     done = topolog("replay", "whatif", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["decisions"] >= 15
-    assert found["differs"] == 0 or road.summary()["scheduling"]["conflicts"], found
+    decoded = json.loads(done.stdout.splitlines()[-1])
+    assert decoded["decisions"] >= 15
+    assert decoded["differs"] == 0 or road.summary()["scheduling"]["conflicts"], decoded
 
 
 def test_kubelets_without_a_policy_admit_what_they_are_sent() -> None:

@@ -28,9 +28,9 @@ def page(*commits: str, later: int = 0) -> list[tuple[Envelope, None]]:
 
 
 def acknowledged(folded_to: int = 0) -> Acknowledged:
-    made = Acknowledged()
-    made.keep(commit("own"), Appended(2, 3, {}), folded_to)
-    return made
+    acknowledged_log = Acknowledged()
+    acknowledged_log.keep(commit("own"), Appended(2, 3, {}), folded_to)
+    return acknowledged_log
 
 
 def test_another_commit_in_the_place_of_ones_own_is_another_history() -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_promised_of_what_was_refused_passed_or_given_up() -> None:
 
 def test_a_commit_right_after_the_fold_is_remembered() -> None:
     """The log was set back and grew by another commit at the very next position."""
-    made = Acknowledged()
-    made.keep(commit("own"), Appended(3, 3, {}), folded_to=2)
+    acknowledged_log = Acknowledged()
+    acknowledged_log.keep(commit("own"), Appended(3, 3, {}), folded_to=2)
     with pytest.raises(Refold):
-        made.check(page("another", later=2))  # type: ignore[arg-type]
+        acknowledged_log.check(page("another", later=2))  # type: ignore[arg-type]

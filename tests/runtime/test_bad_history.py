@@ -74,10 +74,10 @@ class Restored:
 
 @pytest.fixture
 async def bus(private_nats_url: str) -> AsyncIterator[JetStreamBus]:
-    made = JetStreamBus(private_nats_url)
-    await made.ensure_streams()
-    yield made
-    await made.close()
+    bus_client = JetStreamBus(private_nats_url)
+    await bus_client.ensure_streams()
+    yield bus_client
+    await bus_client.close()
 
 
 async def index_at(log: PostgresEventLog, position: int) -> tuple[LogIdentity, Envelope]:

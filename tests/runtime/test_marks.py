@@ -164,26 +164,28 @@ def test_a_large_state_makes_marks_more_rarely() -> None:
     def pieces(_state: int) -> Iterator[bytes]:
         yield b""
 
-    made = marks.Marks(
+    own_marks = marks.Marks(
         "p", "f", Promises(pieces, lambda state: state), MemoryEventLog("l"), Health()
     )
     every = {
-        pods: next(index_at for index_at in range(1, 10_000) if made.due(pods, index_at, live=True))
+        pods: next(
+            index_at for index_at in range(1, 10_000) if own_marks.due(pods, index_at, live=True)
+        )
         for pods in (0, 4_000, 150_000)
     }
     assert every == {0: 4, 4_000: 8, 150_000: 256}
-    assert not made.due(0, 4, live=False)
+    assert not own_marks.due(0, 4, live=False)
 
 
 @pytest.mark.parametrize("awaited", [set(), {5}, {3, 8}], ids=str)
 @pytest.mark.parametrize("live", [True, False])
 def test_no_place_of_a_mark_is_passed_over(live: bool, awaited: set[int]) -> None:
-    made = marks.Marks(
+    own_marks = marks.Marks(
         "p", "f", Promises(lambda _state: (), lambda state: state), MemoryEventLog("l"), Health()
     )
-    made._awaited = awaited
+    own_marks._awaited = awaited
     for first, last in combinations_with_replacement(range(1, 20), 2):
-        asked = made.may_be_due(first, last, live)
+        asked = own_marks.may_be_due(first, last, live)
         assert asked == [
-            index_at for index_at in range(first, last + 1) if made.due(0, index_at, live)
+            index_at for index_at in range(first, last + 1) if own_marks.due(0, index_at, live)
         ]

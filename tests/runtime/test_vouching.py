@@ -68,11 +68,11 @@ async def test_only_one_of_two_vouching_services_begins_the_timeline(log: Faulty
 
 async def test_a_writer_of_a_lost_commit_begins_a_timeline_too(log: FaultyLog) -> None:
     await given(log, *"abc")
-    made = Acknowledged()
-    made.keep(Commit("mine", "r", 0, 0, ()), Appended(3, 3, {}), 0)
+    acknowledged_log = Acknowledged()
+    acknowledged_log.keep(Commit("mine", "r", 0, 0, ()), Appended(3, 3, {}), 0)
 
     async def handle(page: Sequence[Envelope]) -> None:
-        made.check([(envelope, decode(envelope)) for envelope in page])
+        acknowledged_log.check([(envelope, decode(envelope)) for envelope in page])
 
     async with running(Consumer("c", log, handle, options=QUICK, vouches=True).run()):
         assert await log.wait(3, 60)

@@ -173,11 +173,11 @@ class Api:
 
     async def bound_pod(self, name: str, node: str = "rec-n3", **more: Any) -> Json:
         """A pod that is bound."""
-        made = await self.pod(name, **more)
+        created_pod = await self.pod(name, **more)
         body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
         answer = await self.ask("POST", f"/api/v1/namespaces/apirec/pods/{name}/binding", body)
         assert answer.status_code == 201, answer.text
-        return made
+        return created_pod
 
     async def set_status(self, name: str, status: Json) -> None:
         """Merge-patch a pod's status."""

@@ -142,9 +142,9 @@ def test_a_pod_takes_the_priority_of_its_class_and_a_missing_class_is_named() ->
         "metadata": {"name": "p"},
         "spec": {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]},
     }
-    made = store.create("pods", pod)
-    assert not isinstance(made, Refusal)
-    assert made.obj["spec"]["priority"] == 1000
+    created_object = store.create("pods", pod)
+    assert not isinstance(created_object, Refusal)
+    assert created_object.obj["spec"]["priority"] == 1000
     refused = store.create(
         "pods", {"metadata": {"name": "q"}, "spec": {**pod["spec"], "priorityClassName": "none"}}
     )

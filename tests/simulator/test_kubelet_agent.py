@@ -33,9 +33,9 @@ def asking(name: str, containers: int, **more: int) -> Pod:
 
 def shows_something(agent: KubeletAgent, name: str) -> bool:
     (listed,) = (
-        each
-        for each in pb.ListPodResourcesResponse.FromString(agent.list_bytes()).pod_resources
-        if each.name == name
+        pod_resource
+        for pod_resource in pb.ListPodResourcesResponse.FromString(agent.list_bytes()).pod_resources
+        if pod_resource.name == name
     )
     return any(container.cpu_ids or container.devices for container in listed.containers)
 

@@ -117,9 +117,9 @@ def test_pod_that_ends_during_anothers_admission_stays_ended() -> None:
 def test_init_container_is_not_listed_and_keeps_its_cpus() -> None:
     first = Container("init", "init", {CPU: 3000, MEMORY: GIB}, {CPU: 3000, MEMORY: GIB})
     main = Container("main", "app", {CPU: 1000, MEMORY: GIB}, {CPU: 1000, MEMORY: GIB})
-    one = pod("a", containers=(first, main))
-    node, _ = run(kubelet.start(machine()), one)
-    assert [container.name for container in listed(one, node.shown).containers] == ["main"]
+    pod_spec = pod("a", containers=(first, main))
+    node, _ = run(kubelet.start(machine()), pod_spec)
+    assert [container.name for container in listed(pod_spec, node.shown).containers] == ["main"]
     node, trials = run(node, pod("b", 3), pod("c", 2))
     assert [trial.verdict.admitted for trial in trials] == [True, False]
 
@@ -197,17 +197,17 @@ def test_nothing_stored_has_no_reason(tmp_path: Path) -> None:
 
 def test_allocatable_does_not_shrink_and_lists_healthy_devices_by_zone() -> None:
     node, _ = run(kubelet.start(machine()), pod("a", 3, 2))
-    found = wire.allocatable(
+    allocatable = wire.allocatable(
         pb.AllocatableResourcesResponse.FromString(listing.allocatable_message(node.state))
     )
-    assert found.cpus == (1, 2, 3, 5, 6, 7)
-    assert [(group.ids, group.zones) for group in found.devices] == [
+    assert allocatable.cpus == (1, 2, 3, 5, 6, 7)
+    assert [(group.ids, group.zones) for group in allocatable.devices] == [
         (("gpu-0-00",), (0,)),
         (("gpu-0-01",), (0,)),
         (("gpu-1-00",), (1,)),
         (("gpu-1-01",), (1,)),
     ]
-    assert [(block.resource, block.zones) for block in found.memory] == [
+    assert [(block.resource, block.zones) for block in allocatable.memory] == [
         ("memory", (0,)),
         ("memory", (1,)),
     ]

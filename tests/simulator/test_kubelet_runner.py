@@ -65,8 +65,8 @@ class Cluster:
         return entry.obj if entry else None
 
     def phase(self, name: str) -> str:
-        found = self.pod(name)
-        return found["status"]["phase"] if found else "gone"
+        created_pod = self.pod(name)
+        return created_pod["status"]["phase"] if created_pod else "gone"
 
     async def report(self) -> Report:
         files = self.files[0]
@@ -164,11 +164,11 @@ async def test_pod_that_fits_no_zone_fails_as_on_a_real_kubelet(cluster: Cluster
     assert "conditions" not in status
     assert "containerStatuses" not in status
     events = [entry.obj for entry in cluster.store.list("events")]
-    assert [(one["reason"], one["type"], one["message"]) for one in events] == [
+    assert [(event["reason"], event["type"], event["message"]) for event in events] == [
         ("TopologyAffinityError", "Warning", "Resources cannot be allocated with Topology locality")
     ]
     assert held(await cluster.report()) == []
-    assert [one.pod for one in cluster.kubelets.rejections] == ["default/a"]
+    assert [rejection.pod for rejection in cluster.kubelets.rejections] == ["default/a"]
 
 
 async def test_pod_ends_after_its_lifetime_and_frees_its_cpus(cluster: Cluster) -> None:

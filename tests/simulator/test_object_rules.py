@@ -437,7 +437,7 @@ def test_the_resources_of_a_whole_pod_are_completed_from_its_containers(
     given: Any, containers: list[Any], inits: list[Any], limits: Any, requests: Any, qos: str
 ) -> None:
     """As kube-apiserver 1.36.2 answered."""
-    made = [{"name": f"c{at}", "resources": each} for at, each in enumerate(containers)]
+    made = [{"name": f"c{index}", "resources": each} for index, each in enumerate(containers)]
     stored = pods.with_defaults(
         {"metadata": {}, "spec": {"resources": given, "containers": made, "initContainers": inits}},
         "T",

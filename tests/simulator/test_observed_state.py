@@ -72,8 +72,8 @@ def report(state: KubeletState, stored: bool = True) -> Report:
     scan = reading.scan(
         state, (active.pod for active in state.pods.values()), Freshness("boot", 1), stored
     )
-    made = core.report("n1", "test", scan, core.Rules())
-    return msgspec.json.decode(msgspec.json.encode(made), type=Report)
+    node_report = core.report("n1", "test", scan, core.Rules())
+    return msgspec.json.decode(msgspec.json.encode(node_report), type=Report)
 
 
 def holdings(state: KubeletState) -> tuple[object, ...]:
@@ -122,8 +122,8 @@ def test_zones_without_memory_to_hand_out_are_made_again(policy: str) -> None:
         (8, {}),
     )
     zones = [
-        ZoneConfig(at, memory * GIB, pages, machine.zones[at].distances)
-        for at, (memory, pages) in enumerate(sizes)
+        ZoneConfig(index, memory * GIB, pages, machine.zones[index].distances)
+        for index, (memory, pages) in enumerate(sizes)
     ]
     reserved = {0: {"memory": GIB}, 2: {"memory": 8 * GIB}} if policy == "Static" else {}
     config = KubeletConfig(
@@ -181,8 +181,8 @@ def test_a_block_over_several_zones_is_open_without_the_memory_managers_own_figu
 def test_what_an_older_exporter_does_not_say_is_named(
     without: dict[str, object], named: str
 ) -> None:
-    made = msgspec.structs.replace(report(kubelet(gpus={"g": 1})), **without)
-    assert observed(made, []) == Open((named,))
+    changed = msgspec.structs.replace(report(kubelet(gpus={"g": 1})), **without)
+    assert observed(changed, []) == Open((named,))
 
 
 def test_devices_that_a_pod_holds_and_that_fell_ill_are_kept_apart() -> None:

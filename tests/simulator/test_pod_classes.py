@@ -27,9 +27,11 @@ def answers() -> dict[str, tuple[int, Json]]:
     """Return the answers of the simulated server to the recorded requests, in order."""
     store, found = ClusterStore(seed=1), {}
     for one in RECORDED:
-        made = store.create(one["kind"], one["body"])
+        created_object = store.create(one["kind"], one["body"])
         found[one["name"]] = (
-            (made.code, made.body) if isinstance(made, Refusal) else (201, made.obj)
+            (created_object.code, created_object.body)
+            if isinstance(created_object, Refusal)
+            else (201, created_object.obj)
         )
     return found
 
@@ -62,12 +64,14 @@ def test_an_update_that_says_nothing_of_the_priority_leaves_it() -> None:
         {"metadata": {"name": "gold"}, "value": 1000, "preemptionPolicy": "Never"},
     )
     spec = {"priorityClassName": "gold", "containers": [{"name": "c", "image": "x"}]}
-    made = store.create("pods", {"metadata": {"name": "p"}, "spec": spec})
-    assert not isinstance(made, Refusal)
+    created_object = store.create("pods", {"metadata": {"name": "p"}, "spec": spec})
+    assert not isinstance(created_object, Refusal)
     kept = ("priority", "preemptionPolicy")
-    said = {field: value for field, value in made.obj["spec"].items() if field not in kept}
+    said = {
+        field: value for field, value in created_object.obj["spec"].items() if field not in kept
+    }
     changed = store.update(
-        "pods", {"metadata": {**made.obj["metadata"], "labels": {"a": "b"}}, "spec": said}
+        "pods", {"metadata": {**created_object.obj["metadata"], "labels": {"a": "b"}}, "spec": said}
     )
     assert not isinstance(changed, Refusal), changed
     assert (changed.obj["spec"]["priority"], changed.obj["spec"]["preemptionPolicy"]) == (

@@ -97,11 +97,13 @@ def test_pages_together_are_the_list_at_their_version(
     collected: State = {}
     token = ""
     while True:
-        found = page(store, PODS, Selection(namespace="ns"), ReadOptions(limit=limit, token=token))
-        assert isinstance(found, Page)
-        assert len(found.entries) <= limit
-        collected |= _shown(found.entries)
-        token = found.token
+        answer_page = page(
+            store, PODS, Selection(namespace="ns"), ReadOptions(limit=limit, token=token)
+        )
+        assert isinstance(answer_page, Page)
+        assert len(answer_page.entries) <= limit
+        collected |= _shown(answer_page.entries)
+        token = answer_page.token
         _play_on(store, later)
         later = []
         if not token:

@@ -111,8 +111,8 @@ def test_one_container_under_single_numa_node_is_feasible_exactly_when_admitted(
 
 def test_demo_names_its_infeasible_tasks() -> None:
     on = lay_out("n", workload.demo_shape(2), Policies())
-    found = infeasible(islice(workload.demo_tasks(3), 100), rooms([on, on]))
-    assert [one.task for one in found] == [
+    refused_tasks = infeasible(islice(workload.demo_tasks(3), 100), rooms([on, on]))
+    assert [one.task for one in refused_tasks] == [
         f"demo-{number:04d}-infeasible" for number in (25, 50, 75, 100)
     ]
     assert len(rooms([on, on])) == 1

@@ -122,9 +122,9 @@ async def test_second_start_in_the_same_folder_goes_on(tmp_path: Path) -> None:
     chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
     ended = []
     for _ in range(2):
-        made = Simulation(chosen)
-        await played(made)
-        ended.append(made.status().workload)
+        simulation_run = Simulation(chosen)
+        await played(simulation_run)
+        ended.append(simulation_run.status().workload)
     assert [summary.succeeded for summary in ended if summary] == [8, 8]
     assert ended[1] is not None
     assert ended[1].to_running.count == 0
@@ -156,7 +156,7 @@ async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_thei
 
 async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
     """A process that is killed then loses no pod that is gone from the API."""
-    made = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0))
+    simulation_run = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0))
     deleted: list[int] = []
 
     def look(change: Seen) -> None:
@@ -164,8 +164,8 @@ async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
             written = msgspec.json.decode((tmp_path / PLAYED_FILE).read_bytes(), type=Ended)
             deleted.append(written.succeeded)
 
-    made.store.listen("pods", look)
-    await played(made, empty=True)
+    simulation_run.store.listen("pods", look)
+    await played(simulation_run, empty=True)
     assert len(deleted) == 12
     assert all(written >= number for number, written in enumerate(deleted, 1))
 
@@ -178,11 +178,13 @@ async def test_pods_that_a_killed_process_asked_for_and_never_saw_are_created_by
     (tmp_path / PLAYED_FILE).write_bytes(
         msgspec.json.encode(Ended(3, 3, missing=(tasks[1], tasks[3])))
     )
-    made = Simulation(chosen)
+    simulation_run = Simulation(chosen)
     names = set()
-    made.store.listen("pods", lambda change: names.add(change.entry.obj["metadata"]["name"]))
-    await played(made)
-    summary = made.status().workload
+    simulation_run.store.listen(
+        "pods", lambda change: names.add(change.entry.obj["metadata"]["name"])
+    )
+    await played(simulation_run)
+    summary = simulation_run.status().workload
     assert summary is not None
     assert sorted(names) == sorted([tasks[1], tasks[3], *tasks[5:]])
     assert (summary.created, summary.succeeded) == (8, 8)

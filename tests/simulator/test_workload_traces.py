@@ -107,11 +107,11 @@ def test_arrivals_are_poisson_and_repeat_with_the_seed() -> None:
 def test_six_of_the_first_2000_fit_no_zone_of_the_sample() -> None:
     nodes = [workload.trace_node(node, Policies()) for node in traces.read_nodes(FOLDER, 200)]
     tasks = islice(workload.trace_tasks(traces.read_tasks(FOLDER)), 2000)
-    found = infeasible(tasks, rooms(nodes))
-    assert [one.task for one in found] == [
+    refused_tasks = infeasible(tasks, rooms(nodes))
+    assert [one.task for one in refused_tasks] == [
         f"openb-pod-{number}" for number in ("0017", "0128", "0319", "0381", "1639", "1842")
     ]
-    assert found[0].demand == {"cpu": 88000, "memory": 327680 << 20, GPU: 8}
+    assert refused_tasks[0].demand == {"cpu": 88000, "memory": 327680 << 20, GPU: 8}
 
 
 @pytest.mark.parametrize(

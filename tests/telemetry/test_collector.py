@@ -108,7 +108,7 @@ def test_spans_and_metrics_arrive_with_an_exemplar_of_a_recorded_trace() -> None
     assert sum(latency.bucket_counts) == 3
     assert len(latency.bucket_counts) == len(latency.explicit_bounds) + 1
     assert latency.bucket_counts[-1] == 1
-    assert [(each.trace_id.hex(), each.as_double) for each in latency.exemplars] == [
+    assert [(exemplar.trace_id.hex(), exemplar.as_double) for exemplar in latency.exemplars] == [
         (TRACE_ID, 0.3)
     ]
     assert not latency.HasField("min")

@@ -18,18 +18,18 @@ NOW_US = 2_000_000_000_000_000
 
 @pytest.fixture
 def history() -> History:
-    made = History()
-    made.node()
-    made.report(
+    history_file = History()
+    history_file.node()
+    history_file.report(
         zone(0, 8), zone(1, 8), placements=(), fingerprint="pfp0v001x", fingerprint_method="all"
     )
-    return made
+    return history_file
 
 
 def wanted(history: History, pessimism: Pessimism = "ledger", since_us: int = 0) -> dict[str, Any]:
-    made = mirroring.wanted(history.n1, since_us, NOW_US, Terms(pessimism))
-    assert made is not None
-    return made
+    wanted_object = mirroring.wanted(history.n1, since_us, NOW_US, Terms(pessimism))
+    assert wanted_object is not None
+    return wanted_object
 
 
 def free(made: dict[str, Any]) -> list[str]:
@@ -42,12 +42,12 @@ def free(made: dict[str, Any]) -> list[str]:
 
 
 def test_an_idle_node_is_its_report_owned_by_its_node_and_marked_as_ours(history: History) -> None:
-    made = wanted(history)
-    assert free(made) == ["8", "8"]
+    wanted_object = wanted(history)
+    assert free(wanted_object) == ["8", "8"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid-1"}
-    assert made["metadata"]["ownerReferences"] == [owner]
-    assert {"name": MARK, "value": "ledger"} in made["attributes"]
-    assert is_mirrored(made)
+    assert wanted_object["metadata"]["ownerReferences"] == [owner]
+    assert {"name": MARK, "value": "ledger"} in wanted_object["attributes"]
+    assert is_mirrored(wanted_object)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_what_init_containers_keep_is_not_among_the_placements(history: History)
 def test_a_silent_node_says_since_when_and_is_collected_in_time(history: History) -> None:
     history.n1.expired = True
     since_us = NOW_US - 299 * 1_000_000
-    made = mirroring.wanted(history.n1, since_us, NOW_US, Terms())
-    assert made is not None
-    assert made["metadata"]["annotations"][EXPIRED_SINCE] == "2033-05-18T03:28:21Z"
+    wanted_object = mirroring.wanted(history.n1, since_us, NOW_US, Terms())
+    assert wanted_object is not None
+    assert wanted_object["metadata"]["annotations"][EXPIRED_SINCE] == "2033-05-18T03:28:21Z"
     assert mirroring.wanted(history.n1, since_us - 2_000_000, NOW_US, Terms()) is None
 
 
@@ -140,10 +140,10 @@ def test_without_a_node_object_or_a_report_there_is_no_object(missing: str) -> N
 
 
 def test_only_what_differs_is_written_over_the_version_that_was_seen(history: History) -> None:
-    made = wanted(history)
-    ours = Present("u", "7", True, content(made))
-    assert mirroring.step(made, None) == Write(made, force=False)
-    assert mirroring.step(made, ours) is None
+    wanted_object = wanted(history)
+    ours = Present("u", "7", True, content(wanted_object))
+    assert mirroring.step(wanted_object, None) == Write(wanted_object, force=False)
+    assert mirroring.step(wanted_object, ours) is None
     history.reserve(pod("a", cpus=3))
     changed = mirroring.step(wanted(history), ours)
     assert isinstance(changed, Write)
@@ -160,18 +160,18 @@ def test_anothers_object_is_neither_written_nor_deleted(history: History) -> Non
 
 
 def test_an_exporter_that_replaces_the_attributes_takes_the_object_over(history: History) -> None:
-    made = wanted(history)
+    wanted_object = wanted(history)
     assert not is_mirrored(
-        {**made, "attributes": [{"name": "topologyManagerPolicy", "value": "none"}]}
+        {**wanted_object, "attributes": [{"name": "topologyManagerPolicy", "value": "none"}]}
     )
 
 
 def test_what_a_server_adds_is_no_difference(history: History) -> None:
-    made = wanted(history)
+    wanted_object = wanted(history)
     metadata = {
-        **made["metadata"],
+        **wanted_object["metadata"],
         "uid": "u",
         "managedFields": [],
-        "annotations": {**made["metadata"]["annotations"], "own": "x"},
+        "annotations": {**wanted_object["metadata"]["annotations"], "own": "x"},
     }
-    assert content({**made, "metadata": metadata}) == content(made)
+    assert content({**wanted_object, "metadata": metadata}) == content(wanted_object)

@@ -88,13 +88,13 @@ class Cluster:
 async def cluster() -> AsyncIterator[Cluster]:
     server = await start(ClusterStore(ApiSettings()))
     kube = KubeClient(server.url)
-    made = Cluster(kube, MemoryEventLog("objects"))
-    objects = Objects(kube, SYSTEM_CLOCK, made.intake, made.mirror)
-    projector = made.mirror.projector(made.log, Health())
+    test_cluster = Cluster(kube, MemoryEventLog("objects"))
+    objects = Objects(kube, SYSTEM_CLOCK, test_cluster.intake, test_cluster.mirror)
+    projector = test_cluster.mirror.projector(test_cluster.log, Health())
     async with AsyncExitStack() as stack:
-        for work in (objects.run, projector.run, made.intake.run, made.mirror.run):
+        for work in (objects.run, projector.run, test_cluster.intake.run, test_cluster.mirror.run):
             await stack.enter_async_context(running(work()))
-        yield made
+        yield test_cluster
     await kube.close()
     await server.stop()
 

@@ -67,10 +67,10 @@ class Store:
 
 @pytest.fixture
 async def store(log_url: str, servers: list[NatsProcess]) -> AsyncIterator[Store]:  # noqa: F811, RUF100
-    made = Store(log_url, ",".join(server.url for server in servers))
-    yield made
-    made.process.kill()
-    made.process.wait()
+    store_process = Store(log_url, ",".join(server.url for server in servers))
+    yield store_process
+    store_process.process.kill()
+    store_process.process.wait()
 
 
 async def test_it_waits_for_servers_that_have_yet_to_find_a_leader(

@@ -24,9 +24,9 @@ OURS = Taint(KEY, "", "NoSchedule")
 @pytest.fixture
 async def kube() -> AsyncIterator[KubeClient]:
     server = await start(ClusterStore(ApiSettings(taint_new_nodes=False)))
-    made = KubeClient(server.url)
-    yield made
-    await made.close()
+    kube_client = KubeClient(server.url)
+    yield kube_client
+    await kube_client.close()
     await server.stop()
 
 

@@ -27,8 +27,8 @@ def problem(found: Report | RefusedReport) -> str:
 
 
 def test_a_good_report_is_read_under_a_name_with_dots() -> None:
-    made = report(node="n1.example.com")
-    assert read_as("n1.example.com", msgspec.json.encode(made)) == made
+    node_report = report(node="n1.example.com")
+    assert read_as("n1.example.com", msgspec.json.encode(node_report)) == node_report
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_report_is_bounded_in_size_before_it_is_read() -> None:
 
 
 def test_hidden_placements_may_have_no_pod_and_a_pods_own_no_container() -> None:
-    made = report(
+    node_report = report(
         hidden=(Placement("", "", "c", (), "uid"),), placements=(Placement("ns", "p", "", ()),)
     )
-    assert read_as("n1", msgspec.json.encode(made)) == made
+    assert read_as("n1", msgspec.json.encode(node_report)) == node_report

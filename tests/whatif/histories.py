@@ -70,8 +70,8 @@ async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
         drafts = [proposal.drafts for proposal in core.decide(1, 0.0)]
         await log.append(
             [
-                Commit(f"turn {turn}", lease.role, lease.epoch, BEGIN_US + turn, tuple(each))
-                for each in drafts
+                Commit(f"turn {turn}", lease.role, lease.epoch, BEGIN_US + turn, tuple(draft))
+                for draft in drafts
             ]
         )
     return log

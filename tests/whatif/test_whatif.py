@@ -55,8 +55,8 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
 ):
     log = await shared_by_two(pods=24)
     head = await log.head()
-    found = await reproduce(log, as_here(), 1, head, lambda _: None)
-    assert (found.decisions, found.same, found.why) == (24, 24, {})
+    reproduced = await reproduce(log, as_here(), 1, head, lambda _: None)
+    assert (reproduced.decisions, reproduced.same, reproduced.why) == (24, 24, {})
     assert (
         len(
             {
@@ -81,19 +81,21 @@ async def test_that_one_scheduler_plays_for_several_is_noted(log: MemoryEventLog
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
     head = await log.head()
-    found = await reproduce(log, as_here(strategy="LeastNUMANodes"), 1, head, lambda _: None)
-    assert found.why == {CONFIGURATION: found.differs}
-    assert found.differs > 0
+    reproduced = await reproduce(log, as_here(strategy="LeastNUMANodes"), 1, head, lambda _: None)
+    assert reproduced.why == {CONFIGURATION: reproduced.differs}
+    assert reproduced.differs > 0
     altered = _with_one_decision_altered(log)
-    found = await reproduce(altered, as_here(), 1, head, lambda _: None)
-    assert (found.differs, found.why) == (1, {UNRECORDED: 1})
-    assert found.differing[0].recorded.endswith("score 101")
+    reproduced = await reproduce(altered, as_here(), 1, head, lambda _: None)
+    assert (reproduced.differs, reproduced.why) == (1, {UNRECORDED: 1})
+    assert reproduced.differing[0].recorded.endswith("score 101")
 
 
 def _with_one_decision_altered(log: MemoryEventLog, **changes: object) -> MemoryEventLog:
     altered = MemoryEventLog("altered")
     altered._events, altered._heads = list(log._events), log._heads
-    at, row = next((at, row) for at, row in enumerate(altered._events) if row.type == "PodReserved")
+    at, row = next(
+        (index, row) for index, row in enumerate(altered._events) if row.type == "PodReserved"
+    )
     event = msgspec.json.decode(row.payload, type=PodReserved)
     altered._events[at] = msgspec.structs.replace(
         row, payload=encode(msgspec.structs.replace(event, **changes or {"score": 101}))
@@ -114,8 +116,8 @@ async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(
         for row in log._events
     ]
     lacking._events = unread
-    found = await reproduce(lacking, as_here(), 1, await log.head(), lambda _: None)
-    assert found.why[NO_POD] == 1
+    reproduced = await reproduce(lacking, as_here(), 1, await log.head(), lambda _: None)
+    assert reproduced.why[NO_POD] == 1
 
 
 def test_other_rules_are_played_side_by_side_and_the_first_difference_is_shown(
@@ -163,16 +165,16 @@ def test_an_upstream_cache_and_another_cluster_are_played_too(topolog: Run) -> N
 
 
 async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> None:
-    found = await recorded(log, 1, await log.head(), lambda _: None)
-    made = machines(found.reports, {})
+    history = await recorded(log, 1, await log.head(), lambda _: None)
+    made = machines(history.reports, {})
     assert ([node.name for node in made.nodes], made.guessed, made.left_out) == (
-        sorted(found.reports),
+        sorted(history.reports),
         (),
         {},
     )
     bare = {
         name: msgspec.structs.replace(report, cpus=None, devices=None)
-        for name, report in found.reports.items()
+        for name, report in history.reports.items()
     }
     guessed = machines(bare, {}, policy="restricted")
     assert guessed.guessed == tuple(sorted(bare))
@@ -191,12 +193,12 @@ async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> No
 
 async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: MemoryEventLog) -> None:
     head = await log.head()
-    found = await recorded(log, head // 2, head, lambda _: None)
-    made = world(found, Changes())
+    history = await recorded(log, head // 2, head, lambda _: None)
+    made = world(history, Changes())
     assert made.load.running
     assert all(task.node for task in made.load.running)  # type: ignore[attr-defined]
-    assert len(made.load.running) + len(made.load.arrivals) == len(found.pods)
-    fewer = world(found, Changes(nodes=-1))
+    assert len(made.load.running) + len(made.load.arrivals) == len(history.pods)
+    fewer = world(history, Changes(nodes=-1))
     assert len(fewer.nodes) == len(made.nodes) - 1
 
 
@@ -216,10 +218,10 @@ async def test_cluster_objects_are_played_as_they_were_at_the_beginning(
     for number, event in enumerate(events):
         stream = stream_of(event) if isinstance(event, SurroundingEvent) else streams.node("x")
         await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, event),))])
-    found = await recorded(told, 5, len(events), lambda _: None)
+    history = await recorded(told, 5, len(events), lambda _: None)
     played = [
         (at_s, event)
-        for at_s, _, event in world(found, Changes()).load.news
+        for at_s, _, event in world(history, Changes()).load.news
         if isinstance(event, SurroundingEvent)
     ]
     assert [event for _, event in played] == [before, after], "what had ended by then is not played"

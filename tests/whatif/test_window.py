@@ -79,16 +79,16 @@ def test_a_window_names_earlier_pods_and_those_that_its_end_cuts_off(
 
 async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_in_the_record() -> None:
     slow = await dense(40, nodes=4)
-    seen = next(row for row in slow._events if row.type == PodObserved.__name__)
+    first_match = next(row for row in slow._events if row.type == PodObserved.__name__)
     runs = next(row for row in slow._events if row.type == PodRunning.__name__)
-    found = await recorded(slow, runs.position - 1, await slow.head(), lambda _: None)
-    side = comparing.as_recorded(found)
+    history = await recorded(slow, runs.position - 1, await slow.head(), lambda _: None)
+    side = comparing.as_recorded(history)
     uid = runs.stream.removeprefix("pod/")
-    assert found.pods[uid].seen_us <= seen.time_us < found.begin_us < runs.time_us
-    assert side.wait_mean_s == round(sum(_waits_s(slow._events, found.begin_us)) / side.ran, 2)
+    assert history.pods[uid].seen_us <= first_match.time_us < history.begin_us < runs.time_us
+    assert side.wait_mean_s == round(sum(_waits_s(slow._events, history.begin_us)) / side.ran, 2)
     assert any(
         "1 pods waited when the window begins" in note
-        for note in cut.notes(found, world(found, Changes()), [side])
+        for note in cut.notes(history, world(history, Changes()), [side])
     )
 
 
@@ -107,8 +107,8 @@ async def test_a_whole_history_without_waiting_pods_needs_no_such_words(
     log: MemoryEventLog,
 ) -> None:
     side = Side("as here", 3, 3, 0, 0, 0.1, 0.1, 1.0, 0.0)
-    found = await recorded(log, 1, await log.head(), lambda _: None)
-    assert cut.notes(found, world(found, Changes()), [side]) == []
+    history = await recorded(log, 1, await log.head(), lambda _: None)
+    assert cut.notes(history, world(history, Changes()), [side]) == []
 
 
 def test_an_unwritable_picture_is_reported_before_anything_is_played(

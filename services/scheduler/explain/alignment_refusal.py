@@ -229,8 +229,9 @@ def _container_shortage(node_info: NodeInfo, plan: Plan) -> Refusal | None:
 
 
 class Nearest(NamedTuple):
-    """The zone or set of zones that comes nearest to holding a part: `key` in the mapping that was
-    searched, what is free there of the scarcest resource, and which other resources must fit, too.
+    """The zone or set of zones that comes nearest to holding a part: the scarcest resource, the
+    zone's key in the mapping that was searched, the free amount there, and the other resources that
+    the zone must hold, too.
     """
 
     resource: str
@@ -381,7 +382,7 @@ def _has_large_zone(zones: Sequence[Zone], name: str, asked: int) -> bool:
 
 def _scarcest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int]:
     """Return the resource whose best zone covers the smallest share of the request, that zone, and
-    what is free there.
+    the free amount there.
     """
     coverage = []
     for name, asked in part.amounts.items():

@@ -118,7 +118,9 @@ class Extender:
     # -- verbs
 
     async def filter(self, body: bytes) -> object:
-        """Return the nodes that may take the pod; if there is none, perhaps a moment later."""
+        """Return the nodes that may take the pod. If there is none, wait a moment for a change
+        first.
+        """
         request = _decoded(wire.asked, body)
         pod, problem = read_pod(request.pod)
         names = request.node_names()

@@ -1,9 +1,10 @@
-"""Pods that may not be evicted for now: victims that the API server refused, and pods like them.
+"""Pods that may not be evicted for now: victims that the API server refused to evict, and pods like
+them.
 
 No event shows that a disruption budget changed, or that a pod became ready and a budget allows one
-more; both are asked for again after a while. If a budget refused, pods with the same labels would
-get the same answer, and each of a large workload would cost a nomination. Volatile: a restart asks
-again. Must not know the log or a clock.
+more eviction, so both are tried again after a while. If a budget refused, pods with the same labels
+would get the same answer, and each pod of a large workload would cost a nomination. Volatile: after
+a restart all are tried again. This module does not know the log or a clock.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from shared.ledger.state import LedgerNode
 
 
 def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
-    """The kubelet's state where every pod is proven and the report leaves nothing open, else None.
-    `pods` are the node's.
+    """Return the kubelet's state if every pod is confirmed and the report leaves nothing open, else
+    None. `pods` are the node's.
     """
     if node.report is None or node.basis is not node.report or node.listed is None or node.claims:
         return None

@@ -246,7 +246,7 @@ class _Search:
         return victims
 
     def _by_cost(self, candidates: list[str]) -> Iterator[Victims]:
-        """Sets of victims: the lowest highest priority first, then the fewest."""
+        """Yield sets of victims: the lowest highest priority first, then the fewest."""
         return islice(self._sets(candidates), MOST_SETS)
 
     def _sets(self, candidates: list[str]) -> Iterator[Victims]:
@@ -259,8 +259,8 @@ class _Search:
                         yield frozenset(chosen)
 
     def _evictable_pods(self, node_info: NodeInfo) -> tuple[list[str], Victims]:
-        """(pods that may be evicted, pods that are terminating); none may be evicted if that could
-        not help, or if its effect is unknown.
+        """Return the pods that may be evicted, and the pods that are terminating. None may be
+        evicted if that could not help, or if its effect is unknown.
         """
         ending = self.ending(node_info)
         unknown = self._plan(node_info).mode != "free" and obstacle(node_info)
@@ -279,9 +279,12 @@ class _Search:
         return blocked(self._class, node_info.profile, plan, self._config) is not None
 
     def _could_help(self, node_info: NodeInfo, gone: list[str]) -> bool:
-        """A cheap necessary condition: with everything given back, some zone has enough for each
-        part that needs one zone. No listing gives back what init containers keep; there the
-        kubelet's state answers, if it is known. It says nothing if the plan needs a search."""
+        """Return a cheap necessary condition: with everything given back, some zone has enough for
+        each part that needs one zone.
+
+        It is true if the plan needs a search, and if the kubelet's state is known: no listing gives
+        back what init containers keep, so that state answers instead.
+        """
         plan = self._plan(node_info)
         if (
             plan.needs_search
@@ -322,7 +325,9 @@ class _Search:
         )
 
     def _reduced(self, node_info: NodeInfo, group: list[str], ending: Victims) -> Victims | None:
-        """The group without every pod that can be spared; None if the whole group does not help."""
+        """Return the group without every pod that can be spared; None if the whole group does not
+        help.
+        """
         victims = frozenset(group)
         if not victims or not self.fits(node_info, victims | ending):
             return None
@@ -382,7 +387,7 @@ class _Search:
 
 
 def _groups(node_info: NodeInfo, candidates: list[str]) -> list[list[str]]:
-    """Candidates that hold something in a zone, zone by zone, and all candidates."""
+    """Return the candidates that hold something in a zone, zone by zone, and all candidates."""
     ledger = node_info.ledger
     zones = {uid: holdings(ledger, ledger.charges[uid]) for uid in candidates}
     groups = [[uid for uid in candidates if zone in zones[uid]] for zone in node_info.zone_ids]

@@ -27,8 +27,9 @@ class ClusterChanges:
         self._names.setdefault(kind, set()).add(name)
 
     def concerns(self, pod: Pod, cluster_objects: ClusterObjects) -> bool:
-        """Return whether a change may help the pod. A namespace may concern every pod, because
-        rules of running pods select new pods by their namespace's labels; so may a nomination."""
+        """Return whether the change may help the pod. A namespace may concern every pod, because
+        rules of running pods select new pods by the labels of their namespace; so may a nomination.
+        """
         if self._names.keys() & {"namespace", "nomination"}:
             return True
         claims: list[str] = pod.constraints.kept.get(VOLUMES) or []

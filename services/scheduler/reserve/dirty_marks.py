@@ -35,7 +35,7 @@ class DirtyMarks:
         self.comparisons: Counter[str] = Counter()
 
     def rejected(self, ledger: Ledger, nodes: Iterable[str]) -> None:
-        """These nodes, of which not everything is settled, refused a pod."""
+        """Count a failed filter for these nodes, which have unconfirmed charges."""
         for name in nodes:
             count = self._rejections.get(name, 0) + 1
             self._rejections[name] = count
@@ -50,8 +50,8 @@ class DirtyMarks:
     def proposals(
         self, ledger: Ledger, changed: Collection[str], versions: Mapping[str, int]
     ) -> list[Proposal]:
-        """DirtyMarks for nodes that crossed the threshold, reconciliations for dirty nodes that
-        changed.
+        """Return dirty marks for nodes that crossed the threshold, and reconciliations for dirty
+        nodes that changed.
         """
         proposals = []
         for name in sorted(self._crossed):

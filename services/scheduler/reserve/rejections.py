@@ -23,7 +23,9 @@ KEPT = 10_000
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A pod, its node, what its kubelet said, and the one of `REASONS` by which it is counted."""
+    """A pod, its node, the kubelet's message, and the reason (of `REASONS`) by which it is
+    counted.
+    """
 
     uid: str
     node: str

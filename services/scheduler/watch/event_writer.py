@@ -65,7 +65,7 @@ class SchedulerFold(Protocol):
 
 
 class Relist(Exception):
-    """The log or the cluster is another one than before: list everything again."""
+    """The log or the cluster was replaced or set back: list everything again."""
 
 
 class EventWriter:
@@ -145,12 +145,14 @@ class EventWriter:
 
 
 def recurring(commits: Sequence[Commit], outcomes: Sequence[Outcome], seen: Place) -> list[Commit]:
-    """Return the commits to send once more because an event recurs unchanged; empty if none does.
+    """Return the commits to send once more because an event recurs unchanged; empty if there is
+    none.
 
     A commit id names the object and its version, so that two observers of one change append one
-    event. An object that false lists ended, or that a restored cluster has again, recurs at the
-    same version, and the log takes it for a duplicate. It is none if the duplicate is not newer
-    than `seen`: the fold had that event, and the comparison found a change all the same."""
+    event. But an object that false lists ended, or that a restored cluster has again, recurs at the
+    same version, and the log takes it for a duplicate. It recurs if the log's event is not newer
+    than `seen`: the fold had that event, and the comparison still found a change.
+    """
     if not any(_recurs(outcome, seen) for outcome in outcomes):
         return []
     return [

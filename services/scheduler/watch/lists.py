@@ -1,11 +1,13 @@
-"""What a list may end, and what must confirm it. Pure. Must not know pages, watches or a clock.
+"""Decide which objects a list ends, and what must confirm that. Pure.
 
 Absence alone is never enough: an object that one list lacks ends only if the next list lacks it,
-too, or if a GET of it answers that it is gone. A list is also doubted
+too, or if a GET answers that it is gone. A list is also doubted
 
 - if it is older than what the log holds, or shows pods unbound that were bound: if the next list
   agrees, the cluster was set back (etcd restored from a snapshot);
 - if it shows nothing: no watch would report what it did not show.
+
+This module does not know pages, watches or a clock.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The observer: one leased role that appends to the log what the Kubernetes API shows.
 
 For each kind (`kinds`) it lists, then watches; each watch event becomes an event or nothing. Lists
-come in pages and are appended page by page, so that a large cluster never stands in memory. What a
-list lacks ends only if a second list or a GET confirms it (`lists`). The next watch events are
-compared only after the fold has reached what was appended (`event_writer`). Now and then each kind
-is listed while its watch goes on, to find what neither reported. Must not decide anything.
+come in pages and are appended page by page, so that a large cluster is never in memory as a whole.
+An object that a list lacks ends only if a second list or a GET confirms it (`lists`). The next
+watch events are compared only after the fold has reached what was appended (`event_writer`).
+Periodically each kind is listed while its watch goes on, to find changes that neither reported.
+This module decides nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Observer:
         self._out = logs.get("observer")
 
     def problem(self) -> str:
-        """Return what this process cannot see of the cluster, for readiness while it leads."""
+        """Return what this process cannot see of the cluster, for its readiness while it leads."""
         now_s = self._clock.monotonic_s()
         slow = [
             f"the list of {kind} has not ended after {now_s - since_s:.0f} s"
@@ -132,7 +133,9 @@ class Observer:
             self._listing_since_s.clear()
 
     def _was_listed(self, kind: Kind) -> None:
-        """Pods are listed once every kind of cluster object was listed, or could not be."""
+        """Note a kind as listed. Pods are listed once every kind of cluster object was listed, or
+        could not be.
+        """
         self._unlisted.discard(kind)
         if not self._unlisted:
             self._cluster_objects_listed.set()
@@ -179,9 +182,12 @@ class Observer:
     # -- lists
 
     async def _list(self, kind: Kind, lease: Lease) -> str:
-        """Append what lists show and lack, until one is believed; return the version from which to
-        watch. The fold must be at the head first: while it reads another history from its
-        beginning, a list would seem to lack nothing."""
+        """List until a list is believed, and append what the lists show and lack. Return the
+        version from which to watch.
+
+        The fold must be at the head first. While it reads another history from its beginning, it
+        knows no objects, so a list would seem to lack none.
+        """
         await self._projector.wait_live()
         self._ahead.pop(kind, None)
         generation, doubt = self._writer.generation, None
@@ -207,8 +213,9 @@ class Observer:
         return listed.version
 
     async def _confirm(self, kind: Kind, ends: Sequence[Observed], lease: Lease) -> list[Observed]:
-        """Ask for each object that a list was the first to lack. Append the ends that are confirmed
-        and what the others show; return the ends that got no definite answer."""
+        """Ask for each object that a list was the first to lack. Append the ends that are
+        confirmed, and what the other objects show; return the ends without a definite answer.
+        """
         confirmed, unconfirmed, shown = list[Observed](), list[Observed](), list[Object]()
         for end in ends:
             answer = await self._get(end)
@@ -271,8 +278,11 @@ class Observer:
     async def _append_pages(
         self, kind: Kind, doubt: Doubt | None, generation: int, lease: Lease
     ) -> WholeList:
-        """Append one list page by page. A list that is to confirm another must not be older, and
-        comes in pages, which are read from etcd. A pod that both show unbound is unbound."""
+        """Append one list page by page.
+
+        A list that confirms another must not be older, and comes in pages, which are read from
+        etcd. A pod that both lists show unbound is unbound.
+        """
         present, version, unbound = set[str](), "", set[str]()
         unbound_before = doubt.listed.unbound if doubt is not None else frozenset()
         async with aclosing(self._kube.pages(kind, streamed=doubt is None)) as pages:
@@ -302,9 +312,11 @@ class Observer:
     # -- checks
 
     async def _check(self, kind: Kind) -> Check:
-        """List while the watch goes on, compare page by page, append nothing. The list is read from
-        etcd: if it is older than what the watch reported, the cluster was set back, and a watch
-        from a version to come is silent (kube-apiserver 1.36)."""
+        """List while the watch goes on and compare page by page; append nothing.
+
+        The list is read from etcd. If it is older than what the watch reported, the cluster was set
+        back, and a watch from a version that does not exist yet is silent (kube-apiserver 1.36).
+        """
         check, reached = Check(kind), self._reached[kind]
         self._checks[kind] = check
         async with aclosing(self._kube.pages(kind)) as pages:
@@ -322,8 +334,10 @@ class Observer:
         return check
 
     async def _append_check(self, check: Check, lease: Lease) -> None:
-        """Append what neither lists nor watch reported. Objects that it lacks are asked for one by
-        one, or two lists must agree. The watch may still report older states: they are ignored."""
+        """Append changes that neither lists nor the watch reported. Objects that the check lacks
+        are asked for one by one, or two lists must agree. The watch may still report older states,
+        which are ignored.
+        """
         kind, state = check.kind, self._projector.state.folded
         self._checks.pop(kind, None)
         lacking = absent(state, kind, check.present | check.touched, check.version)
@@ -414,7 +428,7 @@ class Observer:
         return batch
 
     async def _append_seen(self, kind: Kind, batch: Sequence[WatchEvent], lease: Lease) -> None:
-        """Append a batch of watch events. Of several for one object only the last is compared."""
+        """Append a batch of watch events. If an object has several, only the last is compared."""
         self._seen_specs.prune(self._projector.state.folded.ledger.pods)
         if batch:
             self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
@@ -431,8 +445,9 @@ class Observer:
         await self._writer.append(self._events(kind, _newest(current)), lease)
 
     def _events_of_list(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
-        """Events of listed objects. Pods that wait come last, so that a decision about them knows
-        the pods on the nodes."""
+        """Return the events of listed objects. Waiting pods come last, so that decisions about them
+        see the pods on the nodes.
+        """
         events = self._events(kind, [WatchEvent("ADDED", obj) for obj in items])
         return sorted(events, key=lambda event: isinstance(event, PodObserved) and not event.node)
 
