@@ -26,10 +26,10 @@ from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
 from shared.kubelet import admission
-from shared.kubelet.versions import PROVEN
+from shared.kubelet.versions import DEFAULT
 
 # The kubelets here are the model itself.
-MODEL = f"v{PROVEN[0]}.0"
+MODEL = f"v{DEFAULT.version}.0"
 RETRY_S = 5.0
 # From new information to a decision, and between two decisions.
 DECIDE_S = 0.02

@@ -12,7 +12,7 @@ from services.doctor.finding import Finding, problem, warning
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
 from shared.domain.report import UNKNOWN, Report
-from shared.kubelet.versions import PROVEN, is_proven
+from shared.kubelet.versions import RECORDED, is_recorded, support
 from shared.ledger.state import Ledger, LedgerNode
 
 # With more combinations of hints a kubelet's own merge takes minutes: one for each subset of zones
@@ -41,11 +41,12 @@ def judge(
             yield from _reporting(name, node)
         if node is not None and node.report is not None and node.observed is not None:
             yield from _placing(name, node, node.report, rejections.get(name, 0))
-        if machine is not None and not is_proven(machine.kubelet_version):
+        if machine is not None and not is_recorded(machine.kubelet_version):
             version = machine.kubelet_version or "of unknown version"
+            recorded = ", ".join(f"1.{minor}" for minor in RECORDED)
             yield warning(
                 f"node {name}",
-                f"kubelet {version}: the model was compared with {', '.join(PROVEN)}",
+                f"kubelet {version}: {support(machine.kubelet_version)} (recorded: {recorded})",
                 "topolog replay predictions shows how often the model was right on this cluster",
             )
 

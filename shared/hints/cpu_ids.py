@@ -154,9 +154,9 @@ def _manager(
     supported = {
         name: value
         for name, value in options
-        if not isinstance(parse_cpu_options({name: value}), ConfigError)
+        if not isinstance(parse_cpu_options({name: value}, alpha=True), ConfigError)
     }
-    parsed = parse_cpu_options(supported)
+    parsed = parse_cpu_options(supported, alpha=True)
     topology = topology_of(layout)
     if topology is None or isinstance(parsed, ConfigError):
         return None

@@ -1,11 +1,8 @@
 """A node's states in every way in which the kubelet may see devices that no report lists.
 
-1. The kubelet gives unhealthy devices to no pod, but they decide how few zones are enough, and
-   which zones have devices, and so what the kubelet prefers. Neither their number nor their zones
-   are known, so every way is tried that makes a difference to a pod that asks.
-
-2. Kubelets before kubernetes PR 138244 give hints over every zone, not only over zones with
-   devices.
+The kubelet gives unhealthy devices to no pod, but they decide how few zones are enough, and which
+zones have devices, and so what the kubelet prefers. Neither their number nor their zones are known,
+so every way is tried that makes a difference to a pod that asks.
 
 Must not know the ledger.
 """
@@ -80,18 +77,6 @@ def with_hidden(
             for way in ways
         ]
     )
-
-
-def also_over_every_zone(
-    managers: Sequence[ResourceManager], bases: Collection[NodeState], zones: Collection[int]
-) -> tuple[NodeState, ...]:
-    """Return every base, and also the base of a kubelet with hints over every zone. Only hints
-    that are not preferred differ."""
-    row, manager = _device_manager(managers)
-    if manager is None:
-        return tuple(bases)
-    wide = [(*base[:row], manager.over(base[row], zones), *base[row + 1 :]) for base in bases]
-    return tuple(dict.fromkeys([*bases, *wide]))
 
 
 def _device_manager(

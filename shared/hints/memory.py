@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import ClassVar
 
 from shared.domain.report import Placement, Report, ZonedAmount, ZoneResource
@@ -65,16 +66,21 @@ class MemoryHints(HintProvider, frozen=True):
         state = state._replace(free=tuple(free), loose=_loose(blocks))
         shared = {zone for item in blocks if len(item.zones) > 1 for zone in item.zones}
         bounds = frozenset({SEVERAL_GROUPS}) if shared else frozenset[str]()
-        return Observed(manager, _ways_to_group(state, zones, shared), bounds)
+        masks = sorted({mask_of(item.zones) for item in blocks if len(item.zones) > 1})
+        return Observed(manager, _ways_to_group(state, zones, masks), bounds)
 
 
-def _ways_to_group(state: Memory, zones: tuple[int, ...], shared: set[int]) -> tuple[Memory, ...]:
-    if 1 << len(shared) > MOST:
+def _ways_to_group(
+    state: Memory, zones: tuple[int, ...], masks: Sequence[int]
+) -> tuple[Memory, ...]:
+    """Return the state with each zone of the `masks` in one of them, or alone. Only to 1.31 may a
+    zone be in several."""
+    ways = []
+    for zone, group in zip(zones, state.groups, strict=True):
+        groups = [mask for mask in masks if mask >> zone & 1]
+        ways.append((*groups, 1 << zone) if groups else (group,))
+    if prod(map(len, ways)) > MOST:
         raise TooManyChoicesError
-    ways = [
-        ((group, 1 << zone) if zone in shared else (group,))
-        for zone, group in zip(zones, state.groups, strict=True)
-    ]
     return tuple([state._replace(groups=groups) for groups in product(*ways)])
 
 

@@ -10,7 +10,11 @@ memorymanager).
 3. Blocks of ordinary init containers are free again when their pod runs. Until then they wait, by
    pod (`Memory.waiting`), and `later` frees them.
 
-4. Without the manager's checkpoint it is open in which zones of a group memory is free, because
+4. To kubelet 1.31 an allocation is not checked against paragraph 2, only its hints are
+   (`Memory.unchecked`): a mask may then overlap zones that are used alone or in another group, and
+   becomes the group of all its zones.
+
+5. Without the manager's checkpoint it is open in which zones of a group memory is free, because
    that depends on blocks that have ended. Such zones are `loose`: only the sum over them is
    known. If an answer depends on it, it is decided both ways (`UndecidedStateError`).
 
@@ -56,7 +60,7 @@ class Block(NamedTuple):
 class Memory(NamedTuple):
     """The state. By zone: the mask of its group (itself if it has none), the number of blocks that
     touch it, and free bytes. `waiting` has a tuple of blocks by pod, `loose` has masks of zones
-    (paragraphs 3 and 4 above). `decided` has (mask, resource, bytes, whether that is free there)
+    (paragraphs 3 and 5 above). `decided` has (mask, resource, bytes, whether that is free there)
     until the state changes."""
 
     groups: tuple[int, ...]
@@ -65,6 +69,7 @@ class Memory(NamedTuple):
     waiting: tuple[tuple[Block, ...], ...] = ()
     loose: tuple[int, ...] = ()
     decided: tuple[tuple[int, str, int, bool], ...] = ()
+    unchecked: bool = False
 
 
 class TakenMemory(NamedTuple):
@@ -286,7 +291,7 @@ class MemoryBlockManager(ResourceManager):
             state.blocks[position] + len(requested),
             *state.blocks[position + 1 :],
         )
-        return Memory(groups, blocks, tuple(free), state.waiting, state.loose)
+        return state._replace(groups=groups, blocks=blocks, free=tuple(free), decided=())
 
     def _final_mask(
         self, state: Memory, reusable: Reusable, requested: RequestedAmounts, hint: Hint
@@ -305,7 +310,9 @@ class MemoryBlockManager(ResourceManager):
             if wider is None or (preferred and not wider.preferred):
                 return 0
             mask = wider.mask or 0
-        return mask if not mask & (mask - 1) or self._allowed_wide(state, mask) else 0
+        if state.unchecked or not mask & (mask - 1) or self._allowed_wide(state, mask):
+            return mask
+        return 0
 
     def booked(self, state: Memory, block: Block, reused: int) -> Memory:
         """Return the state with the block booked, of which `reused` bytes are held already."""
@@ -403,7 +410,7 @@ class MemoryBlockManager(ResourceManager):
         free = []
         for row, amounts in zip(state.free, taken.free, strict=True):
             free.append(_minus(row, [-amount for amount in amounts]))
-        return Memory(tuple(groups), blocks, tuple(free), state.waiting, state.loose)
+        return state._replace(groups=tuple(groups), blocks=blocks, free=tuple(free), decided=())
 
     def after_admission(self, state: Memory, reusable: Reusable) -> Memory:
         """The blocks of init containers wait until their pod runs."""

@@ -11,6 +11,7 @@ import msgspec
 from shared.domain import policies
 from shared.domain.resources import Amounts
 from shared.kubelet.topology import Cpu
+from shared.kubelet.versions import DEFAULT, KubeletRules
 
 
 class ZoneConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,15 +36,14 @@ class MachineConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The kubelet's settings that admission depends on, with the kubelet's names and defaults
-    (kubelet 1.36).
+    """The kubelet's settings that admission depends on, with the kubelet's names and defaults, and
+    the rules of its version.
 
     `reserved_cpus` is a Linux list (reservedSystemCPUs). If it is set, a `reserved_cpu_milli` of 0
     means its size. `reserved_memory` is bytes by zone and resource. `node_reservation` is what Node
     Allocatable holds back of memory and hugepages (kubeReserved, systemReserved, hard eviction
-    threshold), which must equal the sums of `reserved_memory`; None if unknown. `alpha_cpu_options`
-    is the gate CPUManagerPolicyAlphaOptions. `device_hints_on_all_zones` is how kubelets before
-    kubernetes PR 138244 enumerate device hints.
+    threshold), which must equal the sums of `reserved_memory`; None if unknown. The gates are
+    CPUManagerPolicyAlphaOptions, CPUManagerPolicyBetaOptions, and those of TopologyManagerPolicy.
     """
 
     topology_policy: str = policies.NONE
@@ -56,5 +56,8 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_policy: str = "None"
     reserved_memory: dict[int, Amounts] = {}
     node_reservation: Amounts | None = None
-    alpha_cpu_options: bool = True
-    device_hints_on_all_zones: bool = False
+    alpha_cpu_options: bool = False
+    beta_cpu_options: bool = True
+    alpha_topology_options: bool = False
+    beta_topology_options: bool = True
+    rules: KubeletRules = DEFAULT

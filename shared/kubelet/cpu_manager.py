@@ -74,13 +74,12 @@ def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> Allocation
         return None
     per_core = manager.topology.cpus_per_core
     if count % per_core:
-        return AllocationError(
-            SMT_ALIGNMENT,
-            f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {per_core}",
-        )
+        return AllocationError(SMT_ALIGNMENT, _not_a_multiple(count, per_core))
     physical = (state.shared & ~manager.reserved_cores).bit_count()
     if count <= physical:
         return None
+    if not physical and manager.rules.minor <= 31:
+        return AllocationError(SMT_ALIGNMENT, _not_a_multiple(count, per_core))
     numbers = (
         f"available physical CPUs = {physical}, requested CPUs = {count}, CPUs per core = "
         f"{per_core}"
@@ -88,6 +87,10 @@ def _smt_refusal(manager: CpuManager, state: CpuState, count: int) -> Allocation
     return AllocationError(
         SMT_ALIGNMENT, f"SMT Alignment Error: not enough free physical CPUs: {numbers}"
     )
+
+
+def _not_a_multiple(count: int, per_core: int) -> str:
+    return f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {per_core}"
 
 
 def too_few_whole_cores(manager: CpuManager, shared: int, count: int) -> bool:

@@ -6,11 +6,14 @@ changes an allocation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from shared.domain.policies import SINGLE_NUMA_NODE
-from shared.kubelet.options import ConfigError, bad_value, parse_bool
+from shared.kubelet.options import ConfigError, bad_value, not_available, parse_bool
 from shared.kubelet.topology import CpuTopology
+from shared.kubelet.versions import DEFAULT, Level
 
 FULL_PCPUS_ONLY = "full-pcpus-only"
 ACROSS_NUMA = "distribute-cpus-across-numa"
@@ -27,7 +30,6 @@ _FIELDS = {
     ALIGN_UNCORE: "align_uncore",
     STRICT_RESERVATION: "strict_reservation",
 }
-_ALPHA = frozenset({ALIGN_BY_SOCKET, ACROSS_CORES})
 _CONFLICTS = (
     (FULL_PCPUS_ONLY, ACROSS_CORES),
     (ACROSS_NUMA, ACROSS_CORES),
@@ -48,17 +50,20 @@ class CpuOptions(msgspec.Struct, frozen=True):
 
 
 def parse_cpu_options(
-    options: dict[str, str], alpha_allowed: bool = True
+    options: dict[str, str],
+    levels: Mapping[str, Level] = DEFAULT.cpu_options,
+    *,
+    alpha: bool = False,
+    beta: bool = True,
 ) -> CpuOptions | ConfigError:
-    """Parse options by name. `alpha_allowed` is the feature gate CPUManagerPolicyAlphaOptions."""
+    """Parse options by name. `levels` are the options of the kubelet's version, `alpha` and `beta`
+    the gates of their levels.
+    """
     flags: dict[str, bool] = {}
     for name, text in sorted(options.items()):
-        if name not in _FIELDS:
-            return ConfigError(f'unknown CPU Manager Policy option: "{name}"')
-        if name in _ALPHA and not alpha_allowed:
-            return ConfigError(
-                f'CPU Manager Policy Alpha-level Options not enabled, but option "{name}" provided'
-            )
+        unavailable = not_available("CPU", name, levels, alpha=alpha, beta=beta)
+        if unavailable is not None:
+            return unavailable
         flag = parse_bool(text)
         if isinstance(flag, ConfigError):
             return bad_value(name, flag)

@@ -14,13 +14,14 @@ from shared.kubelet.cpu_take import take_packed
 from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.options import ConfigError
 from shared.kubelet.topology import CpuTopology
+from shared.kubelet.versions import DEFAULT, KubeletRules
 
 NONE, STATIC = "none", "static"
 
 
 class CpuManager(msgspec.Struct, frozen=True):
     """A configured CPU Manager. Sets of CPUs are integers. `reserved_cores` is `reserved` with all
-    thread siblings.
+    thread siblings. `rules` are those of the kubelet's version.
     """
 
     policy: str
@@ -28,6 +29,7 @@ class CpuManager(msgspec.Struct, frozen=True):
     options: CpuOptions = CpuOptions()
     reserved: int = 0
     reserved_cores: int = 0
+    rules: KubeletRules = DEFAULT
 
 
 def configure(
@@ -37,11 +39,15 @@ def configure(
     reserved_count: int,
     reserved: int,
     topology_policy: str,
-    alpha_options: bool = True,
+    *,
+    rules: KubeletRules = DEFAULT,
+    alpha: bool = False,
+    beta: bool = True,
 ) -> CpuManager | ConfigError:
     """Return a manager, or the error text with which the kubelet would not start.
 
-    `reserved` is the explicit set of system CPUs (0: chosen by `reserved_count`).
+    `reserved` is the explicit set of system CPUs (0: chosen by `reserved_count`). `alpha` and
+    `beta` are the gates of the options of these levels.
     """
     if policy == NONE:
         given = " ".join(f"{name}:{value}" for name, value in sorted(options.items()))
@@ -49,12 +55,12 @@ def configure(
         return refused if options else CpuManager(NONE, topology)
     if policy != STATIC:
         return ConfigError(f'unknown policy: "{policy}"')
-    parsed = parse_cpu_options(options, alpha_options)
+    parsed = parse_cpu_options(options, rules.cpu_options, alpha=alpha, beta=beta)
     if isinstance(parsed, ConfigError):
         return parsed
     clash = check_machine(parsed, topology, topology_policy)
     return clash or _with_reservation(
-        CpuManager(STATIC, topology, parsed), reserved_count, reserved
+        CpuManager(STATIC, topology, parsed, rules=rules), reserved_count, reserved
     )
 
 
@@ -87,4 +93,5 @@ def take(manager: CpuManager, cpus: int, count: int) -> int | str:
         count,
         spread_cores=options.across_cores,
         align_uncore=options.align_uncore,
+        rounds_up=manager.rules.uncore_rounds_up,
     )

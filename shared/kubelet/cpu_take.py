@@ -29,8 +29,11 @@ def take_packed(
     *,
     spread_cores: bool = False,
     align_uncore: bool = False,
+    rounds_up: bool = True,
 ) -> int | str:
-    """Return `count` CPUs of the set `available`, or the kubelet's error text."""
+    """Return `count` CPUs of the set `available`, or the kubelet's error text. `rounds_up`: see
+    `KubeletRules.uncore_rounds_up`.
+    """
     if count <= 0:
         return 0
     if available.bit_count() < count:
@@ -38,7 +41,7 @@ def take_packed(
     take = _Taking(topology, available, count)
     take.whole_upper_units()
     if align_uncore:
-        take.uncore_caches()
+        take.uncore_caches(rounds_up)
     if take.need and not spread_cores:
         take.whole_cores()
     if take.need:
@@ -148,7 +151,7 @@ class _Taking:
                 [cpus for count, _, cpus in sockets if count == self.topology.cpus_per_socket]
             )
 
-    def uncore_caches(self) -> None:
+    def uncore_caches(self, rounds_up: bool) -> None:
         """Take whole caches while at least an average cache is needed, else one cache that fits the
         rest exactly.
         """
@@ -159,11 +162,11 @@ class _Taking:
                 caches = _uncores(self.topology, self.free)
                 self._take_fitting([cpus for count, _, cpus in caches if count == cpus.bit_count()])
             if self.need:
-                self._partial_uncore(cache)
+                self._partial_uncore(cache, rounds_up)
 
-    def _partial_uncore(self, cache: int) -> None:
+    def _partial_uncore(self, cache: int, rounds_up: bool) -> None:
         per_core = self.topology.cpus_per_core
-        wanted = -(-self.need // per_core)
+        wanted = -(-self.need // per_core) if rounds_up else self.need // per_core
         usable = [
             cpus for _, cpus, inside in self.topology.cores_in_uncore[cache] if self.free & inside
         ]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-HintNodes = Literal["device-bearing", "all"]
+HintNodes = Literal["bearing", "all"]
 """Over which NUMA nodes hints run: those with a device of the resource (kubernetes PR 138244), or
 every node.
 """
@@ -66,7 +66,7 @@ class DeviceState(msgspec.Struct, frozen=True):
     in_use: Mapping[str, frozenset[str]] = {}
     reuse_uid: str = ""
     reuse: Mapping[str, frozenset[str]] = {}
-    hint_nodes: HintNodes = "device-bearing"
+    hint_nodes: HintNodes = "bearing"
 
     def pool(self, resource: str) -> DevicePool:
         """Return the devices of a resource; an empty pool if no plugin registered it."""

@@ -99,7 +99,7 @@ def build(
     if isinstance(made, ConfigError):
         return made
     kubelet, memory = made
-    hint_nodes: HintNodes = "all" if config.device_hints_on_all_zones else "device-bearing"
+    hint_nodes: HintNodes = config.rules.device_hint_zones
     registered = DeviceState(_zone_ids(machine), _pools(devices or {}), hint_nodes=hint_nodes)
     return KubeletState(
         kubelet, cpu_manager.initial(kubelet.cpu), memory_manager.initial(memory), registered
@@ -126,6 +126,9 @@ def _managers(
         config.topology_options,
         zones,
         _distances(machine),
+        levels=config.rules.topology_options,
+        alpha=config.alpha_topology_options,
+        beta=config.beta_topology_options,
     )
     if isinstance(topology, ConfigError):
         return topology
@@ -182,7 +185,7 @@ def _mask_error(
         {cpu.numa for cpu in machine.cpus} if config.cpu_policy == cpu_manager.STATIC else set()
     )
     pools = _pools(devices)
-    if static_memory or (pools and config.device_hints_on_all_zones):
+    if static_memory or (pools and config.rules.device_hint_zones == "all"):
         matter.update(zones)
     for pool in pools.values():
         matter.update(nodes_of(pool.bearing))
@@ -213,9 +216,16 @@ def _cpu_manager(machine: MachineConfig, config: KubeletConfig) -> CpuManager | 
         needed = "systemreserved.cpu + kubereserved.cpu to be greater than zero"
         return ConfigError(f"[cpumanager] the static policy requires {needed}")
     topology = cpu_topology(machine.cpus)
-    policy, alpha = config.topology_policy, config.alpha_cpu_options
     return cpu_manager.configure(
-        topology, config.cpu_policy, config.cpu_options, count, reserved, policy, alpha
+        topology,
+        config.cpu_policy,
+        config.cpu_options,
+        count,
+        reserved,
+        config.topology_policy,
+        rules=config.rules,
+        alpha=config.alpha_cpu_options,
+        beta=config.beta_cpu_options,
     )
 
 
@@ -225,7 +235,12 @@ def _memory_config(machine: MachineConfig, config: KubeletConfig) -> MemoryConfi
     nodes = tuple(
         _node_memory(zone, config) for zone in sorted(machine.zones, key=lambda zone: zone.id)
     )
-    memory = MemoryConfig("Static" if config.memory_policy == "Static" else "None", nodes)
+    memory = MemoryConfig(
+        "Static" if config.memory_policy == "Static" else "None",
+        nodes,
+        config.rules.memory_group_check,
+        config.rules.memory_compared_by,
+    )
     wrong = _reservation_error(machine, config) or config_error(memory)
     return memory if wrong is None else ConfigError(wrong)
 

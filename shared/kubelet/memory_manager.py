@@ -81,7 +81,7 @@ def allocate(
     if isinstance(mask, AllocationError):
         return mask
     blocks = tuple(Block(mask, size, resource) for resource, size in requested.items())
-    return _booked(state, pod, container, blocks) if blocks else state
+    return _booked(state, pod, container, blocks)
 
 
 def remove_pod(state: MemoryState, uid: str) -> MemoryState:
@@ -296,7 +296,8 @@ def _final_mask(
         if preferred and not wider.preferred:
             return unexpected(NOT_PREFERRED_EXTENSION)
         mask = wider.mask
-    if mask & (mask - 1) and not _Grouping.of(state.nodes).allows_wide(mask):
+    checked = state.config.group_check and mask & (mask - 1)
+    if checked and not _Grouping.of(state.nodes).allows_wide(mask):
         return unexpected(VIOLATION)
     return mask
 

@@ -32,10 +32,14 @@ class NodeMemoryConfig(msgspec.Struct, frozen=True):
 
 
 class MemoryConfig(msgspec.Struct, frozen=True):
-    """The machine's memory as the kubelet sees it, nodes ascending by id."""
+    """The machine's memory as the kubelet sees it, nodes ascending by id. `group_check` and
+    `compared_by` are rules of its version (`shared.kubelet.versions`).
+    """
 
     policy: MemoryPolicy = "None"
     nodes: tuple[NodeMemoryConfig, ...] = ()
+    group_check: bool = True
+    compared_by: Literal["zone", "group"] = "group"
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -204,7 +208,7 @@ def restored(
     expected = _recomputed(config, entries)
     if isinstance(expected, str):
         return expected
-    if not _same_machine(nodes, expected):
+    if not _same_machine(nodes, expected, config.compared_by == "group"):
         return "[memorymanager] the expected machine state is different from the real one"
     return MemoryState(config, nodes, entries)
 
@@ -233,9 +237,11 @@ def _missing(nodes: Mapping[int, NodeMemory], block: Block) -> str:
     return ""
 
 
-def _same_machine(stored: Mapping[int, NodeMemory], expected: Mapping[int, NodeMemory]) -> bool:
+def _same_machine(
+    stored: Mapping[int, NodeMemory], expected: Mapping[int, NodeMemory], by_group: bool
+) -> bool:
     """Compare as areMachineStatesEqual does: fixed columns by node, free and reserved only in sum
-    over a group of nodes.
+    over a group of nodes (to 1.31: by node, too, so that a healthy kubelet may refuse to start).
     """
     if stored.keys() != expected.keys():
         return False
@@ -244,6 +250,8 @@ def _same_machine(stored: Mapping[int, NodeMemory], expected: Mapping[int, NodeM
         if (restored_node.assignments, restored_node.cells) != (right.assignments, right.cells):
             return False
         if restored_node.tables.keys() != right.tables.keys():
+            return False
+        if not by_group and restored_node.tables != right.tables:
             return False
         for resource in restored_node.tables:
             if _fixed(restored_node, resource) != _fixed(right, resource):

@@ -27,6 +27,7 @@ from shared.kubelet.masks import mask_of
 from shared.kubelet.memory_state import Block, Blocks, MemoryState, MemoryTable, NodeMemory, take
 from shared.kubelet.options import ConfigError
 from shared.kubelet.topology_manager import MAX_ALLOWABLE, PREFER_CLOSEST
+from shared.kubelet.versions import DEFAULT, KubeletRules
 
 TOPOLOGY_OPTIONS = (PREFER_CLOSEST, MAX_ALLOWABLE)
 
@@ -54,10 +55,12 @@ class Open(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
-def observed(report: Report, pods: Iterable[Pod]) -> KubeletState | Open:
-    """The state of the node's kubelet, with these pods live on it."""
+def observed(
+    report: Report, pods: Iterable[Pod], rules: KubeletRules = DEFAULT
+) -> KubeletState | Open:
+    """The state of the node's kubelet, with these pods live on it and these rules."""
     live = {pod.uid: pod for pod in pods}
-    fresh = empty_kubelet(report)
+    fresh = empty_kubelet(report, rules)
     if isinstance(fresh, Open):
         return fresh
     reasons = _hidden(report, live)
@@ -70,7 +73,7 @@ def observed(report: Report, pods: Iterable[Pod]) -> KubeletState | Open:
     return Open(reasons) if reasons else _filled(fresh, report, holdings, live)
 
 
-def empty_kubelet(report: Report) -> KubeletState | Open:
+def empty_kubelet(report: Report, rules: KubeletRules = DEFAULT) -> KubeletState | Open:
     """Return the kubelet without any pod: machine, configuration, devices."""
     cpus = cpus_in(report.cpus) if report.cpus is not None else None
     reported_version = {
@@ -85,7 +88,7 @@ def empty_kubelet(report: Report) -> KubeletState | Open:
         devices = _registered(report)
     except ValueError:
         return Open((IDS,))
-    built = build(MachineConfig(_zones(report), cpus), _config(report), devices)
+    built = build(MachineConfig(_zones(report), cpus), _config(report, rules), devices)
     return Open((built.message,)) if isinstance(built, ConfigError) else built
 
 
@@ -131,7 +134,8 @@ def _total(zone: Zone, name: str) -> int:
     return zone.resources[name].capacity if name in zone.resources else zone.bounds.get(name, 0)
 
 
-def _config(report: Report) -> KubeletConfig:
+def _config(report: Report, rules: KubeletRules) -> KubeletConfig:
+    """A running kubelet has its options: their gates are on, and its version knows them."""
     options = report.options
     return KubeletConfig(
         topology_policy=report.policy,
@@ -146,6 +150,9 @@ def _config(report: Report) -> KubeletConfig:
         reserved_cpus=report.reserved_cpus,
         memory_policy=report.memory_policy,
         reserved_memory={zone.id: _reserved(zone) for zone in report.zones},
+        alpha_cpu_options=True,
+        alpha_topology_options=True,
+        rules=rules,
     )
 
 

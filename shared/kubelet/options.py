@@ -7,8 +7,11 @@ know any single option.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
+
+from shared.kubelet.versions import Level
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -48,3 +51,20 @@ def parse_int(text: str) -> int | ConfigError:
 def bad_value(name: str, cause: ConfigError) -> ConfigError:
     """Return the error for an option whose boolean value cannot be parsed."""
     return ConfigError(f'bad value for option "{name}": {cause.message}')
+
+
+def not_available(
+    manager: str, name: str, levels: Mapping[str, Level], *, alpha: bool, beta: bool
+) -> ConfigError | None:
+    """Return the error for an option of the `CPU` or `Topology` Manager that the kubelet's version
+    does not know, or whose level's gate is off; None if it may be used.
+    """
+    level = levels.get(name)
+    if level is None:
+        return ConfigError(f'unknown {manager} Manager Policy option: "{name}"')
+    if (level == "alpha" and not alpha) or (level == "beta" and not beta):
+        return ConfigError(
+            f"{manager} Manager Policy {level.capitalize()}-level Options not enabled, "
+            f'but option "{name}" provided'
+        )
+    return None

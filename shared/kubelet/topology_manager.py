@@ -7,7 +7,7 @@ allocate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -24,7 +24,8 @@ from shared.domain.policies import (
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import mask_of
 from shared.kubelet.merge import Distances, filter_hints, merge_hints, single_node_hints
-from shared.kubelet.options import ConfigError, bad_value, parse_bool, parse_int
+from shared.kubelet.options import ConfigError, bad_value, not_available, parse_bool, parse_int
+from shared.kubelet.versions import DEFAULT, Level
 
 ScopeName = Literal["none"] | Scope
 
@@ -56,8 +57,13 @@ def configure(
     options: dict[str, str],
     nodes: Iterable[int],
     distances: Distances | None,
+    *,
+    levels: Mapping[str, Level] = DEFAULT.topology_options,
+    alpha: bool = False,
+    beta: bool = True,
 ) -> TopologyManager | ConfigError:
     """Return a manager for NUMA `nodes`, or the error text with which the kubelet would not start.
+    `levels` are the options of its version, `alpha` and `beta` the gates of their levels.
 
     `distances` is None if the machine does not report them. Policy none checks nothing, as in the
     kubelet.
@@ -65,6 +71,10 @@ def configure(
     ids = sorted(nodes)
     if policy == NONE:
         return TopologyManager(NONE, "none", mask_of(ids))
+    for name in sorted(options):
+        unavailable = not_available("Topology", name, levels, alpha=alpha, beta=beta)
+        if unavailable is not None:
+            return unavailable
     parsed = _parse_options(options)
     if isinstance(parsed, ConfigError):
         return parsed
@@ -116,8 +126,6 @@ def _parse_option(options: _Options, name: str, text: str) -> _Options | ConfigE
             if isinstance(flag, ConfigError)
             else _Options(flag, options.max_allowable)
         )
-    if name != MAX_ALLOWABLE:
-        return ConfigError(f'unknown Topology Manager Policy option: "{name}"')
     count = parse_int(text)
     if isinstance(count, ConfigError):
         return ConfigError(f'unable to convert policy option to integer "{name}": {count.message}')

@@ -18,10 +18,12 @@ from shared.kubelet.device_manager import Pick, Preferred, lowest
 from shared.kubelet.errors import AllocationError
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.machine import ActivePod, KubeletState
+from shared.kubelet.seen_pod import seen_pod
 from shared.kubelet.stale import drop_stale, drop_stale_cpu, drop_stale_devices, drop_stale_memory
 from shared.kubelet.topology_manager import NO_HINT, merge
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
+SIDECAR_FORBIDDEN = "InitContainerRestartPolicyForbidden"
 _MISALIGNED = AllocationError(
     TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality"
 )
@@ -57,6 +59,7 @@ def exhausted(walk: Walk) -> tuple[KubeletState, AllocationError | None]:
 
 def walk_pod(state: KubeletState, pod: Pod, choices: Choices) -> Walk:
     """Container by container: find the hint, store it, allocate with each provider."""
+    pod = seen_pod(pod, state.kubelet.config.rules)
     state = _with_pod(state, ActivePod(pod))
     yield state
     topology = state.kubelet.topology
@@ -79,7 +82,22 @@ def walk_pod(state: KubeletState, pod: Pod, choices: Choices) -> Walk:
                 yield state
             if refusal is not None:
                 return state, refusal
-    return state, None if admitted else _MISALIGNED
+    if not admitted:
+        return state, _MISALIGNED
+    return state, _sidecar_refusal(state, pod)
+
+
+def _sidecar_refusal(state: KubeletState, pod: Pod) -> AllocationError | None:
+    """To 1.28 a kubelet refuses sidecars, after the Topology Manager (lifecycle/predicate.go)."""
+    if state.kubelet.config.rules.sidecars:
+        return None
+    for container in pod.containers:
+        if container.kind == "sidecar":
+            return AllocationError(
+                SIDECAR_FORBIDDEN,
+                f'Init container "{container.name}" may not have a non-default restartPolicy',
+            )
+    return None
 
 
 def _pod_hints(state: KubeletState, pod: Pod) -> tuple[Hints, ...]:

@@ -51,7 +51,8 @@ from shared.hints.splits import TooManyChoicesError
 from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.confirmation import is_included, residual
-from shared.ledger.device_views import is_other_version, with_device_views
+from shared.ledger.device_views import with_device_views
+from shared.ledger.kubelet_rules import is_other_version, possible_rules
 from shared.ledger.open_holdings import (
     ENDED,
     MOST_STATES,
@@ -141,21 +142,21 @@ def kubelet_states(
         return TooManyStates(frozenset({*bounds, SEVERAL_GROUPS}) if report.zones else frozenset())
     if pending and by_socket(report) and WHOLE_CORES in observed.bounds:
         return TooManyStates(frozenset({*bounds, WHOLE_CORES}))  # the zones of a socket are unknown
+    rules = possible_rules(node)
     bounds.update(observed.bounds, [OTHER_KUBELET] if is_other_version(node) else [])
     freed = [] if pending else _freed(node, charges)
     bases = _bases(observed.model, observed.bases, freed, open_holdings)
     if bases is None:
         return TooManyStates(frozenset(bounds))
     requests = [*(pod.request for pod in pending), *(pod.request for pod in ended_pods)]
-    managers = observed.model.managers
     bases, unhealthy = with_device_views(
-        node, report, policy, managers, bases, requests, devices, MOST_STATES
+        node, report, policy, observed.model.managers, bases, requests, devices, MOST_STATES, rules
     )
     bounds.update([UNHEALTHY] if unhealthy else [])
     if bases is None:
         return TooManyStates(frozenset(bounds))
-    ends = tuple(ended_pods) if pending else ()
-    return KubeletStates(observed.model, bases, tuple(pending), frozenset(bounds), ends)
+    ends = ended_pods if pending else []
+    return KubeletStates(observed.model, bases, tuple(pending), frozenset(bounds), tuple(ends))
 
 
 def _not_followed(node: LedgerNode, report: Report, charges: Sequence[Charge], inits: bool) -> str:

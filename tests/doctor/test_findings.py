@@ -227,7 +227,7 @@ def test_labels_rejections_and_kubelet_versions() -> None:
 
 def test_a_kubelet_of_unknown_version_is_a_warning() -> None:
     ((_, seen),) = findings_of(history(), Machine())
-    assert seen.startswith("kubelet of unknown version: the model was compared with")
+    assert seen.startswith("kubelet of unknown version: unknown: every version is considered (")
 
 
 def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:

@@ -83,6 +83,7 @@ def kubelet(
             "reserved_cpus": "0-1",
             "memory_policy": "Static",
             "reserved_memory": {zone: {"memory": GIB} for zone in range(zones)},
+            "alpha_cpu_options": True,
             **settings,
         },
     )

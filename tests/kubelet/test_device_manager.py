@@ -24,7 +24,7 @@ ANY = Hint(None, False)
 
 
 def machine(
-    nodes: int = 2, hint_nodes: HintNodes = "device-bearing", **devices: dict[str, Device]
+    nodes: int = 2, hint_nodes: HintNodes = "bearing", **devices: dict[str, Device]
 ) -> DeviceState:
     """A machine with `gpu=` and `nic=` devices."""
     state = DeviceState(tuple(range(nodes)), hint_nodes=hint_nodes)

@@ -1,6 +1,4 @@
-"""The kubelet model is verified for some versions. For another or an unknown version its states are
-bounds.
-"""
+"""Decisions of some kubelet versions were recorded. Of any other one the states are marked."""
 
 from __future__ import annotations
 
@@ -15,7 +13,14 @@ from tests.scheduler.kubelet_worlds import NODE, proven_world
 
 @pytest.mark.parametrize(
     ("version", "marked"),
-    [("v1.36.2", False), ("v1.35.0", True), ("v1.37.0-rc.1", True), ("v1.3.6", True), ("", True)],
+    [
+        ("v1.36.2", False),
+        ("v1.31.13", False),
+        ("v1.30.14", True),
+        ("v1.37.0-rc.1", True),
+        ("v1.3.6", True),
+        ("", True),
+    ],
 )
 def test_another_kubelet_is_marked(version: str, marked: bool) -> None:
     world = proven_world(kubelet(2, "restricted", "container"), CycleConfig())

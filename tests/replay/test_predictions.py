@@ -154,7 +154,7 @@ async def test_a_miss_names_what_was_known_within_bounds_only(
     """The undecided parts of the time of prediction: the kubelet is now of a version that is
     covered.
     """
-    for version, told in (("v1.35.1", ("another kubelet version",)), ("v1.36.2", ())):
+    for version, told in (("v1.37.1", ("another kubelet version",)), ("v1.36.2", ())):
         story = await node()
         await story.node(kubelet_version=version)
         await reserve(story, A, 0)

@@ -67,7 +67,7 @@ def test_only_nodes_that_may_have_room_are_shown_with_bounds() -> None:
     """Both are of another version: one has too little whatever its kubelet is like."""
     world, asking = other_version()
     world.node("small")
-    world.observe("small", kubelet_version="v1.35.1")
+    world.observe("small", kubelet_version="v1.37.0")
     refused = world.cluster.place(asking)
     assert isinstance(refused, Unplaceable)
     assert refused.message.count("undecided") == 1
@@ -129,7 +129,7 @@ async def on_another_version() -> tuple[Story, str]:
     """Two pods, and room for one of them; the other's verdict."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
-    await story.node("n0", kubelet_version="v1.35.1")
+    await story.node("n0", kubelet_version="v1.37.0")
     await story.report(zone(0, 8), node="n0")
     first, second = pod("a", cpus=6), pod("b", cpus=6)
     await story.arrives(first, second)

@@ -112,7 +112,7 @@ def other_version() -> Made:
     world = proven_world(state, CycleConfig())
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
-    world.observe(NODE, allocatable=observed.allocatable, kubelet_version="v1.35.1")
+    world.observe(NODE, allocatable=observed.allocatable, kubelet_version="v1.37.0")
     return world, guaranteed("p", container("c0", 8), container("c1", 4))
 
 
@@ -190,7 +190,7 @@ async def on_another_version(*pods: Pod, busy: bool = False) -> Story:
     """Return one node of an unrecorded kubelet version, and one that takes no pod."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
-    await story.node("n0", kubelet_version="v1.35.1")
+    await story.node("n0", kubelet_version="v1.37.0")
     await story.node("other", unschedulable=True)
     low = msgspec.structs.replace(pod("low", cpus=8), priority=-1)
     if busy:

@@ -111,7 +111,7 @@ def test_no_pod_takes_the_only_zone_with_devices_from_a_pod_drawn_there() -> Non
 
 
 def test_a_kubelet_of_another_version_may_look_for_it_in_any_zone() -> None:
-    """A kubelet of this version takes zone 1. An older one takes zone 0, the only zone that has
+    """A kubelet of 1.36 takes zone 1. An older one takes zone 0, the only zone that has
     CPUs and the new pod's other resources.
     """
     state = kubelet(2, "single-numa-node", gpus={"g": 0b10}, cores_per_zone=4)

@@ -34,6 +34,7 @@ from shared.kubelet.cpu_options import (
 )
 from shared.kubelet.device_state import Device, register
 from shared.kubelet.machine import KubeletState
+from shared.kubelet.versions import RULES
 from shared.ledger.kubelet_states import OTHER_KUBELET
 from tests.kubelet.machines import GIB, GPU
 from tests.scheduler.cycle_worlds import World
@@ -96,6 +97,10 @@ CPU_OPTIONS = (
 )
 
 
+# A version that may have the rules of 1.35 or those of 1.36.
+OLD_OR_NEW = "v1.36.0-rc.1"
+
+
 class Draw(msgspec.Struct, frozen=True):
     """The random choices of one scene."""
 
@@ -136,7 +141,7 @@ def made(
     if draw.has(PICKS):
         settings = {**settings, "between": 0.7}
     if draw.has(VERSION) and rng.random() < 0.5:
-        settings = {**settings, "device_hints_on_all_zones": True}
+        settings = {**settings, "rules": RULES[35]}
     seen = scene(seed, policy, scope, zones, unconfirmed, **{**settings, **options})
     if draw.has(PICKS):
         seen = msgspec.structs.replace(seen, pod=_with_devices(seen.pod, rng))
@@ -154,7 +159,7 @@ def made(
             _with_ill(seen.base, draw) if ill_before else seen.base, draw, stored, ill_before
         )
     if draw.has(VERSION):
-        observed(world, after, "v1.35.4")
+        observed(world, after, OLD_OR_NEW)
     seen = Scene(after, seen.unconfirmed, seen.pod, seen.running)
     return Made(seen, world, _cases(seen, draw, options, stored))
 

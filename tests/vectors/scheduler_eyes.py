@@ -21,6 +21,8 @@ from shared.hints.devices import UNHEALTHY
 from shared.kubelet.device_manager import Preferred
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
+from shared.kubelet.versions import DEFAULT
+from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import NODE, proven_world
 from tests.vectors.indistinguishable import (
     agree,
@@ -29,7 +31,7 @@ from tests.vectors.indistinguishable import (
     with_devices_elsewhere,
     with_pods_started,
 )
-from tests.vectors.kinds.admission_sequences import play, preference, started
+from tests.vectors.kinds.admission_sequences import cases, play, preference, started
 from tests.vectors.shapes import pod_of
 
 Json = dict[str, Any]
@@ -54,7 +56,7 @@ class Tally(msgspec.Struct):
 def tally(doc: Json) -> Tally:
     """All admissions of a file of sequences."""
     found = Tally()
-    for case in doc["cases"]:
+    for case in cases(doc):
         for at, passed, admitted, bounds in _verdicts(case):
             found.admissions += 1
             found.passed, found.refused = found.passed + passed, found.refused + (not passed)
@@ -85,6 +87,7 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
         if op["op"] == "admit":
             pod = pod_of(op["pod"])
             world = proven_world(state, CycleConfig(), not_yet_running=waiting)
+            _observe_version(world, state)
             refusal = world.cluster.verdict(pod, NODE)
             yield (
                 at,
@@ -96,6 +99,12 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
         elif op["op"] == "start":
             waiting -= {op["uid"]}
         state = play(state, op, prefer)[0] or ConfigError("it does not start again")
+
+
+def _observe_version(world: World, state: KubeletState) -> None:
+    seen, rules = world.ledger.nodes[NODE].observed, state.kubelet.config.rules
+    if seen is not None and rules != DEFAULT:
+        world.observe(NODE, allocatable=seen.allocatable, kubelet_version=f"v{rules.version}.1")
 
 
 def _unknown(

@@ -44,7 +44,7 @@ NAMES = {
     PICKS: "the kubelet or the device plugin chooses among devices of different zones",
     UNHEALTHY: "the kubelet may count unhealthy devices that no report lists",
     ENDED_HELD: "other pods may have come before or after the kubelet freed what ended pods held",
-    OTHER_KUBELET: "the rules are those of the nearest recorded version",
+    OTHER_KUBELET: "the version is unknown, or its decisions were not recorded",
     EARLIER: "they may still hold what the report listed for them",
     NO_PLACEMENTS: "the report has amounts by zone only",
     PARTIALLY_LISTED: "it lists a pod with a part of its resources",

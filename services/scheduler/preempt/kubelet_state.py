@@ -24,8 +24,10 @@ from shared.hints.splits import splits
 from shared.kubelet.admission import Admission, admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
+from shared.kubelet.versions import admit_alike
 from shared.ledger.confirmation import is_included
-from shared.ledger.device_views import in_doubt
+from shared.ledger.device_views import is_decided
+from shared.ledger.kubelet_rules import possible_rules
 from shared.ledger.state import LedgerNode
 
 
@@ -41,7 +43,11 @@ def known_state(node: LedgerNode, pods: Collection[Pod]) -> KubeletState | None:
     if not all(is_included(charge, listed.get(charge.key, ()), node.report) for charge in charges):
         return None  # It runs, and the report is older: what it holds is unknown.
     placements: list[Placement] = [placement for key in sorted(listed) for placement in listed[key]]
-    state = observed(msgspec.structs.replace(node.report, placements=tuple(placements)), pods)
+    rules, *others = possible_rules(node).rules
+    if not all(admit_alike(rules, other) for other in others):
+        return None
+    report = msgspec.structs.replace(node.report, placements=tuple(placements))
+    state = observed(report, pods, rules)
     return None if isinstance(state, Open) else state
 
 
@@ -55,7 +61,7 @@ def kubelet_decides(node_info: NodeInfo, plan: Plan) -> bool:
     report, asked = node_info.report, {name for part in plan.demand for name in part.amounts}
     if report is None or not kubelets_own(asked):
         return False
-    if not in_doubt(node_info.ledger, plan.rule.policy).isdisjoint(asked):
+    if not is_decided(node_info.ledger, plan.rule.policy, asked):
         return False
     return is_reported(plan.rule, report) and set(node_info.profile.tracked) == set(report.tracked)
 

@@ -6,6 +6,7 @@ containers, or the first so many), removed, devices listed again by their plugin
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from shared.kubelet.machine import KubeletState, build
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.kubelet.options import ConfigError
 from shared.kubelet.topology import Cpu
+from shared.kubelet.versions import DEFAULT, KubeletRules, rules_of
 from tests.vectors.shapes import block_list, hint_list, machine_json, pod_of
 
 KIND = "admission_sequences"
@@ -37,6 +39,25 @@ Json = dict[str, Any]
 
 def recognises(doc: Json) -> bool:
     return {"ops", "kubelet", "machine", "devices", "final"} <= set(next(iter(doc["cases"]), {}))
+
+
+def cases(doc: Json) -> Iterator[Json]:
+    """Each case once for each minor version of which it was recorded: `minors` or `minor` of the
+    case, else the version of the file.
+    """
+    for case in doc["cases"]:
+        minors = case.get("minors", [case.get("minor", doc.get("kubernetes_version", ""))])
+        for minor in minors:
+            name = case["id"] if len(minors) == 1 else f"{case['id']} on 1.{minor}"
+            yield {**case, "id": name, "minor": minor}
+
+
+def rules_of_case(case: Json) -> KubeletRules:
+    """`minor` is a number such as 31, a minor such as 1.31, or a whole version."""
+    minor = case.get("minor", "")
+    if not minor:
+        return DEFAULT
+    return rules_of(f"v1.{minor}.0" if str(minor).isdigit() else str(minor))[0]
 
 
 def started(case: Json) -> KubeletState | ConfigError:
@@ -234,6 +255,8 @@ def _config(case: Json) -> KubeletConfig:
         reserved_memory={
             int(zone): {"memory": each["reserved_memory"]} for zone, each in memory.items()
         },
+        alpha_cpu_options=True,
+        rules=rules_of_case(case),
     )
 
 

@@ -53,7 +53,9 @@ def configured(
     case: dict[str, Any], topology: CpuTopology, policy: str
 ) -> CpuManager | ConfigError:
     reserved = parse_cpus(case["reserved_cpus"])
-    return configure(topology, "static", case["options"], case["reserved_count"], reserved, policy)
+    return configure(
+        topology, "static", case["options"], case["reserved_count"], reserved, policy, alpha=True
+    )
 
 
 def _observed(manager: CpuManager, case: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ such resources and every pod asks. Two rules fill it:
    That happens if the kernel has no folder of hugepages for a zone, as for zones without memory.
    Only the checkpoint shows it: otherwise a zone without pages of a size looks like a zone without
    a table. Source: kubelet 1.36, memorymanager (calculateHints), executed.
+3. CPUs and memory of containers of Guaranteed pods with pod-level resources, if the kubelet may be
+   older than 1.34: it gives them exclusively, as if the pod had no resources of its own.
+4. Sidecars, if the kubelet may be older than 1.29, which refuses such pods.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ from services.scheduler.filter.constraints.constraint import (
     UnusableResource,
 )
 from services.scheduler.snapshot.node_arrays import Bools
+from shared.domain import qos
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report
-from shared.domain.resources import Amounts, is_hugepages
+from shared.domain.resources import CPU, Amounts, is_hugepages, is_memory
+from shared.ledger.kubelet_rules import possible_rules
 from shared.ledger.state import LedgerNode
 from shared.ledger.unhealthy import may_lie_in_zones
 
@@ -62,12 +67,24 @@ NO_TABLE = RefusalReason(
     remedy="ask for hugepages of another size there, or run it on a node whose kernel has them in "
     "every zone",
 )
+IGNORES_POD_LEVEL = RefusalReason(
+    name=Reason.FEATURE,
+    phrase="node(s) had a kubelet that ignores pod-level resources (%s)",
+    remedy="use nodes with kubelet 1.34 or newer, or set resources of containers only",
+)
+NO_SIDECARS = RefusalReason(
+    name=Reason.FEATURE,
+    phrase="node(s) had a kubelet that refuses sidecar containers (%s)",
+    remedy="use nodes with kubelet 1.29 or newer, or a pod without restartable init containers",
+)
+# What pods need of their kubelet besides resources, by name as in `ClusterView.unusable`.
+SIDECARS, POD_LEVEL = "sidecars", "pod-level resources"
 MAY_LIE_IN_ZONES = "next to unhealthy ones that may lie in zones"
 
 
 class UnusableResources(Constraint):
     name = "unusableResources"
-    reasons = (NONE_HEALTHY, *NO_HINT.values(), NO_TABLE)
+    reasons = (NONE_HEALTHY, *NO_HINT.values(), NO_TABLE, IGNORES_POD_LEVEL, NO_SIDECARS)
     depends_on = attrgetter("unusable")
 
     def check(self, pod: Pod, kept: Any, view: ClusterView) -> Check | None:
@@ -93,7 +110,7 @@ def unusable_nodes(pod: Pod, view: ClusterView) -> dict[str, Refusal]:
 
 def unusable_resources(node: LedgerNode) -> dict[str, UnusableResource]:
     """Return the node's unusable resources."""
-    return _unhealthy(node) | _without_tables(node)
+    return _unhealthy(node) | _without_tables(node) | _of_old_kubelet(node)
 
 
 def _unhealthy(node: LedgerNode) -> dict[str, UnusableResource]:
@@ -132,10 +149,30 @@ def _without_tables(node: LedgerNode) -> dict[str, UnusableResource]:
     }
 
 
+def _of_old_kubelet(node: LedgerNode) -> dict[str, UnusableResource]:
+    versions, rules = possible_rules(node)[:2]
+    unusable, subject = dict[str, UnusableResource](), ", ".join(versions) or "of unknown version"
+    if not all(rule.pod_level == "skipped" for rule in rules) and _pins_natively(node):
+        unusable[POD_LEVEL] = UnusableResource(IGNORES_POD_LEVEL, f"kubelet {subject}", "requests")
+    if not all(rule.sidecars for rule in rules):
+        unusable[SIDECARS] = UnusableResource(NO_SIDECARS, f"kubelet {subject}", "requests")
+    return unusable
+
+
+def _pins_natively(node: LedgerNode) -> bool:
+    tracked = node.basis.tracked if node.basis is not None else ()
+    return any(name == CPU or is_memory(name) for name in tracked)
+
+
 def _named(pod: Pod) -> Amounts:
-    """The most of each resource that one container names, by name: the kubelet uses limits."""
+    """The most of each resource that one container names, by name: the kubelet uses limits. Also
+    what the pod needs of its kubelet besides resources."""
     named: Amounts = {}
     for container in pod.containers:
         for name, amount in container.limits.items():
             named[name] = max(amount, named.get(name, 0))
+        if container.kind == "sidecar":
+            named[SIDECARS] = 1
+    if pod.pod_level is not None and "Guaranteed" in (pod.qos, qos.of_containers(pod.containers)):
+        named[POD_LEVEL] = 1
     return dict(sorted(named.items()))

@@ -25,7 +25,8 @@ from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.policies import SINGLE_NUMA_NODE
-from shared.ledger.device_views import in_doubt, is_other_version
+from shared.ledger.device_views import in_doubt
+from shared.ledger.kubelet_rules import is_other_version
 from shared.ledger.state import ZoneAmounts
 
 
