@@ -219,6 +219,7 @@ class NodeColumns:
         self.nodes: Mapping[str, NodeInfo] = {} if nodes is None else nodes
         self.slots, self.changes = slots, SlotChanges()
         self._columns: dict[Hashable, Column] = {}
+        self._numbers: dict[Hashable, tuple[object, int, SlotArray[np.int32]]] = {}
 
     def label(self, key: str) -> Column:
         """Return the column of a label."""
@@ -246,6 +247,20 @@ class NodeColumns:
         if len(self._columns) > MOST_COLUMNS:
             del self._columns[next(iter(self._columns))]
         return column
+
+    def numbers(
+        self, name: Hashable, value_of: Callable[[NodeInfo], int], source: object, version: int
+    ) -> SmallInts:
+        """Return a number of each node by slot, from a source outside the nodes: all are computed
+        again if it is another object or has another version.
+        """
+        kept = self._numbers.get(name)
+        if kept is None or kept[0] is not source or kept[1] != version:
+            kept = source, version, SlotArray(self, value_of, np.int32(0))
+            if len(self._numbers) >= MOST_COLUMNS:
+                self._numbers.clear()
+            self._numbers[name] = kept
+        return kept[2].read()
 
     def all(self) -> Bools:
         """Return true for every slot, as an array of the caller's own."""

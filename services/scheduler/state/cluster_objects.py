@@ -39,7 +39,7 @@ SHARED_TERMS = 8192
 
 class ClusterObjects(msgspec.Struct):
     """The fold: claims by `namespace/name`, nominations by pod uid, limits by node, others by name.
-    `bindings` counts events of claims and volumes."""
+    `bindings` counts events of claims and volumes, `limit_changes` events of CSINodes."""
 
     volumes: dict[str, VolumeObserved] = {}
     claims: dict[str, ClaimObserved] = {}
@@ -48,10 +48,13 @@ class ClusterObjects(msgspec.Struct):
     nominations: dict[str, NominationObserved] = {}
     classes: dict[str, DeviceClassObserved] = {}
     bindings: int = 0
+    limit_changes: int = 0
 
     def fold(self, event: SurroundingEvent) -> None:
         """Fold one event; the end of an unknown object is harmless."""
-        self.bindings += stream_of(event).startswith(("claim/", "volume/"))
+        stream = stream_of(event)
+        self.bindings += stream.startswith(("claim/", "volume/"))
+        self.limit_changes += stream.startswith("csinode/")
         if isinstance(event, VolumeObserved):
             self.volumes[event.name] = (
                 msgspec.structs.replace(event, terms=_shared(event.terms)) if event.terms else event

@@ -103,7 +103,7 @@ SPECS: dict[str, Specs] = {
             + spread(HOST)["topologySpreadConstraints"]
         },
     ],
-    "volumes": [claims("c1"), claims("c2"), claims("c1", "c2"), claims("c3")],
+    "volumes": [claims("c1"), claims("c2"), claims("c1", "c2"), claims("c3"), claims("c4")],
     "unusableResources": [asking("example.com/gpu")],
 }
 LABELS: tuple[dict[str, str], ...] = ({}, WEB, {"app": "db"})
@@ -148,6 +148,8 @@ CLUSTER_OBJECTS: list[SurroundingEvent] = [
     *(VolumeObserved("v1", driver="d", handle="h1", terms=terms) for terms in ((), (TERM,))),
     VolumeObserved("v2", driver="d", handle="h2", zones=((ZONE, ("a", "b")),)),
     VolumeObserved("v2", driver="e", handle="h1"),
+    VolumeObserved("v3", driver="d", handle="h3"),
+    ClaimObserved("ns/c4", "v3"),
     *(ClaimObserved(name, volume) for name, volume in (("ns/c1", "v1"), ("ns/c2", "v2"))),
     ClaimObserved("ns/c2", "v1"),
     ClaimObserved("ns/c3", "v1", alone=True),

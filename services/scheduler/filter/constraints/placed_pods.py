@@ -50,10 +50,13 @@ class Rules:
 
 
 class Texts:
-    """How many placed pods have each text (`counts`), and which texts the pods of a node have."""
+    """How many placed pods have each text (`counts`), which texts the pods of a node have, and how
+    many those are (`numbers`).
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, columns: NodeColumns) -> None:
         self.counts: dict[str, int] = {}
+        self.numbers = NodeCounts(columns)
         # By node what the constraint derived from the texts, until a pod with texts comes or goes.
         self.derived: dict[str, Any] = {}
         self._by_node: dict[str, Counter[str]] = {}
@@ -61,12 +64,14 @@ class Texts:
     def add(self, node: str, texts: Iterable[str], sign: int) -> None:
         """Count a pod with these texts that came to the node, or left it (`sign` -1)."""
         on_node = self._by_node.setdefault(node, Counter())
+        earlier = len(on_node)
         self.derived.pop(node, None)
         for text in texts:
             for counts in (self.counts, on_node):
                 counts[text] = counts.get(text, 0) + sign
                 if not counts[text]:
                     del counts[text]
+        self.numbers.add(node, len(on_node) - earlier)
         if not on_node:
             del self._by_node[node]
 
@@ -112,7 +117,7 @@ class PlacedPods:
     def _keep(self, placed: PlacedPod, sign: int) -> None:
         for name, kept in placed.pod.constraints.kept.items():
             if _is_texts(kept):
-                self._texts.setdefault(name, Texts()).add(placed.node, kept, sign)
+                self._texts.setdefault(name, Texts(self.columns)).add(placed.node, kept, sign)
                 continue
             rules, key = self._rules.setdefault(name, Rules()), _encode(kept)
             keeping = rules.by_value.get(key)
@@ -144,7 +149,7 @@ class PlacedPods:
 
     def texts(self, name: str) -> Texts:
         """Return the same of a constraint that keeps lists of texts."""
-        return self._texts.setdefault(name, Texts())
+        return self._texts.setdefault(name, Texts(self.columns))
 
     def has(self, uid: str) -> bool:
         return uid in self._placed

@@ -8,8 +8,13 @@ because binding it is another scheduler's work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_, or_
 from typing import Any
+
+import numpy as np
 
 from services.scheduler.filter.constraints.constraint import (
     Check,
@@ -18,9 +23,11 @@ from services.scheduler.filter.constraints.constraint import (
     RefusalReason,
 )
 from services.scheduler.filter.constraints.placed_pods import Texts
-from services.scheduler.filter.constraints.predicates import matches
+from services.scheduler.filter.constraints.predicates import matches, matching_nodes
+from services.scheduler.snapshot.node_arrays import Bools
+from services.scheduler.snapshot.node_columns import NodeColumns
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.state.cluster_objects import VOLUMES
+from services.scheduler.state.cluster_objects import VOLUMES, ClusterObjects
 from shared.domain import fields
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
@@ -30,6 +37,9 @@ from shared.events.surroundings_events import VolumeObserved
 
 _TOPOLOGY = "topology.kubernetes.io/"
 _BETA_TOPOLOGY = "failure-domain.beta.kubernetes.io/"
+
+# More volumes than a node can have.
+NO_LIMIT = 1 << 30
 
 UNBOUND = RefusalReason(
     name=Reason.VOLUME_UNBOUND,
@@ -97,6 +107,21 @@ class Volumes(Constraint):
 
         return check
 
+    def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
+        if _unusable(pod, kept, view) is not None:
+            return ~view.columns.all()
+        bound = [view.cluster_objects.volume_of(claim) for claim in kept]
+        volumes = [volume for volume in bound if volume is not None]
+        passing = view.columns.all()
+        for volume in volumes:
+            passing &= reaching_nodes(volume, view.columns)
+        # Few nodes are as full as that, and volumes of other drivers may be what fills them.
+        for slot in np.flatnonzero(passing & _may_be_full(volumes, view)).tolist():
+            node_info = view.columns.slots[slot]
+            if node_info is not None and _full_driver(node_info.name, volumes, view):
+                passing[slot] = False
+        return passing
+
 
 def _unusable(
     pod: Pod, claims: Sequence[str], view: ClusterView
@@ -121,15 +146,59 @@ def reaches(volume: VolumeObserved, node: NodeObserved) -> bool:
     """
     if volume.terms and not any(matches(term, node) for term in volume.terms):
         return False
-    has_zone_labels = any(key.startswith((_TOPOLOGY, _BETA_TOPOLOGY)) for key in node.labels)
-    if not volume.zones or not has_zone_labels:
+    if not volume.zones or not _has_zone_labels(node):
         return True
     return all(_zone(node, key) in values for key, values in volume.zones)
+
+
+def reaching_nodes(volume: VolumeObserved, columns: NodeColumns) -> Bools:
+    """Return by slot which nodes reach the volume, or were not observed."""
+    reaching = columns.all()
+    if volume.terms:
+        reaching = reduce(or_, (matching_nodes(term, columns) for term in volume.terms))
+    if volume.zones:
+        in_zones = (_in_zone(key, values, columns) for key, values in volume.zones)
+        has_zone_labels = columns.observed("has zone labels", _has_zone_labels).where(bool)
+        reaching &= reduce(and_, in_zones) | ~has_zone_labels
+    return reaching | ~columns.observed("is observed", lambda _node: True).exists()
+
+
+def _in_zone(key: str, values: Sequence[str], columns: NodeColumns) -> Bools:
+    return columns.observed(("zone label", key), lambda node: _zone(node, key)).among(values)
+
+
+def _has_zone_labels(node: NodeObserved) -> bool:
+    return any(key.startswith((_TOPOLOGY, _BETA_TOPOLOGY)) for key in node.labels)
 
 
 def _zone(node: NodeObserved, key: str) -> str | None:
     """The node's value of a zone label, by its present name if the node lacks the beta one."""
     return node.labels.get(key, node.labels.get(key.replace(_BETA_TOPOLOGY, _TOPOLOGY)))
+
+
+def _may_be_full(volumes: Sequence[VolumeObserved], view: ClusterView) -> Bools:
+    """Return by slot which nodes have so many claims that `_full_driver` may name a driver."""
+    objects = view.cluster_objects
+    claims = view.placed_pods.texts(VOLUMES).numbers.by_slot()
+    full = ~view.columns.all()
+    for driver, wanted in Counter(volume.driver for volume in volumes).items():
+        limits = view.columns.numbers(
+            ("volume limit", driver),
+            _limits(driver, objects),
+            objects.limits,
+            objects.limit_changes,
+        )
+        full |= claims + wanted > limits
+    return full
+
+
+def _limits(driver: str, objects: ClusterObjects) -> Callable[[NodeInfo], int]:
+    def limit(node_info: NodeInfo) -> int:
+        limits = objects.limits.get(node_info.name)
+        most = limits.limits.get(driver, NO_LIMIT) if limits is not None else NO_LIMIT
+        return min(most, NO_LIMIT)
+
+    return limit
 
 
 def _full_driver(node: str, volumes: Sequence[VolumeObserved], view: ClusterView) -> str:
