@@ -68,6 +68,12 @@ KUBERNETES = (
         "See [constraints](constraints.md#keys-of-other-schedulers) for what each key needs.",
     ),
     (
+        "Condition `topolog.io/ZoneAvailable=False`",
+        "Some node has enough in all, but no zone has. The message names what each zone of the "
+        "nearest node has. A cluster autoscaler adds no node for such a pod.",
+        "Do what the message says last, or `topolog doctor`, which counts such pods.",
+    ),
+    (
         "Event `NodeExcluded` of a Node",
         "The node is excluded for a pod class. The message has the cause.",
         "Fix the cause. The exclusion ends by itself, or with `topolog node readmit NODE`.",

@@ -18,6 +18,7 @@ from shared.domain.scheduler_keys import BY_KEY
 REPORTER = "topolog-scheduler"
 MESSAGE_LIMIT = 1024
 PREFERENCES_KEPT = "topolog.io/PreferencesKept"
+ZONE_AVAILABLE = "topolog.io/ZoneAvailable"
 
 
 _REMEDIES = {
@@ -65,6 +66,21 @@ def condition(
         "reason": reason,
         "message": message,
         "lastTransitionTime": _timestamp(since_us // 1_000_000),
+        **({"observedGeneration": generation} if generation else {}),
+    }
+    return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}
+
+
+def zone_condition(uid: str, message: str, time_us: int, generation: int = 0) -> dict[str, Any]:
+    """Return the status patch of a pod that waits for a zone, or with an empty message of one that
+    does not any more.
+    """
+    entry: dict[str, Any] = {
+        "type": ZONE_AVAILABLE,
+        "status": "False" if message else "True",
+        "reason": "NoZone" if message else "NotWaiting",
+        "message": message[:MESSAGE_LIMIT],
+        "lastTransitionTime": _timestamp(time_us // 1_000_000),
         **({"observedGeneration": generation} if generation else {}),
     }
     return {"metadata": {"uid": uid}, "status": {"conditions": [entry]}}

@@ -23,6 +23,13 @@ AGAIN_AFTER_S = 1.0
 # Events `AdmittedOnZone` above this rate are dropped and counted: the log has them all.
 ADMITTED_PER_S = 20
 
+# Conditions of bound pods, without a Kubernetes Event.
+_CONDITIONS = {
+    "without_effect": announcements.preferences_condition,
+    "zone_found": announcements.zone_condition,
+}
+CONDITIONS = tuple(_CONDITIONS)
+
 
 class Announcer:
     """Collects announcements from the fold and writes them in the background."""
@@ -86,13 +93,13 @@ class Announcer:
         """Write one announcement. Return the answer if it did not judge it, so that it is
         repeated."""
         pod, unjudged = announcement.pod, None
-        if announcement.kind in LASTING or announcement.kind == "without_effect":
+        if announcement.kind in (*LASTING, *CONDITIONS):
             patch = self._patch(announcement)
             patched = await self._kube.patch_pod_status(pod.namespace, pod.name, patch)
             unjudged = _unjudged(patched)
             if isinstance(patched, Answer) and patched.status == 404:
                 return None
-        if announcement.kind in ("nominated", "without_effect"):
+        if announcement.kind in ("nominated", *CONDITIONS):
             return unjudged
         event = self._event(announcement)
         if event is None:
@@ -105,20 +112,27 @@ class Announcer:
     def _patch(self, announcement: Announcement) -> Object:
         if announcement.kind == "nominated":
             return announcements.nominated(announcement.uid, announcement.node)
-        if announcement.kind == "without_effect":
-            return announcements.preferences_condition(
+        if announcement.kind in CONDITIONS:
+            return _CONDITIONS[announcement.kind](
                 announcement.uid,
                 announcement.message,
                 announcement.time_us,
                 announcement.pod.generation,
             )
-        return announcements.condition(
+        generation, since_us = announcement.pod.generation, self.pending.since_us(announcement)
+        patch = announcements.condition(
             announcement.uid,
             announcement.message,
-            self.pending.since_us(announcement),
+            since_us,
             "SchedulerError" if announcement.kind == "refused" else "Unschedulable",
-            announcement.pod.generation,
+            generation,
         )
+        if announcement.zone:
+            zone = announcements.zone_condition(
+                announcement.uid, announcement.zone, since_us, generation
+            )
+            patch["status"]["conditions"] += zone["status"]["conditions"]
+        return patch
 
     def _event(self, announcement: Announcement) -> Object | None:
         """Return the Kubernetes Event, or None if enough of its kind were written."""

@@ -13,6 +13,7 @@ import msgspec
 from services.binder import announcements
 from services.binder.admissions import Admissions
 from services.binder.core import BinderState, Identity
+from shared.domain.refusal import zone_text
 from shared.events.binding_events import BindRefused, EvictIntended, PodBound, PodEvicted
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded
@@ -41,17 +42,19 @@ Kind = Literal[
     "excluded",
     "without_effect",
     "missed",
+    "zone_found",
 ]
 # These hold until the pod is bound or ends.
 LASTING: tuple[Kind, ...] = ("unschedulable", "refused", "nominated")
 # These do not replace another announcement of the pod.
-_APART: tuple[Kind, ...] = ("nominated", "admitted", "without_effect", "missed")
+_APART: tuple[Kind, ...] = ("nominated", "admitted", "without_effect", "missed", "zone_found")
 
 
 class Announcement(msgspec.Struct, frozen=True):
     """One announcement to make. Its content depends on the kind:
 
-    - `unschedulable`, `refused` (a binding): the condition's `message`
+    - `unschedulable`, `refused` (a binding): the condition's `message`; `zone` is the message of
+      the condition of the zone, "" for none, and `zone_found` the end of it
     - `bound`, `nominated`: `node`; an empty node ends the nomination
     - `preempted`: the preemptor's uid in `message`
     - `admitted`: the zones in `message`
@@ -68,6 +71,7 @@ class Announcement(msgspec.Struct, frozen=True):
     position: int = 0
     time_us: int = 0
     tries: int = 0
+    zone: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -89,6 +93,7 @@ class PendingAnnouncements:
         self._victims: dict[str, Identity] = {}
         self._since_us: dict[str, int] = {}
         self._without_effect: dict[str, tuple[str, ...]] = {}
+        self._zone_waits: dict[str, None] = {}
 
     def __len__(self) -> int:
         """The queue's length without announcements in flight."""
@@ -139,6 +144,7 @@ class PendingAnnouncements:
         ]
         made += self._announcements(event)
         made += self._ignored_preferences(event)
+        made += self._zone_found(event)
         for announcement in made:
             if leads or announcement.kind in LASTING:
                 self._add(state, announcement, envelope)
@@ -182,7 +188,8 @@ class PendingAnnouncements:
 
     def _announcements(self, event: Event) -> list[Announcement]:
         if isinstance(event, PodVerdictChanged):
-            return [Announcement("unschedulable", event.uid, event.message)]
+            zone = zone_text(event.detail)
+            return [Announcement("unschedulable", event.uid, event.message, zone=zone)]
         if isinstance(event, BindRefused):
             text = announcements.refused(event.node, event.cause, event.message)
             return [Announcement("refused", event.uid, text, event.node)] if text else []
@@ -197,6 +204,19 @@ class PendingAnnouncements:
             self._nominated[event.uid] = event.node
             return [Announcement("nominated", event.uid, node=event.node)]
         return self._nomination_ended(event)
+
+    def _zone_found(self, event: Event) -> list[Announcement]:
+        """Announce that a pod does not wait for a zone any more."""
+        if isinstance(event, PodVerdictChanged) and zone_text(event.detail):
+            self._zone_waits[event.uid] = None
+            _drop_oldest(self._zone_waits)
+            return []
+        if not isinstance(event, PodVerdictChanged | PodBound | PodEnded):
+            return []
+        if event.uid not in self._zone_waits:
+            return []
+        del self._zone_waits[event.uid]
+        return [] if isinstance(event, PodEnded) else [Announcement("zone_found", event.uid)]
 
     def _ignored_preferences(self, event: Event) -> list[Announcement]:
         """Announce at the binding what the reservation ignored: a withdrawn one had no effect."""

@@ -18,7 +18,7 @@ from services.cli.addresses import bus_option, data_dir_option, database_option
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_OK, CommandError, json_line, say_table
 from services.cli.paths import kubeconfig_option
-from services.doctor import bus, cluster, database, nodes, reading
+from services.doctor import bus, cluster, database, nodes, pods, reading
 from services.doctor.finding import Finding, note, problem, warning
 from services.doctor.nodes import Machine
 from services.replay.reading import envelopes, fold_one
@@ -125,6 +125,7 @@ async def examine(target: Installation) -> list[Finding]:
         async with LogSource(target.database_url, None) as log:
             ledger, rejections, quarantined = await fold(log)
         findings += nodes.judge(ledger, machines, rejections)
+        findings += pods.judge(ledger)
         findings += reading.judge(quarantined)
     return findings
 

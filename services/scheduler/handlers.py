@@ -110,6 +110,7 @@ class Decider:
         self._held = held
         self._clock = clock
         self._measure_fill_s = 0.0
+        self._zone_waits: dict[tuple[str, str], int] = {}
         self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
@@ -241,6 +242,10 @@ class Decider:
         self._measure_fill_s = now_s + FILL_EVERY_S
         for resource, share in totals.zone_fill(core.ledger).items():
             set_gauge(names.ZONE_FILL, share, resource=resource)
+        waits = totals.zone_waits(core.ledger)
+        for wait in self._zone_waits.keys() | waits.keys():
+            set_gauge(names.ZONE_WAITS, waits.get(wait, 0), resource=wait[0], request=wait[1])
+        self._zone_waits = waits
 
     def _is_unlisted(self, core: SchedulerCore) -> bool:
         """Return whether the log was restored and the cluster was not listed since; logged once."""

@@ -4,9 +4,13 @@ not know how they were computed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
+
+from shared.domain.quantity import format_amount
 
 
 class Reason(StrEnum):
@@ -54,6 +58,19 @@ class Reason(StrEnum):
     BRANCH_LIMIT = "too many possible outcomes to check"
 
 
+# Reasons of nodes that would take the pod if one zone, or one set of zones, had room.
+ZONE_REASONS = frozenset(
+    (
+        Reason.NEVER_ALIGNED,
+        Reason.ONE_ZONE,
+        Reason.NO_SINGLE_ZONE,
+        Reason.NO_ZONE_SET,
+        Reason.NOT_ON_EVERY_BRANCH,
+        Reason.BRANCH_LIMIT,
+    )
+)
+
+
 class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
     """One zone of a refusing node, for the resource that fell short.
 
@@ -93,3 +110,34 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     policy_source: str = ""
     remedy: str = ""
     phrase: str = ""
+
+
+def zone_wait(detail: Sequence[Mapping[str, object]]) -> str:
+    """Return the resource that no zone has for a pod that some node as a whole could take, `zone`
+    if that is no single resource, and "" for a pod that waits for a node.
+
+    `detail` are the refusals of the nearest nodes as JSON values (`PodVerdictChanged.detail`).
+    """
+    nearest = detail[0] if detail else {}
+    if nearest.get("reason") not in ZONE_REASONS:
+        return ""
+    return str(nearest.get("resource") or "zone")
+
+
+def zone_text(detail: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence on the zones that a pod misses; "" for a pod that waits for a node."""
+    resource = zone_wait(detail)
+    if not resource:
+        return ""
+    nearest = detail[0]
+    text = "The pod waits for a zone, not for a node"
+    if nearest.get("asked"):
+        text += f": it requests {format_amount(resource, nearest['asked'])} {resource} together"
+    zones = [
+        f"zone {zone['zone']} has {format_amount(resource, zone['free'])} free of "
+        f"{format_amount(resource, zone['allocatable'])}"
+        for zone in nearest.get("zones") or ()
+    ]
+    if zones:
+        text += f", and on {nearest['node']}, the nearest node, {', '.join(zones)}"
+    return f"{text}. {nearest['remedy']}" if nearest.get("remedy") else f"{text}."

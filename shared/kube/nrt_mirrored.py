@@ -11,12 +11,17 @@ from typing import Any
 import msgspec
 import xxhash
 
+from shared.domain.quantity import format_amount
 from shared.domain.report import Report, Zone, ZoneResource
+from shared.domain.resources import CPU, is_device
 from shared.kube import nrt
 from shared.ledger.state import ZoneAmounts
 
 MARK = "topolog.io/mirror"
 EXPIRED_SINCE = "topolog.io/expired-since"
+# Shown by the printer columns in k8s/components/noderesourcetopology/crd.yaml.
+ZONES, FREE_CPUS = "topolog.io/zones", "topolog.io/free-cpus"
+FREE_DEVICES = "topolog.io/free-devices"
 ANNOTATIONS = (EXPIRED_SINCE, nrt.FINGERPRINT_ANNOTATION, nrt.UPDATE_ANNOTATION)
 
 Object = dict[str, Any]
@@ -32,12 +37,37 @@ def mirrored(
             report, zones=tuple(_zone(zone, available) for zone in report.zones)
         )
     )
-    topology["attributes"] = [*topology["attributes"], {"name": MARK, "value": pessimism}]
+    shown = {name: value for name, value in summary(report, available).items() if value}
+    topology["attributes"] = [
+        *topology["attributes"],
+        *({"name": name, "value": value} for name, value in shown.items()),
+        {"name": MARK, "value": pessimism},
+    ]
     owner = {"apiVersion": "v1", "kind": "Node", "name": report.node, "uid": node_uid}
     topology["metadata"]["ownerReferences"] = [owner]
     if expired_since:
         topology["metadata"]["annotations"][EXPIRED_SINCE] = expired_since
     return topology
+
+
+def summary(report: Report, available: ZoneAmounts) -> dict[str, str]:
+    """Return the attributes that `kubectl get noderesourcetopologies` shows in columns: the number
+    of zones, and what is free by zone, as in `0:8 1:4` and `nvidia.com/gpu 0:2 1:1`."""
+    free = {zone.id: _zone(zone, available).resources for zone in report.zones}
+    devices = sorted({name for zone in free.values() for name in zone if is_device(name)})
+    return {
+        ZONES: str(len(report.zones)),
+        FREE_CPUS: _by_zone(free, CPU),
+        FREE_DEVICES: ", ".join(f"{name} {_by_zone(free, name)}" for name in devices),
+    }
+
+
+def _by_zone(free: dict[int, dict[str, ZoneResource]], name: str) -> str:
+    return " ".join(
+        f"{zone}:{format_amount(name, resources[name].available)}"
+        for zone, resources in sorted(free.items())
+        if name in resources
+    )
 
 
 def _zone(zone: Zone, available: ZoneAmounts) -> Zone:

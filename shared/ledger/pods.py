@@ -6,6 +6,7 @@ Each handler returns the nodes it changed.
 from __future__ import annotations
 
 from shared.domain.pod import Pod
+from shared.domain.refusal import zone_wait
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
@@ -144,7 +145,7 @@ def verdict_changed(
     """Remember the last result, so that repeated ones are not appended."""
     entry = ledger.pods.get(event.uid)
     if entry is not None:
-        entry.verdict = event.message
+        entry.verdict, entry.zone_wait = event.message, zone_wait(event.detail)
     return ()
 
 
@@ -155,7 +156,7 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
         return ()
     entry.stage, entry.reserved_at = "reserved", envelope.position
     entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
-    entry.one_zone = event.one_zone
+    entry.one_zone, entry.zone_wait = event.one_zone, ""
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 

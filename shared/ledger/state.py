@@ -89,6 +89,8 @@ class LedgerPod(msgspec.Struct, gc=False):
     # The prediction is certain, by the decision and by all that happened on the node since.
     certain: bool = False
     one_zone: str = ""
+    # The resource that no zone has, by its last negative result; "" if it waits for a node.
+    zone_wait: str = ""
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):

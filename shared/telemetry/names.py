@@ -236,8 +236,7 @@ RELAY_OVERTAKEN = event(
 # The scheduler.
 DECIDE_LATENCY = seconds("topolog_decide_latency", "Duration of one scheduling batch, without I/O.")
 DECIDE_CPU = counter(
-    "topolog_decide_cpu_seconds",
-    "CPU time of scheduling; if the latency is higher, other processes took the CPU.",
+    "topolog_decide_cpu_seconds", "CPU time of scheduling; the latency also has other processes'."
 )
 DECIDE_BATCH = sizes("topolog_decide_batch_proposals", "Proposals in one scheduling batch.")
 DECIDE_CONFLICTS = counter(
@@ -255,6 +254,9 @@ REJECTED = counter(
     "reason",
 )
 QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods in the active queue.")
+ZONE_WAITS = gauge(
+    "topolog_pods_waiting_for_zone", "Pods that wait for a zone, not a node.", "resource", "request"
+)
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Unschedulable pods that wait for a change.")
 NODES_DIRTY = gauge(
     "topolog_nodes_dirty",
@@ -279,9 +281,7 @@ PODS_BARRED = gauge(
 OBSERVED = counter("topolog_observed_facts", "Events about the cluster that the observer appended.")
 KUBE_TROUBLE = counter("topolog_kube_trouble", "Failed lists and watches of the Kubernetes API.")
 MASS_ABSENCES = counter(
-    "topolog_mass_absences",
-    "Lists that lacked so many objects that a second list had to confirm it.",
-    "kind",
+    "topolog_mass_absences", "Lists that lacked many objects: a second list confirms it.", "kind"
 )
 MISSED_CHANGES = counter(
     "topolog_untold",

@@ -423,3 +423,43 @@ async def test_a_reservation_elsewhere_replaces_what_had_no_effect() -> None:
         await until(lambda: scene.kube.said)
         await asyncio.sleep(0.02)
     assert scene.kube.patches == []
+
+
+ZONE_DETAIL = ({"node": "n1", "reason": "no single zone", "resource": "cpu", "asked": 8000},)
+
+
+async def test_a_pod_that_waits_for_a_zone_has_a_condition_until_it_is_bound() -> None:
+    scene = Told()
+    scene.kube.go.set()
+    scene.tell(
+        "pod/uid-a",
+        PodObserved(pod("a")),
+        PodVerdictChanged("uid-a", "waits", detail=ZONE_DETAIL),
+    )
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.patches)
+        scene.tell("pod/uid-a", PodReserved("uid-a", "n1"), PodBound("uid-a", "n1"))
+        await until(lambda: len(scene.kube.patches) == 2)
+    waiting, bound = [patch["status"]["conditions"] for patch in scene.kube.patches]
+    assert [(entry["type"], entry["status"], entry["message"]) for entry in waiting] == [
+        ("PodScheduled", "False", "waits"),
+        (
+            "topolog.io/ZoneAvailable",
+            "False",
+            "The pod waits for a zone, not for a node: it requests 8 cpu together.",
+        ),
+    ]
+    assert [(entry["type"], entry["status"], entry["reason"]) for entry in bound] == [
+        ("topolog.io/ZoneAvailable", "True", "NotWaiting")
+    ]
+
+
+async def test_a_pod_that_waits_for_a_node_has_no_condition_of_zones() -> None:
+    scene = Told()
+    scene.kube.go.set()
+    scene.verdict("a", "0/1 nodes are available: 1 Insufficient cpu.")
+    async with running(scene.announcer.run()):
+        await until(lambda: scene.kube.patches)
+        await asyncio.sleep(0.02)
+    (patch,) = scene.kube.patches
+    assert [entry["type"] for entry in patch["status"]["conditions"]] == ["PodScheduled"]

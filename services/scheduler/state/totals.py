@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import get_args
 
+from shared.domain.effective import effective_request
+from shared.domain.quantity import format_amount
+from shared.domain.resources import Amounts
 from shared.ledger.state import Ledger, LedgerNode, Stage
 
 
@@ -43,6 +46,35 @@ def zones_in_use(node: LedgerNode) -> int:
             for name, resource in zone.resources.items()
         )
         for zone in node.report.zones
+    )
+
+
+# Pod classes that are named; the pods of others are counted together.
+MOST_CLASSES = 20
+OTHERS = "other"
+
+
+def zone_waits(ledger: Ledger) -> dict[tuple[str, str], int]:
+    """Return how many pods wait for a zone, not for a node, by resource and by what they request
+    (`cpu 8, memory 16Gi`).
+    """
+    waits = Counter(
+        (entry.zone_wait, request_text(effective_request(entry.pod)))
+        for entry in ledger.pods.values()
+        if entry.zone_wait and entry.stage == "pending"
+    )
+    counts: Counter[tuple[str, str]] = Counter()
+    for rank, ((resource, request), pods) in enumerate(waits.most_common()):
+        counts[resource, request if rank < MOST_CLASSES else OTHERS] += pods
+    return dict(counts)
+
+
+def request_text(request: Amounts) -> str:
+    """Return amounts in words, in order of name."""
+    return ", ".join(
+        f"{name} {format_amount(name, amount)}"
+        for name, amount in sorted(request.items())
+        if amount
     )
 
 
