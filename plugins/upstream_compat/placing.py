@@ -30,6 +30,7 @@ from services.scheduler.snapshot.pod_class import PodClass, key_of
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
+from services.scheduler.state.holds import Holds
 from shared.domain.pod import Pod
 from shared.events.catalog import Event
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
@@ -82,9 +83,11 @@ class UpstreamPlacing:
         else:
             self._around.placed_pods.remove(uid)
 
-    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
+    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects, holds: Holds) -> None:
         """Let constraints use these objects."""
-        self._around = self._around._replace(exclusions=exclusions, cluster_objects=cluster_objects)
+        self._around = self._around._replace(
+            exclusions=exclusions, cluster_objects=cluster_objects, holds=holds
+        )
 
     def put_node(self, node: LedgerNode) -> None:
         """Insert or update what the node-level predicates need."""

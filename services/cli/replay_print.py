@@ -81,6 +81,8 @@ def state(result: dict[str, Any]) -> None:
             say(problem)
         for exclusion in node["exclusions"]:
             say(exclusion_text(exclusion))
+        if node["held_for"]:
+            say(f"held for the overdue pod {node['held_for']}: it takes no other pod")
         if node["dirty_mark"]:
             say(dirty_text(node["dirty_mark"]))
         for charge in node["charges"]:

@@ -20,11 +20,14 @@ RowName = Literal[
     "ledger, proof, MostAllocated",
     "ledger, proof, BestFit",
     "ledger, proof, by strategy alone",
+    "ledger, proof, hold after 60 s",
     "ledger, trusted prediction",
     "oracle, same news",
     "oracle",
 ]
 ROWS: tuple[RowName, ...] = get_args(RowName)
+# Holds nodes for overdue pods (`hold-after`): no overdue pods are worth a row but wide ones.
+HOLDING: RowName = "ledger, proof, hold after 60 s"
 Reports = Literal["change", "1", "10", "60"]
 REPORTS: tuple[Reports, ...] = get_args(Reports)
 # The exporter's interval between full reports when it sends on change (its default).
@@ -44,6 +47,7 @@ WIDE_ROWS: tuple[RowName, ...] = (
     "ledger, proof",
     "ledger, proof, BestFit",
     "ledger, proof, MostAllocated",
+    HOLDING,
 )
 WIDE_HORIZON_S = 1800
 OPENB = "openb"
@@ -155,13 +159,13 @@ def _both(grid: Grid) -> tuple[Reports, ...]:
 def _traces(
     grid: Grid, nodes: int, load: float, reports: Reports, horizon_s: int
 ) -> Iterator[Cell]:
-    for row in ROWS:
+    for row in (row for row in ROWS if row != HOLDING):
         for seed in grid.seeds:
             yield Cell(grid.trace, nodes, 0, load, reports, row, horizon_s, seed, grid.policy)
 
 
 def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator[Cell]:
-    for row in ROWS:
+    for row in (row for row in ROWS if row != HOLDING):
         for seed in grid.seeds:
             yield Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s, seed, grid.policy)
 

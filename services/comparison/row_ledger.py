@@ -36,6 +36,7 @@ class LedgerRow:
         self._known: dict[str, store.NodeState] = {}
         self._versions: dict[str, int] = {}
         self._commits: set[str] = set()
+        self._now_us = 0
 
     clairvoyant = False
 
@@ -43,6 +44,7 @@ class LedgerRow:
         """Not said to this row."""
 
     def evolve(self, stream: str, event: Event, now_s: float) -> None:
+        self._now_us = _time_us(now_s)
         self._append(stream, event)
 
     def reported(self, report: Report, now_s: float) -> None:
@@ -67,7 +69,8 @@ class LedgerRow:
 
     def proposed(self, now_s: float) -> list[Proposal]:
         """What the core decides now, before it is appended."""
-        return self.core.decide(BATCH, now_s)
+        self._now_us = _time_us(now_s)
+        return self.core.decide(BATCH, now_s, now_us=self._now_us)
 
     def intends(self, pod: Pod, node: str, now_s: float) -> None:
         position = self.core.ledger.pods[pod.uid].reserved_at
@@ -112,7 +115,13 @@ class LedgerRow:
     def _append(self, stream: str, event: Event) -> int:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
         position = self.core.ledger.position + 1
+        kind, time_us = type_of(event), self._now_us
         self.core.evolve(
-            Envelope(position, stream, version, type_of(event), 1, b"", 0, "bench", 0, ""), event
+            Envelope(position, stream, version, kind, 1, b"", time_us, "bench", 0, ""), event
         )
         return version
+
+
+def _time_us(now_s: float) -> int:
+    """The time of day: virtual time begins at 1 s."""
+    return int((1 + now_s) * 1_000_000)

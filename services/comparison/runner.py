@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from services.comparison.cells import Cell, Result
+from services.comparison.cells import HOLDING, Cell, Result
 from services.comparison.measures import Measures
 from services.comparison.row_ledger import LedgerRow
 from services.comparison.row_plugin import CacheName, PluginRow
@@ -15,7 +15,11 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.core import CoreConfig
+from services.scheduler.reserve.holds import HoldSettings
 from services.scheduler.snapshot.config import CycleConfig
+
+# Nodes that may be held at once, in percent.
+HELD_SHARE = 10
 
 _CACHES: dict[str, CacheName] = {
     "no awareness": "none",
@@ -32,7 +36,8 @@ def row_of(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
         favours_full_nodes = load.strategy == "MostAllocated"
         aligns = cell.policy == "single-numa-node"
         return PluginRow(_CACHES[cell.row], list(nodes), zones, favours_full_nodes, aligns)
-    config = CoreConfig(SCHEDULER, _cycle(cell.row))
+    hold = HoldSettings(60.0, HELD_SHARE) if cell.row == HOLDING else HoldSettings()
+    config = CoreConfig(SCHEDULER, _cycle(cell.row), hold=hold)
     return LedgerRow(config, placements=cell.row != "ledger, fingerprint")
 
 
@@ -63,7 +68,7 @@ def _cycle(row: str) -> CycleConfig:
     trust = row == "ledger, trusted prediction"
     strategy = (
         row.removeprefix("ledger, proof, ")
-        if row.startswith("ledger, proof, ")
+        if row.startswith("ledger, proof, ") and row != HOLDING
         else CycleConfig().strategy
     )
     return CycleConfig(strategy=strategy, prediction="trust" if trust else "observe")

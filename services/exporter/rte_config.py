@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from services.exporter import durations, metrics_port
+from services.exporter import metrics_port
+from shared.domain import durations
 
 MAX_BYTES = 1 << 20
 LEAST_NS = 1_000_000

@@ -72,7 +72,7 @@ def placing_at(
         ColumnarPlacing(cycle),
         QuarantinedStreams() if quarantined is None else quarantined,
     )
-    placing.learn(followed.exclusions, followed.cluster_objects)
+    placing.learn(followed.exclusions, followed.cluster_objects, followed.holds)
     placing.rank_by(followed.wanted)
     for name in sorted(followed.ledger.nodes):
         if usable(followed, name, quarantined):

@@ -94,10 +94,13 @@ async def _story(
 
 
 async def _history(log: EventLog, uid: str, quarantined: QuarantinedStreams) -> History:
-    """Return the pod's own events, and its charges, which are on the streams of nodes."""
+    """Return the pod's own events, its charges, which are on the streams of nodes, and the nodes
+    that were held for it.
+    """
     pod_events = [
         (envelope, quarantined.event_of(envelope))
-        async for envelope in envelopes_of(log, streams.pod(uid))
+        for stream in (streams.pod(uid), streams.hold(uid))
+        async for envelope in envelopes_of(log, stream)
     ]
     history: History = [(envelope, event) for envelope, event in pod_events if event is not None]
     charges: History = []

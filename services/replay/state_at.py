@@ -13,6 +13,7 @@ from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
 from services.replay.words import placement_text
 from services.scheduler.score.strategies.koordinator import strategy_for
+from services.scheduler.state.holds import Holds
 from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
 from shared.events import cluster_events as cluster
@@ -49,11 +50,17 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
             {
                 **node_state(ledger, ledger.nodes[name]),
                 "exclusions": await exclusions_of(log, name, followed.exclusions, position),
+                "held_for": _held_for(followed.holds, name),
                 "dirty_mark": await dirty_mark(log, ledger.nodes[name], position),
             }
             for name in shown
         ],
     }
+
+
+def _held_for(holds: Holds, node: str) -> str:
+    """Return the overdue pod for which the node is held, "" for none."""
+    return holds.by_node[node].key if node in holds.by_node else ""
 
 
 def _waits(entry: LedgerPod) -> bool:

@@ -267,6 +267,13 @@ def _opened(event: log.LogOpened, _: Names) -> str:
     return f"the log begins, timeline {event.timeline}{why}"
 
 
+_HOLD_ENDS: dict[scheduling.HoldEndCause, str] = {
+    "placed": "the pod has a node",
+    "ended": "the pod has ended",
+    "hopeless": "the node would not take the pod even without the other pods",
+    "unasked": "no hold-after applies to the pod any more",
+}
+
 _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     log.LogOpened: _opened,
     log.FactsRedacted: lambda event, _: (
@@ -328,6 +335,13 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
         f"takes {'such' if event.shape else 'all'} pods again: {event.cause}"
     ),
     scheduling.PodReadmitted: lambda event, _: f"decided again: {event.cause}",
+    scheduling.HoldBegun: lambda event, _: (
+        f"overdue after {event.waited_s} s: {event.node} takes no other pod until it is placed, "
+        f"{event.must_end} pod(s) there have to end at most"
+    ),
+    scheduling.HoldEnded: lambda event, _: (
+        f"{event.node} is no longer held: {_HOLD_ENDS[event.cause]}"
+    ),
     scheduling.DemandWeighed: _demand,
     scheduling.NominationWithdrawn: lambda event, _: (
         f"nomination withdrawn: {event.cause.replace('_', ' ')}"

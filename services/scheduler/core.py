@@ -6,7 +6,7 @@ fold reaches them: the ledger changes only by events. Must not know the log, Kub
 
 One call of `decide` is one turn:
 
-1. proposals about nodes: exclusions, dirty marks, withdrawals, demand weights;
+1. proposals about nodes: exclusions, dirty marks, withdrawals, demand weights, holds;
 2. changed nodes are refreshed, and waiting pods that they may help are woken;
 3. pods are taken from the queue: each is reserved on a node, or waits;
 4. refusals are explained, which costs many times more than to find that no node takes a pod;
@@ -34,6 +34,7 @@ from services.scheduler.queue.queueing_hints import ClusterChanges
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.reserve.exclusions import ExclusionProposals
+from services.scheduler.reserve.holds import HoldProposals, HoldSettings
 from services.scheduler.reserve.proposals import (
     Proposal,
     demand_weights,
@@ -84,6 +85,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     dirty_after_rejections: int = 3
     upstream: OtherPlacing | None = None
     provenance: Provenance = Provenance()
+    hold: HoldSettings = HoldSettings()
     shadow: bool = False
     asked_by: tuple[str, ...] = ()
 
@@ -112,7 +114,7 @@ class SchedulerCore:
         self.ledger, self.versions = self.folded.ledger, self.folded.versions
         self.exclusions = self.folded.exclusions
         self.cluster = _placing(config)
-        self.cluster.learn(self.exclusions, self.folded.cluster_objects)
+        self.cluster.learn(self.exclusions, self.folded.cluster_objects, self.folded.holds)
         columns = self.columns = self.cluster.columns
         by_demand = columns is not None and columns.evaluator.strategy.ranks_by_demand
         self.demand = DemandTracker(columns if by_demand else None)
@@ -123,6 +125,7 @@ class SchedulerCore:
         self.counters = Counters()
         self.marks = DirtyMarks(config.dirty_after_rejections)
         self.nominations = Nominations(self.folded, columns)
+        self.holds = HoldProposals(config.hold, config.scheduler_name)
         self.binds, self.shadow = BindRequests(self.folded), Shadow()
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
@@ -192,6 +195,8 @@ class SchedulerCore:
             self.exclusion_proposals.won(uid, event.node)
         elif is_surrounding(event):
             self._waking.cluster_changes.note(event)
+        elif isinstance(event, scheduling.HoldEnded):
+            self._changed.add(event.node)  # Other pods may use the node again.
         elif isinstance(event, scheduling.DemandWeighed) and self.columns is not None:
             self.columns.rank_by(self.folded.wanted)
         if self.cluster.caches is not None:
@@ -264,7 +269,7 @@ class SchedulerCore:
         self._waking.nodes.update(changed)
         if self.columns is not None:
             self._waking.nodes.update(self.columns.opened())
-        for uid in self.nominations.wake(changed):
+        for uid in (*self.nominations.wake(changed), *self.holds.wake(self.folded, changed)):
             self.queue.wake(uid)
         return changed
 
@@ -289,10 +294,15 @@ class SchedulerCore:
     # -- deciding
 
     def decide(
-        self, limit: int, now_s: float = 0.0, has_time: HasTime = lambda _share: True
+        self,
+        limit: int,
+        now_s: float = 0.0,
+        has_time: HasTime = lambda _share: True,
+        now_us: int = 0,
     ) -> list[Proposal]:
-        """Decide at most `limit` pods; each proposal is one commit. `now_s` is monotonic;
-        `has_time(share)` is False once this share of the turn's time has passed."""
+        """Decide at most `limit` pods; each proposal is one commit. `now_s` is monotonic, `now_us`
+        the time of day, 0 if it is not known: no pod is overdue then. `has_time(share)` is False
+        once this share of the turn's time has passed."""
         if self.config.shadow:
             return []
         self.begin()
@@ -303,11 +313,14 @@ class SchedulerCore:
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
         proposals += self._demand_weights()
+        holds = self._holds(changed, now_s, now_us)
+        proposals += holds
         self.nominations.begin(now_s)
         proposals += self._bind_requests()
         self._wake(has_time)
         orders = count()
-        proposals += self._decide_pods(limit, orders, has_time)
+        # A hold counts once it is folded, so that no pod takes the node in the same turn.
+        proposals += self._decide_pods(0 if holds else limit, orders, has_time)
         proposals += self._explanations(orders, has_time)
         proposals += self._nominate(changed, proposals)
         self._refuse_on_behalf_of_waiting()
@@ -449,6 +462,14 @@ class SchedulerCore:
         if weights is None:
             return []
         return [demand_weights(weights, self.ledger.position, self._version(streams.DEMAND))]
+
+    def _holds(self, changed: list[str], now_s: float, now_us: int) -> list[Proposal]:
+        """Holds of nodes begin and end by the first of several schedulers."""
+        if self.columns is None or not self.shard.leads:
+            return []
+        return self.holds.proposals(
+            self.folded, self.columns, self.exclusions.barred, changed, now_s, now_us
+        )
 
     def _bind_requests(self) -> list[Proposal]:
         # Settings allow an extender with the ledger's columns only.

@@ -32,7 +32,13 @@ from shared.eventlog.port import (
     Place,
 )
 from shared.events import streams
-from shared.events.scheduling_events import NodeReadmitted, NodeSetAside, PodReadmitted
+from shared.events.scheduling_events import (
+    HoldBegun,
+    HoldEnded,
+    NodeReadmitted,
+    NodeSetAside,
+    PodReadmitted,
+)
 from shared.ledger.promises import promises, weight
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
@@ -194,7 +200,7 @@ class Decider:
             return self._clock.monotonic_s() - began_s < share * TURN_S
 
         with timed(names.DECIDE_LATENCY), worked(names.DECIDE_CPU):
-            proposals = core.decide(self._batch_pods, began_s, has_time)
+            proposals = core.decide(self._batch_pods, began_s, has_time, self._clock.now_us())
         self._log_turn(core)
         if self.after_turn is not None:
             self.after_turn(core)
@@ -230,6 +236,7 @@ class Decider:
         core.marks.comparisons.clear()
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
+        set_gauge(names.NODES_HELD, len(core.folded.holds.by_node))
         set_gauge(names.NODES_EXCLUDED, len(core.exclusions.nodes))
         set_gauge(names.PODS_BARRED, len(core.exclusions.barred))
         self._measure_fill(core)
@@ -323,6 +330,7 @@ class Decider:
                 )
         if isinstance(outcome, Appended):
             self._log_exclusions(proposal)
+            self._log_holds(proposal)
         if isinstance(outcome, Conflict) and outcome.stream == streams.node(proposal.node):
             core.contested(proposal)
         if isinstance(outcome, Conflict | Fenced | Duplicate):
@@ -353,3 +361,12 @@ class Decider:
                 )
             elif isinstance(event, NodeReadmitted | PodReadmitted):
                 count(names.READMITTED, cause=event.cause)
+
+    def _log_holds(self, proposal: Proposal) -> None:
+        for event in (draft.event for draft in proposal.drafts):
+            if isinstance(event, HoldBegun):
+                self._out.info(
+                    names.HOLD_BEGUN, pod=event.uid, node=event.node, waited_s=event.waited_s
+                )
+            elif isinstance(event, HoldEnded):
+                self._out.info(names.HOLD_ENDED, pod=event.uid, node=event.node, cause=event.cause)

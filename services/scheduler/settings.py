@@ -15,6 +15,7 @@ import xxhash
 from services.scheduler.core import CoreConfig, OtherPlacing
 from services.scheduler.explain import placing
 from services.scheduler.extender.settings import ExtenderSettings
+from services.scheduler.reserve.holds import HoldSettings
 from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.eventlog.closure import code_fingerprint
@@ -42,6 +43,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
       upstream` places by the cache that the plugin's arguments choose, defects included.
     - `plugin_config`: a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
     - `log_limit_gib`: the relay warns before the log takes that much.
+    - `hold`: how long a pod may wait before a node is held for it, and how many nodes may be.
     - `shadow`: decide nothing, and compare the decisions of other schedulers with Topolog's.
     """
 
@@ -59,6 +61,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     compat: Literal["default", "upstream"] = "default"
     plugin_config: str = ""
     shadow: bool = False
+    hold: HoldSettings = HoldSettings()
     extender: ExtenderSettings = ExtenderSettings()
 
 
@@ -101,6 +104,11 @@ def chosen(settings: SchedulerSettings) -> Choice:
     else:
         choice, problems = _default(settings, settings.cycle, [])
     problems += settings.extender.problems()
+    if settings.hold.after_s and choice.core.upstream is not None:
+        problems.append(
+            "TOPOLOG_HOLD_AFTER_S: the upstream plugin's caches hold no nodes; "
+            "use TOPOLOG_CACHE=ledger, or 0"
+        )
     if settings.shadow and (settings.extender.port or choice.core.upstream is not None):
         problems.append(
             "TOPOLOG_SHADOW: a shadow places nothing; unset TOPOLOG_EXTENDER_PORT, TOPOLOG_CACHE, "
@@ -116,6 +124,7 @@ def chosen(settings: SchedulerSettings) -> Choice:
     core = msgspec.structs.replace(
         choice.core,
         provenance=provenance(choice.core.cycle, choice.core.upstream),
+        hold=settings.hold,
         shadow=settings.shadow,
         asked_by=settings.extender.schedulers if settings.extender.port else (),
     )

@@ -22,11 +22,12 @@ from typing import Any
 import msgspec
 import xxhash
 
+from shared.domain.hold_after import HOLD_AFTER
 from shared.domain.pod import Pod
 
-# Read by `services.scheduler.snapshot.topology_policy`.
+# Read by `services.scheduler.snapshot.topology_policy`, and by `shared.domain.hold_after`.
 POD_ANNOTATIONS = frozenset(
-    ("scheduling.koordinator.sh/numa-topology-spec", "volcano.sh/numa-topology-policy")
+    ("scheduling.koordinator.sh/numa-topology-spec", "volcano.sh/numa-topology-policy", HOLD_AFTER)
 )
 
 # Labels that controllers and charts use to distinguish workloads.

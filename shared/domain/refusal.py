@@ -26,6 +26,7 @@ class Reason(StrEnum):
     NOT_READY = "node not ready"
     TAINT = "untolerated taint"
     SET_ASIDE = "node set aside for such pods"
+    HELD = "held for an overdue pod"
     NOMINATED = "kept free for a nominated pod of another scheduler"
     FEATURE = "feature not declared by the node"
     KEY_NOT_KEPT = "key of another scheduler not kept"

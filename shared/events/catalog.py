@@ -93,6 +93,8 @@ CATALOG: dict[str, Entry] = {
         scheduling.NodeSetAside,
         scheduling.NodeReadmitted,
         scheduling.PodReadmitted,
+        scheduling.HoldBegun,
+        scheduling.HoldEnded,
         scheduling.DemandWeighed,
     ),
     **_area(

@@ -14,6 +14,7 @@ ReconcileMethod = Literal["proof", "fingerprint", "empty"]
 WithdrawCause = Literal["node_ended", "unasked"]
 
 AsideCause = Literal["rejected", "denied", "contested"]
+HoldEndCause = Literal["placed", "ended", "hopeless", "unasked"]
 ReadmitCause = Literal["retry", "operator"]
 
 
@@ -177,6 +178,33 @@ class PodReadmitted(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaul
     cause: ReadmitCause = "retry"
 
 
+class HoldBegun(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The pod (`key`) is overdue: it has waited for `waited_s`, longer than `after_s`
+    (`topolog.io/hold-after` or the setting). Until `HoldEnded` the node takes no other pod of this
+    `priority` or a lower one. Stream `hold/<uid>`.
+
+    `must_end` is how many pods were there and would have to end at most."""
+
+    uid: str
+    node: str
+    key: str
+    priority: int = 0
+    after_s: int = 0
+    waited_s: int = 0
+    must_end: int = 0
+
+
+class HoldEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The node takes other pods again. Stream `hold/<uid>`.
+
+    The pod has a node (`placed`) or `ended`, the node would not take it even without the other pods
+    (`hopeless`), or no bound on its waiting applies any more (`unasked`)."""
+
+    uid: str
+    node: str
+    cause: HoldEndCause
+
+
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A demand class: amounts that containers (or pods, if kubelets align whole pods) request of
     one zone together, and its weight when nodes are ranked.
@@ -213,5 +241,7 @@ SchedulingEvent = (
     | NodeSetAside
     | NodeReadmitted
     | PodReadmitted
+    | HoldBegun
+    | HoldEnded
     | DemandWeighed
 )

@@ -26,6 +26,7 @@ KINDS = frozenset(
         "csinode",
         "nomination",
         "deviceclass",
+        "hold",
         "listing",
     }
 )
@@ -64,6 +65,11 @@ def node(name: str) -> str:
 def listing(kind: str) -> str:
     """Lists of the whole cluster, by kind of object."""
     return f"listing/{kind}"
+
+
+def hold(uid: str) -> str:
+    """Holds of nodes for one overdue pod."""
+    return f"hold/{uid}"
 
 
 def pod(uid: str) -> str:

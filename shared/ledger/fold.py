@@ -160,6 +160,8 @@ _WHY_NOT: dict[type[Event], str] = {
     scheduling.NodeSetAside: "excludes the node for a pod class: the scheduler's own fold",
     scheduling.NodeReadmitted: "ends an exclusion: the scheduler's own fold",
     scheduling.PodReadmitted: "the pod is decided again, and is charged nowhere until then",
+    scheduling.HoldBegun: "keeps other pods from the node: the scheduler's own fold",
+    scheduling.HoldEnded: "ends a hold: the scheduler's own fold",
     scheduling.DemandWeighed: "ranks nodes: the scheduler's own fold",
     surroundings.VolumeObserved: "bars nodes for pods: the scheduler's own fold",
     surroundings.ClaimObserved: "bars nodes for pods: the scheduler's own fold",

@@ -268,13 +268,10 @@ COMPARISONS = counter(
     "result",
 )
 EXCLUSIONS = counter("topolog_set_aside", "Exclusions of a node for a class, by cause.", "cause")
-READMITTED = counter(
-    "topolog_readmitted", "Nodes and pods tried again after an exclusion, by cause.", "cause"
-)
-ZONE_FILL = gauge(
-    "topolog_zone_fill", "Used or charged share of the zones' allocatable amounts.", "resource"
-)
+READMITTED = counter("topolog_readmitted", "Nodes and pods tried again, by cause.", "cause")
+ZONE_FILL = gauge("topolog_zone_fill", "Used or charged share of all zones.", "resource")
 NODES_EXCLUDED = gauge("topolog_nodes_set_aside", "Nodes that are excluded for some pod class now.")
+NODES_HELD = gauge("topolog_nodes_held", "Nodes that are held for an overdue pod now.")
 PODS_BARRED = gauge(
     "topolog_pods_barred", "Pods that the API server forbids to bind; see the binder's log."
 )
@@ -292,6 +289,8 @@ MISSED_CHANGES = counter(
 SPAN_OBSERVE = span("cluster.observe", "A change at the Kubernetes API that becomes an event.")
 SPAN_DECIDE = span("pod.decide", "The scheduling cycle of one pod, from the queue to the proposal.")
 
+HOLD_BEGUN = event("hold.begun", "A node takes no other pod until an overdue pod is placed.")
+HOLD_ENDED = event("hold.ended", "A node that was held for an overdue pod takes other pods again.")
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has the reservation.")
 KUBE_RELIST = event(
     "kube.relist",

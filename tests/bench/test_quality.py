@@ -18,7 +18,7 @@ from plugins.upstream_compat.node import offered
 from plugins.upstream_compat.nrt import parse_nrt
 from plugins.upstream_compat.score import score_node
 from services.comparison import columns
-from services.comparison.cells import ROWS, Cell, Grid, Result, RowName, full, quick
+from services.comparison.cells import ROWS, WIDE, Cell, Grid, Result, RowName, full, quick
 from services.comparison.measures import as_line
 from services.comparison.truth import TrueNode
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
@@ -223,3 +223,17 @@ def test_aims_are_judged_by_the_numbers() -> None:
         )[0]
     )
     assert ["**missed**" in line for line in lines] == [True, False, True]
+
+
+def test_wide_pods_are_feasible_and_their_waits_are_measured_by_size() -> None:
+    cells = [
+        cell
+        for cell in full(Grid(seeds=(1,), sizes=(), horizon_s=60))
+        if cell.workload == WIDE and cell.zones == 2 and cell.row == "ledger, proof"
+    ]
+    assert {cell.policy for cell in cells} == {"restricted", "best-effort", "none"}
+    for cell in cells:
+        result = run_cell(cell, NOWHERE)
+        assert result.infeasible == 0
+        assert sorted(result.waits_by_gpus) == [1, 4, 8]
+        assert sum(waits.tasks for waits in result.waits_by_gpus.values()) == result.tasks

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.exporter.durations import duration_s, nanoseconds
+from services.exporter.durations import duration_s
+from shared.domain.durations import nanoseconds
 
 SECOND = 10**9
 

@@ -31,6 +31,8 @@ def default_of(variable: str) -> Any:
         return msgspec.to_builtins(CycleConfig())[name.removeprefix("cycle_")]
     if name.startswith("extender_"):
         return msgspec.to_builtins(SchedulerSettings().extender)[name.removeprefix("extender_")]
+    if name.startswith("hold_"):
+        return msgspec.to_builtins(SchedulerSettings().hold)[name.removeprefix("hold_")]
     return msgspec.to_builtins(SchedulerSettings())[name]
 
 

@@ -167,6 +167,10 @@ CHECKED = 96_000
 NOMINATING = 795_750_000
 NOMINATING_WORK = {"nominate": 1.5}
 
+# Of seeds from here on, every other world holds nodes for overdue pods.
+HOLDING = 795_830_000
+HOLD_AFTER_S = 3.0
+
 
 # What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong
 # reservation.
@@ -204,7 +208,8 @@ class Profile(msgspec.Struct, frozen=True):
     (without), `prints` (a fingerprint instead of placements), `all prints` (of every pod).
     `weights` is action -> relative frequency. `rich`: pods have priorities, may request hugepages
     and more than small zones have; lists are calls; stores follow the log. `small`: pods as small
-    machines take them, `tight` or `pairs`. `names`: how many names exist.
+    machines take them, `tight` or `pairs`. `names`: how many names
+    exist. `hold_after_s`: when pods are overdue, 0 for never.
     """
 
     nodes: tuple[SimulatedNode, ...]
@@ -218,6 +223,7 @@ class Profile(msgspec.Struct, frozen=True):
     rich: bool = False
     small: str = ""
     names: int = 14
+    hold_after_s: float = 0.0
 
 
 def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
@@ -266,6 +272,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
         rich=later,
         small=small,
         names=3 if small == "pairs" else 14,
+        hold_after_s=HOLD_AFTER_S if seed >= HOLDING and seed % 2 else 0.0,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from tests.simulation import liveness
-from tests.simulation.profile import DRAWN, LATER, NEWEST, NOMINATING, THEMED, Fixed
+from tests.simulation.profile import DRAWN, HOLDING, LATER, NEWEST, NOMINATING, THEMED, Fixed
 from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
@@ -22,6 +22,7 @@ FRESH = (
     *(THEMED + at // 4 + 20 * (at % 4) for at in range(20)),
     *range(NEWEST + 200, NEWEST + 210),
     *range(NOMINATING, NOMINATING + 8),
+    *range(HOLDING, HOLDING + 8),
 )
 COLUMNS = " step       ms  head action       about -> what came of it"
 

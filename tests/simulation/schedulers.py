@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
+from services.scheduler.reserve.holds import HoldSettings
 from services.scheduler.watch.event_writer import ROLE, Relist
 from services.scheduler.watch.kinds import absent, identity
 from services.scheduler.watch.lists import Check
@@ -60,8 +61,10 @@ class SchedulerProcess(Process):
         batch: int,
         mark: Callable[[str], None],
         asks: bool = False,
+        hold_after_s: float = 0.0,
     ) -> None:
         super().__init__(name, log, mark)
+        self.hold = HoldSettings(hold_after_s, share=50)
         self.clock, self.api, self.batch, self.asks = clock, api, batch, asks
         self.lease: Lease | None = None
         self.follows: dict[str, Follow] = {}
@@ -80,9 +83,9 @@ class SchedulerProcess(Process):
         )
         self.lease, self.follows = None, {}
 
-    @staticmethod
-    def _fresh() -> SchedulerCore:
-        return SchedulerCore(CoreConfig(scheduler_name=OURS, dirty_after_rejections=2))
+    def _fresh(self) -> SchedulerCore:
+        config = CoreConfig(scheduler_name=OURS, dirty_after_rejections=2, hold=self.hold)
+        return SchedulerCore(config)
 
     def reset(self) -> None:
         """Leases belong to the log: the ones of another history are taken again."""

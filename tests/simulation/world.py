@@ -61,7 +61,14 @@ class World:
         rich = self.profile.rich
         self.schedulers = [
             SchedulerProcess(
-                f"scheduler-{at}", self.log, self.clock, self.api, self.profile.batch, mark, rich
+                f"scheduler-{at}",
+                self.log,
+                self.clock,
+                self.api,
+                self.profile.batch,
+                mark,
+                rich,
+                self.profile.hold_after_s,
             )
             for at in range(self.profile.schedulers)
         ]

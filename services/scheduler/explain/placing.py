@@ -16,12 +16,14 @@ from services.scheduler.explain import explain
 from services.scheduler.preempt.search import find, still_suffices
 from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.cluster import Cluster
+from services.scheduler.select.hold_node import NodeToHold, may_hold, node_to_hold
 from services.scheduler.select.score_cache import salt_of
 from services.scheduler.select.select_node import last_resort, select_node
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
+from services.scheduler.state.holds import Holds
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 from shared.events.catalog import Event
@@ -53,7 +55,7 @@ class Placing(Protocol):
         the next pod is decided only after the fold has the last reservation.
         """
 
-    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
+    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects, holds: Holds) -> None:
         """Use these objects from now on. The caller updates them in place."""
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
@@ -108,8 +110,10 @@ class ColumnarPlacing(Cluster):
     def caches(self) -> None:
         return None
 
-    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects) -> None:
-        self.view = self.view._replace(exclusions=exclusions, cluster_objects=cluster_objects)
+    def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects, holds: Holds) -> None:
+        self.view = self.view._replace(
+            exclusions=exclusions, cluster_objects=cluster_objects, holds=holds
+        )
 
     def share(self, is_own: Callable[[str], bool] | None) -> None:
         """Prefer the nodes for which `is_own` is true; None prefers no node."""
@@ -191,6 +195,18 @@ class ColumnarPlacing(Cluster):
             return True
         pod_class = self.evaluator.pod_class(pod)
         return still_suffices(pod, pod_class, node_info, victims, pods, self.config)
+
+    def node_to_hold(self, pod: Pod, pods: Mapping[str, LedgerPod]) -> NodeToHold | None:
+        """Return the node on which the pod likely waits the shortest time."""
+        return node_to_hold(self, pod, self.evaluator.pod_class(pod), self.checks(pod), pods)
+
+    def hold_may_help(self, pod: Pod, node: str, pods: Mapping[str, LedgerPod]) -> bool:
+        """Return whether this node would take the pod once others have ended."""
+        node_info = self.node(node)
+        if node_info is None:
+            return False
+        pod_class = self.evaluator.pod_class(pod)
+        return may_hold(self, pod, pod_class, self.checks(pod), node_info, pods)
 
     def take_over_budget(self) -> int:
         """Return how many searches exceeded their budget since the last call."""

@@ -26,6 +26,11 @@ class Shard(msgspec.Struct, frozen=True):
         """There is no other member."""
         return len(self.members) < 2
 
+    @property
+    def leads(self) -> bool:
+        """This member does what one of them must do for all."""
+        return self.alone or self.members[0] == self.own
+
     def has(self, key: str) -> bool:
         """Return whether the pod (by uid) or node (by name) is in this member's shard."""
         if self.alone:

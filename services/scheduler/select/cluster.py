@@ -40,6 +40,7 @@ from services.scheduler.snapshot.pod_class import Items, PodClass, key_of
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
+from services.scheduler.state.holds import Holds
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.events.scheduling_events import Wanted
@@ -73,6 +74,7 @@ class Cluster:
             Exclusions(),
             ClusterObjects(),
             self._unusable,
+            holds=Holds(),
         )
         self._preferences, self._opened_domains = Preferences(config.max_shapes), OpenedDomains()
         self.preferred_nodes = PreferredNodes()

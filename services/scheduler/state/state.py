@@ -1,6 +1,6 @@
 """The scheduler's folded state, and all that a snapshot keeps: the ledger, the versions of streams
-that it writes to, exclusions, cluster objects, demand weights, and whether the cluster was listed
-since the log was restored.
+that it writes to, exclusions, holds, cluster objects, demand weights, and whether the cluster was
+listed since the log was restored.
 
 The key of a snapshot comes from this module's imports, so that nothing else may change this state.
 Must not know deciding.
@@ -15,6 +15,7 @@ import msgspec
 
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
+from services.scheduler.state.holds import Holds
 from shared.events import streams
 from shared.events.binding_events import PodBound
 from shared.events.catalog import CATALOG, Event
@@ -22,7 +23,7 @@ from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved, P
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.events.report_events import ReportEvent
-from shared.events.scheduling_events import DemandWeighed, PodReserved, Wanted
+from shared.events.scheduling_events import DemandWeighed, HoldBegun, HoldEnded, PodReserved, Wanted
 from shared.events.surroundings_events import SurroundingEvent
 from shared.ledger import fold
 from shared.ledger.alike import share
@@ -40,6 +41,7 @@ class SchedulerState(msgspec.Struct):
     wanted: tuple[Wanted, ...] = ()
     cluster_objects: ClusterObjects = msgspec.field(default_factory=ClusterObjects)
     listings: Listings = msgspec.field(default_factory=Listings)
+    holds: Holds = msgspec.field(default_factory=Holds)
 
 
 _packed = msgspec.msgpack.Decoder(SchedulerState)
@@ -55,10 +57,10 @@ def evolve(folded: SchedulerState, envelope: Envelope, event: Event) -> fold.Tou
     touched = fold.evolve(ledger, envelope, event)
     if way.has_exclusions:
         touched += folded.exclusions.evolve(envelope.position, event, ledger, pod)
-    if way.others is not None:
-        way.others(folded, event)
     if way.versioned:
         folded.versions[envelope.stream] = envelope.version
+    if way.others is not None:
+        way.others(folded, event, envelope.time_us)
     for name in touched:
         if name not in ledger.nodes:
             folded.versions.pop(streams.node(name), None)
@@ -70,41 +72,57 @@ def _pod_before(folded: SchedulerState, uid: str) -> PodBefore | None:
     return PodBefore(entry.pod, entry.node) if entry is not None else None
 
 
-def _weighed(folded: SchedulerState, event: DemandWeighed) -> None:
+def _weighed(folded: SchedulerState, event: DemandWeighed, _time_us: int) -> None:
     folded.wanted = event.wanted
 
 
-def _of_pod(folded: SchedulerState, event: PodObserved | PodBound | PodRunning) -> None:
+def _seen(folded: SchedulerState, event: PodObserved, time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
+    folded.holds.fold_pod(event, time_us)
 
 
-def _ended(folded: SchedulerState, event: PodEnded) -> None:
+def _of_pod(folded: SchedulerState, event: PodBound | PodRunning, _time_us: int) -> None:
+    folded.cluster_objects.fold_pod(event)
+    folded.holds.forget_pod(event.uid)
+
+
+def _held(folded: SchedulerState, event: HoldBegun | HoldEnded, _time_us: int) -> None:
+    folded.holds.fold_hold(event)
+    if event.uid not in folded.ledger.pods:
+        # The pod has ended, and no node is held for it any more.
+        folded.versions.pop(streams.hold(event.uid), None)
+
+
+def _ended(folded: SchedulerState, event: PodEnded, _time_us: int) -> None:
     # Nothing more is decided about a pod that ended.
     folded.cluster_objects.fold_pod(event)
     folded.versions.pop(streams.pod(event.uid), None)
+    folded.holds.forget_pod(event.uid)
 
 
-def _surrounding(folded: SchedulerState, event: SurroundingEvent) -> None:
+def _surrounding(folded: SchedulerState, event: SurroundingEvent, _time_us: int) -> None:
     folded.cluster_objects.fold(event)
 
 
-def _opened(folded: SchedulerState, event: LogOpened) -> None:
+def _opened(folded: SchedulerState, event: LogOpened, _time_us: int) -> None:
     folded.listings.opened(event)
 
 
-def _listed(folded: SchedulerState, event: ClusterListed) -> None:
+def _listed(folded: SchedulerState, event: ClusterListed, _time_us: int) -> None:
     folded.listings.listed(event)
 
 
-def _reserved(folded: SchedulerState, event: PodReserved) -> None:
+def _reserved(folded: SchedulerState, event: PodReserved, _time_us: int) -> None:
     folded.listings.decided()
     folded.cluster_objects.fold_pod(event)
 
 
-# What events change apart from ledger and exclusions.
-_OTHERS: dict[type[Event], Callable[[SchedulerState, Any], None]] = {
+# What events change apart from ledger and exclusions; with the time of the event's writer.
+_OTHERS: dict[type[Event], Callable[[SchedulerState, Any, int], None]] = {
     DemandWeighed: _weighed,
-    PodObserved: _of_pod,
+    PodObserved: _seen,
+    HoldBegun: _held,
+    HoldEnded: _held,
     PodBound: _of_pod,
     PodRunning: _of_pod,
     PodEnded: _ended,
@@ -125,7 +143,7 @@ class _Way(NamedTuple):
 
     pod_before: UidOf | None
     has_exclusions: bool
-    others: Callable[[SchedulerState, Any], None] | None
+    others: Callable[[SchedulerState, Any, int], None] | None
     versioned: bool
 
 

@@ -19,6 +19,7 @@ from services.scheduler.filter.constraints.given_by_drivers import BY_CLASS
 from services.scheduler.filter.constraints.predicates import allowed_nodes, constraint_refusal
 from services.scheduler.snapshot import node_columns
 from services.scheduler.state.exclusions import Exclusion, namespaced, shape_of
+from services.scheduler.state.holds import Hold
 from shared.domain.constraints import REQUIRED
 from shared.domain.pod import NodeSelectorTerm, Pod
 from shared.events.cluster_events import NodeObserved, Taint
@@ -70,6 +71,7 @@ Specs = list[dict[str, Any]]
 # By the constraint that they are examples of.
 SPECS: dict[str, Specs] = {
     "excludedNodes": [{}],
+    "heldNodes": [{}],
     "nominated": [{}],
     "declaredFeatures": [RESTARTS_ALL, OWN_USERS_ON_THE_HOSTS_NETWORK],
     "givenByDrivers": [asking("a.com/gpu"), asking(f"{BY_CLASS}nic.a.com")],
@@ -235,6 +237,14 @@ class Scene:
     def readmit(self, name: str) -> None:
         self.cluster.view.exclusions.nodes.pop(name, None)
 
+    def hold(self, index: int, name: str) -> None:
+        """The node is held for one of the pods, or for another."""
+        pod = [*PODS, *NOTICED][index % len([*PODS, *NOTICED])]
+        self.cluster.view.holds.by_node[name] = Hold(pod.uid, pod.key, pod.priority)
+
+    def release(self, name: str) -> None:
+        self.cluster.view.holds.by_node.pop(name, None)
+
     def ask(self, constraint: str) -> None:
         """Ask for all examples of a constraint."""
         for pod in EXAMPLES[constraint]:
@@ -280,6 +290,8 @@ STEPS: st.SearchStrategy[tuple[str, tuple[Any, ...]]] = st.one_of(
     st.tuples(st.just("hear"), st.tuples(st.integers(0, 1))),
     st.tuples(st.just("exclude"), st.tuples(INDEX, NAME, st.booleans())),
     st.tuples(st.just("readmit"), st.tuples(NAME)),
+    st.tuples(st.just("hold"), st.tuples(INDEX, NAME)),
+    st.tuples(st.just("release"), st.tuples(NAME)),
     st.tuples(st.just("ask"), st.tuples(st.sampled_from([*SPECS]))),
 )
 

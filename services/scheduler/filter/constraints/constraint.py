@@ -66,12 +66,16 @@ from services.scheduler.snapshot.node_columns import NodeColumns
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
+from services.scheduler.state.holds import Holds
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
 
 # Returns why this node may not take the pod; None if it may.
 Check = Callable[[NodeInfo], Refusal | None]
+
+
+NO_HOLDS = Holds()
 
 
 class NotHandled(Exception):
@@ -140,8 +144,9 @@ class ClusterView(NamedTuple):
     """What a constraint may look at, other than the node.
 
     `nodes` by name, `placed_pods`, `exclusions` of nodes for pod classes, `cluster_objects`
-    (volumes, claims, namespaces, nominations, device classes), and `unusable` resources by resource
-    and node (`unusable_resources.py`). `columns` has labels and other values of nodes by slot.
+    (volumes, claims, namespaces, nominations, device classes), `holds` of nodes for overdue pods,
+    and `unusable` resources by resource and node (`unusable_resources.py`). `columns` has labels
+    and other values of nodes by slot.
     """
 
     nodes: Mapping[str, NodeInfo]
@@ -149,6 +154,7 @@ class ClusterView(NamedTuple):
     exclusions: Exclusions
     cluster_objects: ClusterObjects
     unusable: Mapping[str, Mapping[str, UnusableResource]] = {}
+    holds: Holds = NO_HOLDS
 
     @property
     def columns(self) -> NodeColumns:

@@ -18,6 +18,7 @@ from services.scheduler.filter.constraints.constraint import (
 from services.scheduler.filter.constraints.declared_features import DeclaredFeatures
 from services.scheduler.filter.constraints.excluded_nodes import ExcludedNodes
 from services.scheduler.filter.constraints.given_by_drivers import GivenByDrivers
+from services.scheduler.filter.constraints.held_nodes import HeldNodes
 from services.scheduler.filter.constraints.host_ports import HostPorts
 from services.scheduler.filter.constraints.nominated import Nominated
 from services.scheduler.filter.constraints.pod_affinity import PodAffinity, PodAntiAffinity
@@ -33,6 +34,7 @@ from shared.domain.refusal import Reason, Refusal
 
 _ALL: tuple[Constraint, ...] = (
     ExcludedNodes(),
+    HeldNodes(),
     Nominated(),
     DeclaredFeatures(),
     SchedulerKeys(),
