@@ -179,6 +179,7 @@ class Scene:
         self.reports = 0
         for kind, name in enumerate(NAMES[:3], start=1):
             self.node(name, kind, kind - 1)
+        self.report("n1", 3)
         for event in CLUSTER_OBJECTS:
             if not isinstance(event, SurroundingEnded | NominationObserved | NodeVolumesLimited):
                 self.cluster.view.cluster_objects.fold(event)
