@@ -63,6 +63,13 @@ KUBERNETES = (
         "`topolog replay explain POD` shows the decision. Delete the pod to place it again.",
     ),
     (
+        "Event `PlacementDrift`",
+        "A report shows the pod in other zones than were predicted with certainty, and nothing "
+        "else happened on the node in between. The kubelet does not work like its model.",
+        "Compare the kubelet's version and options with the report (`topolog doctor`), and see "
+        "`topolog replay predictions` for all misses. Delete the pod to place it again.",
+    ),
+    (
         "Condition `topolog.io/PreferencesKept=False`",
         "Annotations or labels of other schedulers express preferences that had no effect.",
         "See [constraints](constraints.md#keys-of-other-schedulers) for what each key needs.",

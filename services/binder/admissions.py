@@ -2,9 +2,15 @@
 
 A pod is announced once, when a report lists it completely. Above a limit the oldest pending pod is
 dropped, because an announcement is a courtesy.
+
+A prediction that was certain at the decision counts as certain here only if nothing else happened
+on the node until the report: no other pod came or ended, and the report shows a change of no other
+pod. That is stricter than `shared.ledger.certainty`, which needs the whole ledger.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,7 +21,7 @@ from shared.events.binding_events import PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
-from shared.events.scheduling_events import PodReserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.confirmation import covers
 
 PENDING_PODS = 5_000
@@ -24,13 +30,30 @@ Zones = dict[str, tuple[int, ...]]
 
 class Admitted(msgspec.Struct, frozen=True):
     """A pod that a report lists completely. `zones` and `predicted` map containers to zones;
-    without a prediction `predicted` is empty. `one_zone` is as in `PodReserved`."""
+    without a prediction `predicted` is empty. `one_zone` is as in `PodReserved`. `certain`: no
+    kubelet that works like its model can put the pod elsewhere."""
 
     uid: str
     node: str
     zones: Zones
     predicted: Zones
     one_zone: str = ""
+    certain: bool = False
+
+    @property
+    def drift(self) -> str:
+        """The zones, if they are others than predicted with certainty; else ""."""
+        if not self.certain or self._is_as_predicted():
+            return ""
+        certain = _zones_text(self.predicted)
+        return (
+            f"Admitted on {_zones_text(self.zones)} of {self.node}, but {certain} was certain: the "
+            "kubelet does not work like its model"
+        )
+
+    def _is_as_predicted(self) -> bool:
+        of_pod = self.predicted.get("", ())
+        return {name: self.predicted.get(name, of_pod) for name in self.zones} == self.zones
 
     @property
     def missed(self) -> str:
@@ -52,9 +75,7 @@ class Admitted(msgspec.Struct, frozen=True):
         text = f"Admitted on {_zones_text(self.zones)} of {self.node}"
         if not self.predicted:
             return text
-        of_pod = self.predicted.get("", ())
-        predicted = {name: self.predicted.get(name, of_pod) for name in self.zones}
-        if predicted == self.zones:
+        if self._is_as_predicted():
             return f"{text}, as predicted"
         return f"{text}; predicted was {_zones_text(self.predicted)}"
 
@@ -74,9 +95,12 @@ class Admissions:
         self._pending: dict[str, _Pending] = {}
         self._bound: dict[str, dict[str, str]] = {}
         self._tracked: dict[str, tuple[str, ...]] = {}
+        # Node -> its pending pods with a prediction that is still certain.
+        self._certain: dict[str, set[str]] = {}
 
     def fold(self, event: Event) -> list[Admitted]:
         """Fold an event and return the pods whose admission it shows."""
+        self._end_certainty(event)
         if isinstance(event, PodObserved) and not event.node:
             self._pending[event.pod.uid] = _Pending(event.pod)
             if len(self._pending) > PENDING_PODS:
@@ -85,6 +109,8 @@ class Admissions:
             pending = self._pending[event.uid]
             pending.node, pending.predicted = event.node, event.predicted
             pending.one_zone = event.one_zone
+            if event.certain and event.predicted:
+                self._certain.setdefault(event.node, set()).add(event.uid)
         elif isinstance(event, PodBound) and event.uid in self._pending:
             pending = self._pending[event.uid]
             pending.bound, pending.node = True, event.node
@@ -114,12 +140,43 @@ class Admissions:
             if demand and covers(demand, placements):
                 pending = self._pending[uid]
                 zones = _zones(placements)
-                admitted.append(Admitted(uid, node, zones, pending.predicted, pending.one_zone))
+                certain = uid in self._certain.get(node, ())
+                admitted.append(
+                    Admitted(uid, node, zones, pending.predicted, pending.one_zone, certain)
+                )
                 self._forget(uid)
         return admitted
 
+    def _end_certainty(self, event: Event) -> None:
+        """Nothing is certain any more of a node on which something else happened."""
+        if isinstance(event, NodeCharged):
+            self._keep_certain(event.node, {event.uid})
+        elif isinstance(event, PodObserved) and event.node:
+            if event.pod.uid not in self._pending:
+                self._keep_certain(event.node, ())
+        elif isinstance(event, PodEnded):
+            for node in [event.node] if event.node else list(self._certain):
+                self._keep_certain(node, ())
+        elif isinstance(event, NodeReported):
+            self._keep_certain(event.report.node, ())
+        elif isinstance(event, NodeReportChanged) and event.node in self._certain:
+            bound = self._bound.get(event.node, {})
+            changed = {f"{placement.namespace}/{placement.pod}" for placement in event.listed}
+            if event.unlisted or not changed <= bound.keys():
+                self._keep_certain(event.node, ())
+
+    def _keep_certain(self, node: str, uids: Iterable[str]) -> None:
+        kept = self._certain.get(node, set()).intersection(uids)
+        if kept:
+            self._certain[node] = kept
+        else:
+            self._certain.pop(node, None)
+
     def _forget(self, uid: str) -> None:
         pending = self._pending.pop(uid, None)
+        if pending is not None:
+            certain = self._certain.get(pending.node, set())
+            self._keep_certain(pending.node, certain - {uid})
         if pending is not None and pending.bound:
             bound = self._bound.get(pending.node, {})
             bound.pop(pending.pod.key, None)

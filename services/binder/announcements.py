@@ -132,6 +132,11 @@ def missed(pod: Identity, uid: str, message: str, time_us: int, position: int) -
     return _event(pod, uid, "Warning", "ZoneRequirementMissed", message, time_us, position)
 
 
+def drifted(pod: Identity, uid: str, message: str, time_us: int, position: int) -> dict[str, Any]:
+    """Return an event with the zones of a pod for which other zones were certain."""
+    return _event(pod, uid, "Warning", "PlacementDrift", message, time_us, position)
+
+
 def preempted(
     pod: Identity, uid: str, preemptor: str, time_us: int, position: int
 ) -> dict[str, Any]:

@@ -147,6 +147,9 @@ class Announcer:
         if announcement.kind == "missed":
             count(names.ZONE_REQUIREMENTS_MISSED)
             return announcements.missed(pod, uid, message, *moment)
+        if announcement.kind == "drifted":
+            count(names.PLACEMENT_DRIFTS)
+            return announcements.drifted(pod, uid, message, *moment)
         if announcement.kind == "excluded":
             return announcements.excluded(announcement.node, pod, message, *moment)
         if announcement.kind == "preempted":

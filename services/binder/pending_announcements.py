@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from services.binder import announcements
-from services.binder.admissions import Admissions
+from services.binder.admissions import Admissions, Admitted
 from services.binder.core import BinderState, Identity
 from shared.domain.refusal import zone_text
 from shared.events.binding_events import BindRefused, EvictIntended, PodBound, PodEvicted
@@ -43,11 +43,19 @@ Kind = Literal[
     "without_effect",
     "missed",
     "zone_found",
+    "drifted",
 ]
 # These hold until the pod is bound or ends.
 LASTING: tuple[Kind, ...] = ("unschedulable", "refused", "nominated")
 # These do not replace another announcement of the pod.
-_APART: tuple[Kind, ...] = ("nominated", "admitted", "without_effect", "missed", "zone_found")
+_APART: tuple[Kind, ...] = (
+    "nominated",
+    "admitted",
+    "without_effect",
+    "missed",
+    "zone_found",
+    "drifted",
+)
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -60,6 +68,7 @@ class Announcement(msgspec.Struct, frozen=True):
     - `admitted`: the zones in `message`
     - `excluded`: the cause in `message`, why pods like `pod` are not sent to `node`
     - `missed`: in `message` the zones, although one zone was required
+    - `drifted`: in `message` the zones, although others were certain
     - `without_effect`: in `message` the preferences that the placement ignored
     """
 
@@ -136,12 +145,7 @@ class PendingAnnouncements:
     def fold(self, state: BinderState, envelope: Envelope, event: Event, leads: bool) -> int:
         """Fold an event that `state` has folded. Return how many announcements were dropped."""
         self._remember(state, event)
-        made = [
-            Announcement("missed", pod.uid, pod.missed, pod.node)
-            if pod.missed
-            else Announcement("admitted", pod.uid, pod.message, pod.node)
-            for pod in self._admissions.fold(event)
-        ]
+        made = [_admission(pod) for pod in self._admissions.fold(event)]
         made += self._announcements(event)
         made += self._ignored_preferences(event)
         made += self._zone_found(event)
@@ -255,3 +259,11 @@ def _drop_oldest(entries: dict[Any, Any]) -> int:
     for _ in range(surplus):
         del entries[next(iter(entries))]
     return surplus
+
+
+def _admission(pod: Admitted) -> Announcement:
+    if pod.missed:
+        return Announcement("missed", pod.uid, pod.missed, pod.node)
+    if pod.drift:
+        return Announcement("drifted", pod.uid, pod.drift, pod.node)
+    return Announcement("admitted", pod.uid, pod.message, pod.node)

@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from services.doctor.finding import Finding, problem, warning
+from services.replay.confirmations import actual_zones
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
 from shared.domain.report import UNKNOWN, Report
 from shared.kubelet.versions import RECORDED, is_recorded, support
 from shared.ledger.state import Ledger, LedgerNode
 
+# Pods that one finding names.
+DRIFTED_SHOWN = 3
 # With more combinations of hints a kubelet's own merge takes minutes: one for each subset of zones
 # and each resource.
 MERGE_LIMIT = 10**7
@@ -41,6 +44,7 @@ def judge(
             yield from _reporting(name, node)
         if node is not None and node.report is not None and node.observed is not None:
             yield from _placing(name, node, node.report, rejections.get(name, 0))
+            yield from _drift(name, _drifted(ledger, node))
         if machine is not None and not is_recorded(machine.kubelet_version):
             version = machine.kubelet_version or "of unknown version"
             recorded = ", ".join(f"1.{minor}" for minor in RECORDED)
@@ -116,3 +120,29 @@ def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iter
             "KubeletConfiguration: topologyManagerPolicyOptions max-allowable-numa-nodes, "
             "fewer device resources, or sub-NUMA clustering off",
         )
+
+
+def _drift(name: str, drifted: list[str]) -> Iterator[Finding]:
+    if drifted:
+        more = f" and {len(drifted) - DRIFTED_SHOWN} more" if len(drifted) > DRIFTED_SHOWN else ""
+        yield warning(
+            f"node {name}",
+            f"{', '.join(drifted[:DRIFTED_SHOWN])}{more}: in other zones than were predicted with "
+            "certainty, so its kubelet does not work like the model",
+            "compare the kubelet's version and options with the report; "
+            "topolog replay predictions --by node",
+        )
+
+
+def _drifted(ledger: Ledger, node: LedgerNode) -> list[str]:
+    """Return the names of confirmed pods in other zones than were certain until a report came."""
+    drifted = []
+    for uid, charge in node.charges.items():
+        entry = ledger.pods.get(uid)
+        if entry is None or not (entry.certain and charge.confirmed):
+            continue
+        actual = actual_zones(node, charge.key)
+        predicted = {name: tuple(zones) for name, zones in entry.predicted.items()}
+        if any(actual.get(name, zones) != zones for name, zones in predicted.items()):
+            drifted.append(charge.key)
+    return sorted(drifted)

@@ -15,9 +15,7 @@ APPEND_LATENCY = seconds(
 )
 APPEND_BATCH_COMMITS = sizes("topolog_append_batch_commits", "Commits in one append statement.")
 APPEND_OUTCOMES = counter(
-    "topolog_append_outcomes",
-    "Commits by outcome of their append; a conflict is a lost race.",
-    "outcome",
+    "topolog_append_outcomes", "Commits by outcome; a conflict is a lost race.", "outcome"
 )
 APPEND_RETRIES = counter(
     "topolog_append_retries", "Append statements that were sent again because the answer was lost."
@@ -28,9 +26,7 @@ CONSUMER_POSITION = gauge(
     "topolog_consumer_position", "Position up to which a consumer has folded the log.", "consumer"
 )
 CONSUMER_LAG_FACTS = gauge(
-    "topolog_consumer_lag_facts",
-    "Events between a consumer's position and the head of the log.",
-    "consumer",
+    "topolog_consumer_lag_facts", "Events between a consumer and the log's head.", "consumer"
 )
 CONSUMER_LAG_SECONDS = gauge(
     "topolog_consumer_lag",
@@ -432,6 +428,9 @@ ANNOUNCED = counter(
 )
 ZONE_REQUIREMENTS_MISSED = counter(
     "topolog_zone_requirements_missed", "Pods in several zones that were required to be in one."
+)
+PLACEMENT_DRIFTS = counter(
+    "topolog_placement_drifts", "Pods in other zones than were predicted with certainty."
 )
 EVICTIONS = counter("topolog_evictions", "Evictions for nominated pods, by outcome.", "outcome")
 

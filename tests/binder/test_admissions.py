@@ -13,9 +13,10 @@ from services.binder import announcer as module
 from services.binder.admissions import Admissions, Admitted
 from shared.domain.report import ZonedAmount
 from shared.events.binding_events import PodBound
+from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
-from shared.events.scheduling_events import PodReserved
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.binder.test_announcer import Told
 from tests.ledger.given import held, listed_empty, pod, report, zone
 from tests.runtime.helpers import running, until
@@ -66,12 +67,81 @@ def test_what_was_predicted_is_compared(
     assert admitted.message == message
 
 
+def certain(*between: Event) -> Admissions:
+    admissions = Admissions()
+    for event in (
+        NodeReported(report(zone(0, 8), zone(1, 8))),
+        PodObserved(pod("web", cpus=2)),
+        PodReserved("uid-web", "n1", predicted={"c": (0,)}, certain=True),
+        NodeCharged("n1", "uid-web"),
+        PodBound("uid-web", "n1"),
+        PodObserved(pod("web", cpus=2), node="n1"),
+        *between,
+    ):
+        assert admissions.fold(event) == []
+    return admissions
+
+
+def test_a_zone_that_a_certain_prediction_excludes_is_a_drift() -> None:
+    (admitted,) = certain().fold(changed(held("web", 1, 2)))
+    assert admitted.drift == (
+        "Admitted on zone 1 of n1, but zone 0 was certain: the kubelet does not work like its model"
+    )
+    (admitted,) = certain().fold(changed(held("web", 0, 2)))
+    assert admitted.drift == ""
+    (admitted,) = on_its_way().fold(changed(held("web", 1, 2)))
+    assert admitted.drift == ""
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        NodeCharged("n1", "uid-other"),
+        PodObserved(pod("foreign", cpus=1), node="n1"),
+        PodEnded("uid-other", "deleted", "n1"),
+        PodEnded("uid-other", "deleted"),
+        changed(held("foreign", 0, 8)),
+        NodeReportChanged("n1", "boot-1", 2, unlisted=("ns/foreign",)),
+        NodeReported(report(zone(0, 8), zone(1, 8), at=3)),
+    ],
+)
+def test_nothing_is_certain_after_something_else_happened_on_the_node(event: Event) -> None:
+    (admitted,) = certain(event).fold(changed(held("web", 1, 2)))
+    assert admitted.drift == ""
+
+
+@pytest.mark.parametrize(
+    "event", [NodeCharged("n2", "uid-other"), PodEnded("uid-other", "deleted", "n2")]
+)
+def test_what_happens_on_another_node_is_no_excuse(event: Event) -> None:
+    (admitted,) = certain(event).fold(changed(held("web", 1, 2)))
+    assert admitted.drift
+
+
+async def test_a_drift_is_a_warning_event() -> None:
+    told = Told()
+    told.kube.go.set()
+    told.tell(
+        "report/n1",
+        NodeReported(report(zone(0, 8), zone(1, 8))),
+        PodObserved(pod("web", cpus=2)),
+        PodReserved("uid-web", "n1", predicted={"c": (0,)}, certain=True),
+        PodBound("uid-web", "n1"),
+        changed(held("web", 1, 2)),
+    )
+    async with running(told.announcer.run()):
+        await until(lambda: len(told.kube.events) == 2)
+    event = next(event for event in told.kube.events if event["reason"] != "Scheduled")
+    assert (event["type"], event["reason"]) == ("Warning", "PlacementDrift")
+
+
 def test_a_pod_that_ended_is_forgotten() -> None:
     admissions = on_its_way()
     admissions.fold(PodEnded("uid-web", "deleted", "n1"))
     assert admissions.fold(changed(held("web", 0, 2))) == []
     assert not admissions._pending
     assert not admissions._bound
+    assert not admissions._certain
 
 
 async def test_the_event_follows_scheduled_and_too_many_are_dropped(

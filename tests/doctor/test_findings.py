@@ -16,8 +16,9 @@ from shared.eventlog.inspection import Inspection
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
 from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.kube.rights import BINDER
-from tests.ledger.given import History, zone
+from tests.ledger.given import History, held, pod, zone
 from tests.runtime.helpers import FaultyLog, undecodable
 from tests.topology_store.words import report
 
@@ -223,6 +224,27 @@ def test_labels_rejections_and_kubelet_versions() -> None:
     assert "label says restricted, its kubelet uses single-numa-node" in seen[0]
     assert "rejected 3 pod(s)" in seen[1]
     assert "kubelet v1.29.4" in seen[2]
+
+
+@pytest.mark.parametrize(
+    ("certain", "actual", "drifts"), [(True, 1, True), (True, 0, False), (False, 1, False)]
+)
+def test_a_pod_in_another_zone_than_was_certain_is_a_warning(
+    certain: bool, actual: int, drifts: bool
+) -> None:
+    made, web = history(), pod("web", cpus=2)
+    made.seen(web)
+    reserved = PodReserved(web.uid, "n1", predicted={"c": (0,)}, certain=certain)
+    made.tell(streams.pod(web.uid), reserved)
+    made.tell(streams.node("n1"), NodeCharged("n1", web.uid))
+    free = [8, 8]
+    free[actual] = 6
+    made.report(
+        zone(0, 8, free[0]), zone(1, 8, free[1]), at=2, placements=(held("web", actual, 2),)
+    )
+    messages = [message for _, message in findings_of(made)]
+    assert len(messages) == drifts
+    assert all("ns/web: in other zones than were predicted" in message for message in messages)
 
 
 def test_a_kubelet_of_unknown_version_is_a_warning() -> None:
