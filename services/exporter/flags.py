@@ -31,7 +31,7 @@ UNSUPPORTED = {
     "patch-resync": "leave it out: objects are applied whole, and again every 5 minutes",
     "expose-timing": "leave it out: every report has the moment of its reading",
     "refresh-node-resources": "leave it out: allocatable resources are read on change",
-    "exclude-terminal-pods": "leave it out: kubelets since 1.34 list active pods only",
+    "exclude-terminal-pods": "leave it out: the end of a pod frees what it is listed with",
     "reference-container": "leave it out: kubelets since 1.20 report exclusive CPUs only",
     "source": "leave it out: the exporter reads podresources only (--podresources-socket PATH)",
     "container-runtime": "leave it out: the exporter no longer reads container runtimes",

@@ -1,9 +1,9 @@
 """What podresources answers for a simulated kubelet, as encoded messages made from the kubelet's
 state.
 
-As the real one: sidecars and app containers only, CPU ids in no order, one device entry for each
-device and zone, memory blocks with their whole set of zones. Must not know admission, sockets or
-time.
+As the real one: app containers and (from 1.30) sidecars only, CPU ids in no order, one device entry
+for each device and zone, memory blocks with their whole set of zones. Must not know admission,
+sockets or time.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def allocatable_message(state: KubeletState) -> bytes:
 
 def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
     entry.name, entry.namespace = pod.name, pod.namespace
+    lists_sidecars = state.kubelet.config.rules.lists_sidecars
     for container, assignment in zip(pod.containers, placements(state, pod), strict=True):
-        if container.kind == "init":
+        if container.kind == "init" or (container.kind == "sidecar" and not lists_sidecars):
             continue
         listed = entry.containers.add(name=container.name)
         if assignment.cpus:

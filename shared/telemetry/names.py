@@ -342,6 +342,12 @@ KUBE_UNAVAILABLE = event(
     "A list or watch of the Kubernetes API failed and is repeated.",
     "Check the kubeconfig, the API server, and the rights of k8s/base/rbac.yaml.",
 )
+KUBELET_NOT_RECORDED = event(
+    "kubelet.not_recorded",
+    "No decisions were recorded of a node's kubelet version; `rules` says which rules the filter "
+    "uses. Logged once for each version.",
+    "None. `topolog replay predictions` shows how often the model was right on this cluster.",
+)
 FOLD_BEHIND = event(
     "fold.behind",
     "The fold has not reached the events that this process appended; it appends no more until it "

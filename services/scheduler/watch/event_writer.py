@@ -22,8 +22,9 @@ from shared.eventlog.port import (
     Outcome,
     Place,
 )
-from shared.events.cluster_events import PodObserved
+from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.surroundings_events import SurroundingEvent
+from shared.kubelet.versions import is_recorded, support
 from shared.runtime.acknowledged import Acknowledged
 from shared.runtime.appending import append_until_answered
 from shared.runtime.clock import Clock
@@ -77,6 +78,7 @@ class EventWriter:
         self._clock = clock
         self._acknowledged = Acknowledged()
         self._out = logs.get("observer")
+        self._named_versions: set[str] = set()
         self.generation = 0
 
     def reset(self) -> None:
@@ -100,12 +102,29 @@ class EventWriter:
         LeaseLost if another process leads.
         """
         seen, generation = self._projector.place, self.generation
+        self._name_versions(events)
         for start in range(0, len(events), BATCH_EVENTS):
             last = await self._append(events[start : start + BATCH_EVENTS], lease, seen)
             while not await self._projector.wait_for(last, REACH_TIMEOUT_S):
                 self.require(generation)
                 self._out.warning(names.FOLD_BEHIND, position=last)
         self.require(generation)
+
+    def _name_versions(self, events: Sequence[Observed]) -> None:
+        """Log each kubelet version of which no decisions were recorded."""
+        for event in events:
+            if not isinstance(event, NodeObserved):
+                continue
+            version = event.kubelet_version
+            if version in self._named_versions or is_recorded(version):
+                continue
+            self._named_versions.add(version)
+            self._out.info(
+                names.KUBELET_NOT_RECORDED,
+                node=event.name,
+                version=version or "unknown",
+                rules=support(version),
+            )
 
     async def _append(self, events: Sequence[Observed], lease: Lease, seen: Place) -> int:
         """Append one batch; returns the position of its last event."""

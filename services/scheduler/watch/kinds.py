@@ -62,7 +62,8 @@ class Kinds:
             nomination = cluster_objects.nomination_of(
                 state.cluster_objects, scheduler_name, seen.object
             )
-        return [known for known in (event, nomination) if known is not None]
+        end = pods_and_nodes.end_if_finished(event, seen.object)
+        return [known for known in (event, end, nomination) if known is not None]
 
     def _event(self, state: SchedulerState, kind: Kind, seen: WatchEvent) -> Observed | None:
         deleted = seen.type == "DELETED"

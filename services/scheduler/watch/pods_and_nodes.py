@@ -34,6 +34,7 @@ PodEvent = PodObserved | PodRunning | PodEnded
 # alternative to a second list: so much seldom ends without being observed.
 MASS_SHARE = 0.1
 
+FINISHED = ("Succeeded", "Failed")
 STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
@@ -45,8 +46,10 @@ def pod_event(
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     phase = str(status.get("phase") or "Pending")
     entry = ledger.pods.get(uid)
-    if phase in ("Succeeded", "Failed"):
-        return None if entry is None else _ended(uid, node, phase, status, metadata)
+    if phase in FINISHED:
+        if entry is not None:
+            return _ended(uid, node, phase, status, metadata)
+        return _observed(obj, metadata, node, phase) if _is_listed(ledger, node, metadata) else None
     if not node and str(spec.get("schedulerName") or "default-scheduler") not in schedulers:
         return None
     read = spec | resize.reported(status)
@@ -58,6 +61,26 @@ def pod_event(
     if phase == "Running" and node and entry.stage != "running":
         return PodRunning(uid, node, str(metadata.get("resourceVersion", "")), started_s(status))
     return None
+
+
+def end_if_finished(event: object, obj: Object) -> PodEnded | None:
+    """Return the end of a pod that had finished when it was first observed."""
+    if not isinstance(event, PodObserved) or event.phase not in FINISHED:
+        return None
+    metadata, status = part(obj, "metadata"), part(obj, "status")
+    return _ended(event.pod.uid, event.node, event.phase, status, metadata)
+
+
+def _is_listed(ledger: Ledger, node: str, metadata: Object) -> bool:
+    """Return whether the node's report lists resources of a pod that finished before it was seen.
+
+    Kubelets to 1.33 list ended pods, and the report counts what they are listed with as used. The
+    end of such a pod is an event after all (`end_if_finished`), which frees the resources.
+    """
+    entry, key = ledger.nodes.get(node), f"{metadata.get('namespace')}/{metadata.get('name')}"
+    if entry is None or entry.listed is None or key in entry.ended or key in entry.name_counts:
+        return False
+    return any(placement.held for placement in entry.listed.get(key, ()))
 
 
 def _is_unmoved(entry: LedgerPod, node: str, metadata: Object) -> bool:

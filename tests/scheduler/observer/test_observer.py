@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+import structlog
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.watch.event_writer import ROLE
@@ -47,6 +48,7 @@ from shared.kube.port import (
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Projector
+from shared.telemetry import names
 from tests.kube.test_deadlines import DribblingServer, server
 from tests.runtime.helpers import QUICK, running, until
 from tests.simulator.conftest import api  # noqa: F401 - fixture
@@ -178,6 +180,18 @@ async def test_a_change_that_is_listed_and_watched_is_recorded_once(scene: Scene
             "watched",
         ]
         assert len(await scene.settled()) == 3
+
+
+async def test_a_kubelet_version_that_was_not_recorded_is_logged_once(scene: Scene) -> None:
+    await scene.node("n1")
+    await scene.node("n2")
+    with structlog.testing.capture_logs() as lines:
+        async with scene.observer():
+            await scene.told(NodeObserved, 2)
+    named = [line for line in lines if line["event"] == names.KUBELET_NOT_RECORDED]
+    assert [(line["version"], line["rules"]) for line in named] == [
+        ("unknown", "unknown: every version is considered")
+    ]
 
 
 async def test_an_observer_that_comes_after_another_repeats_nothing(scene: Scene) -> None:
