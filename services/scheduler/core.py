@@ -427,9 +427,6 @@ class SchedulerCore:
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
         pod_version = self._version(streams.pod(pod.uid))
         node_version = self._version(streams.node(placed.node))
-        node = self.ledger.nodes.get(placed.node)
-        observed = node.observed if node is not None else None
-        labels = observed.labels if observed is not None else {}
         return reservation(
             pod,
             placed,
@@ -440,7 +437,7 @@ class SchedulerCore:
             node_version,
             nominated,
             narrowed,
-            without_effect(pod, labels, self.config.cycle.strategy),
+            without_effect(pod, self.ledger.nodes.get(placed.node), self.config.cycle.strategy),
         )
 
     def _nomination(self, entry: LedgerPod) -> Proposal | None:

@@ -192,8 +192,8 @@ _EXCLUSIVE = (
 )
 _QUEUE = "Topolog has no queues; use ResourceQuota or Kueue"
 _ONE_ZONE = (
-    "use nodes with topologyManagerPolicy single-numa-node, or where the kubelet is certain to put "
-    "the pod into one zone"
+    "use nodes with that topologyManagerPolicy; SingleNUMANode also passes where the kubelet is "
+    "certain to put the pod into one zone, and BestEffort requires nothing"
 )
 _DEVICES = "the kubelet chooses devices; let koord-scheduler place the pod, or remove the key"
 _RACKS = "use pod affinity by a node label, or remove the key"
@@ -217,11 +217,12 @@ KEYS: tuple[SchedulerKey, ...] = (
     # Alignment. `services/scheduler/snapshot/topology_policy.py` reads these.
     SchedulerKey(
         "scheduling.koordinator.sh/numa-topology-spec", "pod annotation", KOORDINATOR,
-        "the pod's own topology policy", ("zones",), _always("zones"), _ONE_ZONE,
+        "the pod's own topology policy", ("zones", "preference"), _always("zones"), _ONE_ZONE,
     ),
     SchedulerKey(
         "volcano.sh/numa-topology-policy", "pod annotation", VOLCANO,
-        "`topologyPolicy` of a task: the topology policy of each container", ("zones",),
+        "`topologyPolicy` of a task: the topology policy of each container",
+        ("zones", "preference"),
         _unless(("none",), ("zones",)), _ONE_ZONE,
     ),
     SchedulerKey(

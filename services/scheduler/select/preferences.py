@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from services.scheduler.filter.constraints.scheduler_keys import SchedulerKeys
 from services.scheduler.score.strategies.koordinator import LABEL, honours
+from services.scheduler.snapshot.topology_policy import POD_ANNOTATIONS, pod_policy
 from shared.domain.pod import Pod
+from shared.domain.policies import BEST_EFFORT, NONE
 from shared.domain.scheduler_keys import asked_by, asked_by_node
+from shared.ledger.state import LedgerNode
 
 
-def without_effect(pod: Pod, labels: Mapping[str, str], strategy: str) -> tuple[str, ...]:
+def without_effect(pod: Pod, node: LedgerNode | None, strategy: str) -> tuple[str, ...]:
     """Return the keys of the pod and of its node that express a preference without effect, sorted.
-    `labels` are the node's.
+    BestEffort has none on a node with policy none.
     """
+    labels = node.observed.labels if node is not None and node.observed is not None else {}
     asked = [*asked_by(pod.constraints.kept.get(SchedulerKeys.name) or {})]
     asked += [
         entry
         for entry in asked_by_node(labels)
         if entry.row.key != LABEL or not honours(labels, strategy)
     ]
-    return tuple(sorted({row.key for row, ask in asked if ask == "preference"}))
+    keys = {row.key for row, ask in asked if ask == "preference"}
+    report = node.basis if node is not None else None
+    if report is not None and report.policy == NONE and pod_policy(pod).policy == BEST_EFFORT:
+        keys |= {key for key in POD_ANNOTATIONS if key in pod.annotations}
+    return tuple(sorted(keys))

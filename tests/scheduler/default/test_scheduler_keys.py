@@ -201,3 +201,31 @@ async def test_keys_that_are_added_while_the_pod_waits_are_observed() -> None:
     story = await world()
     await story.tell(streams.pod(plain.pod.uid), plain)
     assert "could not keep" in await placed(story, gang)
+
+
+@pytest.mark.parametrize("wishes", [True, False])
+async def test_a_pod_that_must_be_in_one_zone_keeps_it_from_later_pods_by_the_log(
+    wishes: bool,
+) -> None:
+    """Two zones of 5 CPUs: if both pods of 3 came first, 2 and 2 would be left for the pod of 4."""
+    story = Story()
+    await story.node("n1", allocatable=ROOMY)
+    zones = zone(0, amounts(5)), zone(1, amounts(5))
+    await story.report(*zones, node="n1", policy="best-effort", tracked=("cpu",))
+    single = {"volcano.sh/numa-topology-policy": "single-numa-node"} if wishes else {}
+    assert await placed(story, seen("one", single, cpu="4")) == "n1"
+    charge = story.ledger_node("n1").charges["uid-one"]
+    assert charge.one_zone == ("container" if wishes else "")
+    assert await placed(story, seen("two", cpu="3")) == "n1"
+    third = await placed(story, seen("three", cpu="3"))
+    assert (third == "n1") is not wishes
+    assert not wishes or "might reject the pod while other pods are unconfirmed" in third
+
+
+@pytest.mark.parametrize(("policy", "has_effect"), [("none", False), ("best-effort", True)])
+async def test_best_effort_has_no_effect_under_policy_none(policy: str, has_effect: bool) -> None:
+    story = await world(policy)
+    key = "volcano.sh/numa-topology-policy"
+    assert await placed(story, seen(annotations={key: "best-effort"})) == "n1"
+    (reserved,) = await story.events(PodReserved)
+    assert reserved.without_effect == (() if has_effect else (key,))
