@@ -32,6 +32,9 @@ def compare(
     reports: Annotated[
         str, typer.Option(help="Seconds between reports of a node: 1, 10 or 60; or change.")
     ] = "1",
+    policy: Annotated[
+        str, typer.Option(help="The kubelets' Topology Manager policy, for example best-effort.")
+    ] = "single-numa-node",
     horizon: Annotated[
         int, typer.Option(help="Virtual seconds; 600 gives the numbers of README.")
     ] = 600,
@@ -42,15 +45,44 @@ def compare(
         bool, typer.Option("--json", help="Print a JSON line per row at the end.")
     ] = False,
 ) -> None:
-    """Compare four schedulers on the same pods and nodes.
+    """Compare four schedulers on the same pods and nodes. `zones/pod` and `aligned` show how many
+    zones kubelets gave, which differs under the policies none and best-effort.
 
     24 dense nodes, load 0.9, virtual time, a fixed seed: the same numbers on every machine. More
     cells: docs/quality.md.
     """
-    from services.comparison.cells import DENSE_ZONES, REPORTS
     from services.comparison.side_by_side import NAMES, RowFailed, cell, play
 
-    for flag, value, allowed in (("--zones", zones, DENSE_ZONES), ("--reports", reports, REPORTS)):
+    _check(zones, reports, policy, horizon)
+    kind = cast("Any", reports), horizon, cast("Any", policy)
+    cells = [cell(row, zones, *kind) for row in NAMES]
+    with _Counters(not as_json) as counters:
+        try:
+            results = play(cells, counters.show, jobs or os.cpu_count() or 1)
+        except RowFailed as error:
+            raise CommandError(str(error), "topolog compare --jobs 1", EXIT_FAILED) from error
+    rows = [_row(NAMES[result.cell.row], result) for result in results]
+    if as_json:
+        for row in rows:
+            json_line(row)
+        return
+    keys = ("row", "tasks", "ran", "rejected", "wait_p99_s", "zones_per_pod", "aligned_share")
+    say_table(
+        ("", "#tasks", "#ran", "#rejected by kubelets", "#p99 wait s", "#zones/pod", "#aligned"),
+        [[str(row[key]) for key in keys] for row in rows],
+    )
+
+
+def _check(zones: int, reports: str, policy: str, horizon: int) -> None:
+    """Raise CommandError for a value that no cell has."""
+    from services.comparison.cells import DENSE_ZONES, REPORTS
+    from shared.domain.policies import POLICIES
+
+    for flag, value, allowed in (
+        ("--zones", zones, DENSE_ZONES),
+        ("--reports", reports, REPORTS),
+        ("--policy", policy, POLICIES),
+    ):
         if value not in allowed:
             raise CommandError(
                 f"{flag} must be one of {', '.join(map(str, allowed))} (found {value})",
@@ -63,22 +95,6 @@ def compare(
             "topolog compare",
             EXIT_USAGE,
         )
-    cells = [cell(row, zones, cast("Any", reports), horizon) for row in NAMES]
-    with _Counters(not as_json) as counters:
-        try:
-            results = play(cells, counters.show, jobs or os.cpu_count() or 1)
-        except RowFailed as error:
-            raise CommandError(str(error), "topolog compare --jobs 1", EXIT_FAILED) from error
-    rows = [_row(NAMES[result.cell.row], result) for result in results]
-    if as_json:
-        for row in rows:
-            json_line(row)
-        return
-    keys = ("row", "tasks", "ran", "rejected", "wait_p99_s")
-    say_table(
-        ("", "#tasks", "#ran", "#rejected by kubelets", "#p99 wait s"),
-        [[str(row[key]) for key in keys] for row in rows],
-    )
 
 
 def _row(name: str, result: Any) -> dict[str, Any]:
@@ -88,6 +104,9 @@ def _row(name: str, result: Any) -> dict[str, Any]:
         "ran": result.admitted,
         "rejected": result.rejected,
         "wait_p99_s": result.wait_p99_s,
+        "zones_per_pod": result.zones_per_pod,
+        "aligned_share": result.aligned_share,
+        "infeasible": result.infeasible,
     }
 
 

@@ -55,7 +55,7 @@ HORIZON_S = {200: 600, 1523: 200}
 DENSE_HORIZON_S = 600
 SEEDS = (20230815, 20230816, 20230817)
 # Raised if a change of the bench makes older results incomparable.
-FORMAT = 3
+FORMAT = 4
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -198,12 +198,14 @@ class Result(msgspec.Struct, frozen=True):
     `rejected` counts admission rejections; `rejected_after_end` those that no end between decision
     and admission would have avoided; `rejected_overtaken` those of the rest that a later decision
     with an earlier admission caused (`TrueNode.why_refused`). `admitted` is pods running by the
-    horizon, `tasks` those that arrived and fit some node. Waits are seconds from a task's arrival
-    to its admission; waiting tasks count with their wait so far. `withheld` is zone-CPU-hours that
+    horizon, `tasks` those that arrived and fit some node, each member of a set once: the same in
+    every row. `infeasible` tasks fit no node and never arrive. Waits are seconds from a task's
+    arrival to its admission; waiting tasks, also in back-off after a rejection, count with their
+    wait so far. `withheld` is zone-CPU-hours that
     are free in truth and hidden from the scheduler while pods waited, `hidden` the same at all
-    times. `waits_by_gpus` parts the waits by the GPUs that a task requests. `zoned`, `zones`,
-    `aligned`, `alignable` and `missed` are the counts of `ZoneCounts`; the last two are 0 if the
-    other nodes were not asked.
+    times. `waits_by_gpus` parts the waits by the GPUs that a task requests. `zones_per_pod` and
+    `aligned_share` are of the `zoned` pods, which hold something of zones; `alignable` and `missed`
+    of `ZoneCounts` are 0 if the other nodes were not asked.
     """
 
     cell: Cell
@@ -221,18 +223,8 @@ class Result(msgspec.Struct, frozen=True):
     real_s: float
     notes: tuple[str, ...] = ()
     waits_by_gpus: dict[int, Waits] = {}
+    zones_per_pod: float = 0.0
+    aligned_share: float = 0.0
     zoned: int = 0
-    zones: int = 0
-    aligned: int = 0
     alignable: int = 0
     missed: int = 0
-
-    @property
-    def zones_per_pod(self) -> float:
-        """Mean zones of the widest part of a pod that holds something of zones."""
-        return round(self.zones / max(1, self.zoned), 4)
-
-    @property
-    def aligned_share(self) -> float:
-        """The share of these pods with one zone for each part."""
-        return round(self.aligned / max(1, self.zoned), 4)

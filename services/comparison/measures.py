@@ -118,9 +118,9 @@ class Measures:
             unexplained=tuple(self._stories),
             real_s=round(real_s, 1),
             waits_by_gpus=self._by_gpus(),
+            zones_per_pod=round(self.zones.zones / max(1, self.zones.pods), 4),
+            aligned_share=round(self.zones.aligned / max(1, self.zones.pods), 4),
             zoned=self.zones.pods,
-            zones=self.zones.zones,
-            aligned=self.zones.aligned,
             alignable=self.zones.alignable,
             missed=self.zones.missed,
         )

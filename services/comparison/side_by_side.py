@@ -23,6 +23,7 @@ from services.comparison.cells import (
 )
 from services.comparison.measures import Measures
 from services.comparison.runner import run_cell
+from shared.domain.policies import SINGLE_NUMA_NODE, Policy
 from shared.runtime import lean
 from shared.runtime.secret_file import withheld
 
@@ -50,9 +51,15 @@ class RowFailed(Exception):
     """A row's process ended without a result."""
 
 
-def cell(row: RowName, zones: int, reports: Reports, horizon_s: int = DENSE_HORIZON_S) -> Cell:
+def cell(
+    row: RowName,
+    zones: int,
+    reports: Reports,
+    horizon_s: int = DENSE_HORIZON_S,
+    policy: Policy = SINGLE_NUMA_NODE,
+) -> Cell:
     """A cell of the dense workload of docs/quality.md."""
-    return Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s)
+    return Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s, policy=policy)
 
 
 def play(cells: Sequence[Cell], show: Callable[[Snapshot], None], jobs: int) -> list[Result]:

@@ -190,7 +190,8 @@ class Simulation:
             self._bound_elsewhere(job, job.task.node)
             return
         gpus = sum(part.requests.get(GPU, 0) for part in pod.containers if part.kind == "app")
-        self.measures.arrived(pod.uid, job.arrived_s, gpus)
+        if not job.turn:  # later turns of a set's member depend on the row
+            self.measures.arrived(pod.uid, job.arrived_s, gpus)
         if isinstance(job.task, PodTask) and job.task.gives_up_s < self._cell.horizon_s:
             self._after(max(0.0, job.task.gives_up_s - self.now_s), lambda: self._gives_up(job))
         self._after(

@@ -93,6 +93,11 @@ class TrueNode:
         self.coming[pod.uid] = pod
         self._shadow = None
 
+    def withdrawn(self, uid: str) -> None:
+        """Record that a pod does not come after all."""
+        self.coming.pop(uid, None)
+        self._shadow = None
+
     def assigned(self, pod: Pod) -> None:
         """The kubelet sees the pod: listed from now on, with nothing."""
         self.kubelet = kubelet.assign(self.kubelet, pod)

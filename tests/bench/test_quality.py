@@ -18,6 +18,7 @@ from plugins.upstream_compat.node import offered
 from plugins.upstream_compat.nrt import parse_nrt
 from plugins.upstream_compat.score import score_node
 from services.comparison import columns
+from services.comparison.backoff import BackoffQueue
 from services.comparison.cells import ROWS, WIDE, Cell, Grid, Result, RowName, full, quick
 from services.comparison.measures import as_line
 from services.comparison.truth import TrueNode
@@ -237,3 +238,27 @@ def test_wide_pods_are_feasible_and_their_waits_are_measured_by_size() -> None:
         assert result.infeasible == 0
         assert sorted(result.waits_by_gpus) == [1, 4, 8]
         assert sum(waits.tasks for waits in result.waits_by_gpus.values()) == result.tasks
+
+
+def test_every_row_counts_the_same_tasks() -> None:
+    """Also rows under which members of sets wait, and tasks back off after a rejection."""
+    rows: tuple[RowName, ...] = ("no awareness", "overreserve", "ledger, proof", "oracle")
+    results = [run_cell(_cell(row, 60), NOWHERE) for row in rows]
+    assert results[0].rejected > 0
+    assert len({(result.tasks, result.infeasible) for result in results}) == 1
+    assert min(result.aligned_share for result in results) > 0.0
+
+
+def test_the_back_off_ends_at_its_limit_whatever_the_attempts() -> None:
+    """1,100 attempts: two to their power is no float."""
+    queue = BackoffQueue()
+    queue.add(_pod(random.Random(1)), 0.0)
+    waits = []
+    for attempt in range(1100):
+        queue.refused("u", float(attempt))
+        queue.stir(float(attempt))
+        due_s = queue.next_s()
+        assert due_s is not None
+        waits.append(queue._pods["u"].ready_s - attempt)
+    assert waits[:6] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert set(waits[6:]) == {10.0}

@@ -77,6 +77,9 @@ def test_the_row_of_the_comparison_that_is_ours_is_what_the_code_of_today_does()
         "ran": played.admitted,
         "rejected": played.rejected,
         "wait_p99_s": played.wait_p99_s,
+        "zones_per_pod": played.zones_per_pod,
+        "aligned_share": played.aligned_share,
+        "infeasible": played.infeasible,
     }, again
     assert played.rejected == played.rejected_after_end, (
         "README says that no rejection could have been foreseen"

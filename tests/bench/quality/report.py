@@ -33,6 +33,9 @@ COLUMNS = (
     "p99 wait s",
     "withheld",
     "hidden",
+    "zones/pod",
+    "aligned",
+    "infeasible",
 )
 
 
@@ -60,6 +63,9 @@ def values(runs: Runs) -> list[str]:
         _spread([each.wait_p99_s for each in runs], 1),
         f"{sum(each.withheld_cpu_h for each in runs) / len(runs):.2f}",
         f"{sum(each.hidden_cpu_h for each in runs) / len(runs):.2f}",
+        f"{sum(each.zones_per_pod for each in runs) / len(runs):.3f}",
+        f"{sum(each.aligned_share for each in runs) / len(runs):.3f}",
+        str(sum(each.infeasible for each in runs)),
     ]
 
 

@@ -1,150 +1,117 @@
-"""The oracle: knows the holdings of every kubelet, and the zones of pending pods, at every
-moment.
+"""The oracle: the ledger's row, with the truth for every judgement.
+
+The production scheduler decides, with its own queue, ranking and strategy. It receives a report of
+a node as soon as its kubelet took or freed something, and the end of a pod as soon as its kubelet
+let go of it. A pod is placed if and only if the kubelet, as it is, admits the pod after all pods
+that are on their way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
+import msgspec
 
-from services.comparison.columns import (
-    ABSENT,
-    NAMES,
-    Bools,
-    Ints,
-    fits,
-    requests,
-    salt_of,
-    score,
-    zone_column,
-)
+from services.comparison.row_ledger import LedgerRow
 from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode
+from services.scheduler.core import CoreConfig
+from services.scheduler.explain.placing import ColumnarPlacing, Placing
+from services.scheduler.score.ranks import RULED_OUT
+from services.scheduler.select.evaluate import Evaluator, true_rank
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.pod_class import PodClass
+from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.domain.report import Report
+from shared.events import streams
 from shared.events.catalog import Event
-from shared.events.cluster_events import PodEnded, PodObserved
+from shared.events.cluster_events import PodEnded
 from shared.kubelet import admission
-
-# Nodes whose kubelet is asked for one pod before the pod waits.
-TRIES = 64
-
-Shape = tuple[object, ...]
+from shared.ledger.state import ZoneAmounts
 
 
-class OracleRow:
-    """`changed` names nodes whose kubelets freed or took something; waiting pods are tried again
-    only there.
+class EvaluatorByTruth(Evaluator):
+    """Asks the kubelet instead of bounds and search."""
 
-    With `aligns`, a container must fit one zone; otherwise all zones together must hold it. The
-    kubelet model decides. The score is MostAllocated.
-    """
+    nodes: Mapping[str, TrueNode] = {}
 
-    def __init__(self, nodes: Mapping[str, TrueNode], zones: int, aligns: bool) -> None:
-        self._nodes, self._zones, self._aligns = nodes, zones, aligns
-        self._names = list(nodes)
-        self._at = {name: index for index, name in enumerate(self._names)}
-        self._free: Ints = np.full((len(NAMES), zones, len(nodes)), ABSENT, dtype=np.int64)
-        self._salts = np.array([salt_of(name) for name in nodes], dtype=np.uint64)
-        self._new: list[Pod] = []
-        self._waiting: dict[Shape, dict[str, Pod]] = {}
-        self.changed: set[str] = set(nodes)
+    def _evaluate(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
+        plan, is_blocked = self.plan(pod_class, node_info)
+        node, pod = self.nodes[node_info.name], pod_class.pod
+        if is_blocked or not node.has_room(pod):
+            return RULED_OUT
+        if not admission.admit(node.shadow(), pod).admitted:
+            return RULED_OUT
+        return true_rank(pod_class, plan, node_info, self.config, self.strategy)
+
+
+class ByTruth(ColumnarPlacing):
+    """The columnar cluster, judged so."""
+
+    def __init__(self, config: CycleConfig, nodes: Mapping[str, TrueNode]) -> None:
+        super().__init__(config)
+        self._nodes = nodes
+        self.evaluator = evaluator = EvaluatorByTruth(
+            config, self._arrays, self._constraints, self._slots
+        )
+        evaluator.nodes = nodes
+        self.sent: dict[str, str] = {}
+
+    def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
+        self._nodes[placed.node].reserved(pod)
+        self.sent[pod.uid] = placed.node
+        return super().assume(placed, pod)
+
+
+class OracleRow(LedgerRow):
+    """`happened` names nodes of which the next decision needs a report."""
 
     clairvoyant = True
 
-    def happened(self, node: str) -> None:
-        self.changed.add(node)
+    def __init__(self, nodes: Mapping[str, TrueNode], scheduler: str) -> None:
+        self._nodes, self._changed = nodes, set(nodes)
+        self._cluster = ByTruth(CycleConfig(), nodes)
+        self._reports = 0
+        self._ended: set[str] = set()
+        super().__init__(CoreConfig(scheduler, upstream=self))
 
-    def evolve(self, stream: str, event: Event, now_s: float) -> None:
-        if isinstance(event, PodObserved) and not event.node:
-            self._new.append(event.pod)
-        elif isinstance(event, PodEnded):
-            for group in self._waiting.values():
-                group.pop(event.uid, None)
+    def placing(self, cycle: CycleConfig) -> Placing:
+        """What decides in the core."""
+        return self._cluster
+
+    def happened(self, node: str) -> None:
+        self._changed.add(node)
 
     def reported(self, report: Report, now_s: float) -> None:
-        """The oracle needs no reports."""
+        """The oracle makes its own reports."""
+
+    def evolve(self, stream: str, event: Event, now_s: float) -> None:
+        if not isinstance(event, PodEnded) or event.uid not in self._ended:
+            super().evolve(stream, event, now_s)
 
     def decide(self, now_s: float) -> list[Reservation]:
-        changed = sorted(self._at[name] for name in self.changed)
-        for index in changed:
-            self._refresh(index)
-        self.changed.clear()
-        reserved: list[Reservation] = []
-        for shape in list(self._waiting):
-            self._retry(shape, changed, reserved)
-        for pod in self._new:
-            if not self._place(pod, None, reserved):
-                self._waiting.setdefault(_shape(pod), {})[pod.uid] = pod
-        self._new.clear()
-        return reserved
+        for name in sorted(self._changed):
+            self._look_at(self._nodes[name], now_s)
+        self._changed.clear()
+        reservations = super().decide(now_s)
+        for uid, name in self._cluster.sent.items():
+            if (uid, name) not in reservations:
+                self._nodes[name].withdrawn(uid)
+        self._cluster.sent.clear()
+        return reservations
 
-    def _retry(self, shape: Shape, changed: list[int], reserved: list[Reservation]) -> None:
-        group = self._waiting[shape]
-        while group:
-            uid, pod = next(iter(group.items()))
-            if not self._place(pod, changed, reserved):
-                return
-            del group[uid]
-        del self._waiting[shape]
-
-    def _place(self, pod: Pod, among: list[int] | None, reserved: list[Reservation]) -> bool:
-        inits, apps = requests(pod)
-        chosen = np.arange(len(self._names)) if among is None else np.array(among, dtype=np.int64)
-        if not len(chosen):
-            return False
-        free = self._free if among is None else self._free[:, :, chosen]
-        passed = np.ones(len(chosen), dtype=np.bool_)
-        for request in (*inits, *apps):
-            listed = (free != ABSENT).any(axis=1) | (request == 0)[:, None]
-            passed &= self._holds(free, request) & listed.all(axis=0)
-        if not passed.any():
-            return False
-        scores = score(free, [*inits, *apps], most=True)
-        order = np.lexsort((self._salts[chosen] ^ np.uint64(salt_of(pod.uid)), -scores))
-        for index in [slot for slot in order.tolist() if passed[slot]][:TRIES]:
-            if self._admitted(pod, int(chosen[index])):
-                reserved.append((pod.uid, self._names[int(chosen[index])]))
-                return True
-        return False
-
-    def _holds(self, free: Ints, request: Ints) -> Bools:
-        alone = fits(free, request)
-        together = np.maximum(free, 0).sum(axis=1) >= request[:, None]
-        fitting: Bools = (
-            np.logical_or.reduce(alone, axis=0)
-            if self._aligns
-            else np.logical_and.reduce(together, axis=0)
-        )
-        return fitting
-
-    def _admitted(self, pod: Pod, index: int) -> bool:
-        node = self._nodes[self._names[index]]
-        if not node.has_room(pod) or not admission.admit(node.shadow(), pod).admitted:
-            return False
-        node.reserved(pod)
-        self._refresh(index)
-        return True
-
-    def _refresh(self, index: int) -> None:
-        self._free[:, :, index] = zone_column(self._nodes[self._names[index]].free(), self._zones)
-
-    def intends(self, pod: Pod, node: str, now_s: float) -> None:
-        """Nothing to remember: the node knows what comes."""
-
-    def bound(self, pod: Pod, node: str, now_s: float) -> None:
-        """Nothing to remember."""
-
-    def next_s(self, now_s: float) -> float | None:
-        return None
-
-    def waiting(self) -> int:
-        return len(self._new) + sum(len(group) for group in self._waiting.values())
+    def _look_at(self, node: TrueNode, now_s: float) -> None:
+        ledger_node = self.core.ledger.nodes.get(node.name)
+        for uid in list(ledger_node.charges) if ledger_node is not None else ():
+            if uid not in node.kubelet.pods and uid not in node.coming:
+                self._ended.add(uid)
+                ended = PodEnded(uid, "succeeded", node.name)
+                super().evolve(streams.pod(uid), ended, now_s)
+        self._reports += 1
+        report = node.report(now_s)
+        super().reported(msgspec.structs.replace(report, boot_time_ms=self._reports), now_s)
 
     def visible_cpu(self, node: str) -> dict[int, int]:
         return {zone: amounts.get("cpu", 0) for zone, amounts in self._nodes[node].free().items()}
-
-
-def _shape(pod: Pod) -> Shape:
-    return tuple((part.kind, tuple(sorted(part.requests.items()))) for part in pod.containers)

@@ -22,8 +22,7 @@ def run_cell(cell: Cell, traces: Path) -> Result:
 
 def _row(cell: Cell, load: Workload, nodes: dict[str, TrueNode]) -> Row:
     if cell.row == "oracle":
-        zones = max(len(node.machine.zones) for node in load.nodes)
-        return OracleRow(nodes, zones, cell.policy == "single-numa-node")
+        return OracleRow(nodes, SCHEDULER)
     if cell.row == "oracle, same news":
         return SameNewsRow(nodes, SCHEDULER)
     return runner.row_of(cell, load, nodes)
