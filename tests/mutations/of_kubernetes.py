@@ -10,7 +10,44 @@ ASKED, VOLUMES = (
     "tests/scheduler/default/test_volumes.py",
 )
 
+HOLDS = "tests/scheduler/default/test_holds.py"
+
 KUBERNETES = (
+    Mutation(
+        "a held node takes other pods",
+        "services/scheduler/filter/constraints/held_nodes.py",
+        "        if hold.uid != pod.uid",
+        "        if False",
+        f"{HOLDS} -k names_the_hold",
+    ),
+    Mutation(
+        "the node that lacks most is held",
+        "services/scheduler/select/hold_node.py",
+        "candidates.append((lack, others, node_info.name, node_info))",
+        "candidates.append((-lack, others, node_info.name, node_info))",
+        f"{HOLDS} -k lacks_least",
+    ),
+    Mutation(
+        "a node is held that would not take the pod empty",
+        "services/scheduler/select/hold_node.py",
+        "    return cluster.evaluator.evaluate_harder(pod_class, emptied) != RULED_OUT",
+        "    return True",
+        f"{HOLDS} -k would_not_take",
+    ),
+    Mutation(
+        "a hold outlives its pod",
+        "services/scheduler/reserve/holds.py",
+        '        if entry is None or entry.terminating:\n            return "ended"',
+        "        if entry is None or entry.terminating:\n            return None",
+        f"{HOLDS} -k ends_with_its_pod",
+    ),
+    Mutation(
+        "a set of zones loses no room",
+        "services/scheduler/score/strategies/keep_room.py",
+        "            loss += self._plain_sets.lost(zones, landing, wanted, sizes)",
+        "            pass",
+        "tests/scheduler/test_keep_room.py -k spared_under_restricted",
+    ),
     Mutation(
         "the binding of a pod that terminates is sent as long as a finalizer holds the pod",
         "services/binder/core.py",

@@ -329,6 +329,10 @@ def test_a_node_that_holds_a_wide_pod_is_spared_under_restricted() -> None:
     small = [guaranteed(f"p{number}", container("c", amounts(2))) for number in range(8)]
     choices = [made.cluster.place(pod) for pod in small]
     assert {choice.node for choice in choices if isinstance(choice, Placed)} == {"broken"}
+    # A node that changed is ranked by itself.
+    made.node("whole", empty[0], sized(1, amounts(15, 64), WHOLE), policy="restricted")
+    choices = [made.cluster.place(pod) for pod in small]
+    assert {choice.node for choice in choices if isinstance(choice, Placed)} == {"broken"}
 
 
 @pytest.mark.parametrize("policy", ["none", "best-effort"])

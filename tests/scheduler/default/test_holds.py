@@ -214,11 +214,11 @@ async def test_pods_of_higher_priority_and_nominees_use_a_held_node() -> None:
 
 async def test_no_node_is_held_that_would_not_take_the_pod_empty() -> None:
     story = Held()
-    await story.full("n1")
-    await story.full("n2", policy="single-numa-node")
+    await story.full("n1", policy="single-numa-node")
+    await story.full("n2")
     await story.arrives(large())
     await story.turns(seconds=AFTER_S + 10)
-    assert await story.begun() == [("uid-large", "n1")]
+    assert await story.begun() == [("uid-large", "n2")]
 
 
 async def test_the_holder_is_woken_by_its_node_although_a_like_pod_waits_before_it() -> None:
