@@ -15,7 +15,8 @@ CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far b
 `failed_scans` mean that kubelets did not answer: a road without reports is cheap, and not the one
 to measure. CPU at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in
 `cpu_ms_per_pod`, and not in `added_ms_per_pod`. With `--where` the services' stacks are sampled,
-and a line for each cause shows their CPU.
+and a line for each cause shows their CPU. Of the outcomes without a node in the log (`verdicts`),
+`undecided_share` is the share that counts nodes which the search left undecided.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ import psutil
 
 from services.embedded.data_dir import read_addresses
 from services.embedded.up.status import Workload, read_workload
+from services.scheduler.explain.wording import PHRASES
 from services.simulator.cluster import Policies
 from services.simulator.traces import read_nodes
 from services.simulator.workload import trace_node, trace_rate
+from shared.domain.refusal import Reason
 from shared.eventlog.postgres_connection import plain_url
 from tests.bench._road_processes import Rows, Sample, limits, sample, shares, spent, with_rest
 from tests.bench._where import SAMPLING, where
@@ -123,11 +126,27 @@ def _whole_road(
         ended, told = sample(psutil.Process(road.process.pid)), _told(road).since(told)
         time.sleep(REST_S)
         rested = sample(psutil.Process(road.process.pid))
+        _print("verdicts", nodes=nodes, **asyncio.run(_verdicts(path)))
         return (
             began,
             ended,
             _report(nodes, rate, interval_s, speed, workload, told, began, ended, rested),
         )
+
+
+async def _verdicts(path: Path) -> dict[str, float]:
+    undecided = PHRASES[Reason.BRANCH_LIMIT].encode()
+    connection = await asyncpg.connect(plain_url(read_addresses(path).database_url or ""))
+    try:
+        row = await connection.fetchrow(
+            "SELECT count(*), count(*) FILTER (WHERE position($1::bytea IN payload) > 0) FROM fact "
+            "WHERE type = 'PodVerdictChanged'",
+            undecided,
+        )
+    finally:
+        await connection.close()
+    verdicts, count = row or (0, 0)
+    return {"verdicts": verdicts, "undecided_share": round(count / max(1, verdicts), 4)}
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:

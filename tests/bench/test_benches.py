@@ -29,6 +29,7 @@ SMALL = {
     "cycle": (
         *("--nodes", "20", "--zones", "2", "--shapes", "2", "--decisions", "20", "--no-growth"),
     ),
+    "late": ("--nodes", "8", "--seconds", "20", "--reports", "10"),
     "preemption": ("--scenes", "3"),
     "simapi": ("--pods", "20", "--watchers", "1", "--workers", "2", "--json"),
 }
