@@ -124,7 +124,7 @@ class UpstreamPlacing:
         )
         return Placed(node, best, len(passing), self._nodes[node].ledger.report_version)
 
-    def explain(self, pod: Pod) -> Unplaceable:
+    def explain(self, pod: Pod, known: str = "") -> Unplaceable:
         """Never asked: `select` explains at once."""
         raise NotImplementedError
 

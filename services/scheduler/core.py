@@ -357,7 +357,7 @@ class SchedulerCore:
         if choice is None and nomination is None:
             self._unexplained[pod.uid] = self._turn
             return []
-        choice = choice if choice is not None else self._explain(pod)
+        choice = choice if choice is not None else self._explain(pod, entry.verdict)
         made = self._verdict(entry, choice, order)
         return made if nomination is None else [*made, nomination]
 
@@ -368,9 +368,9 @@ class SchedulerCore:
         except Exception as error:
             return self._internal_error(pod, error)
 
-    def _explain(self, pod: Pod) -> Unplaceable:
+    def _explain(self, pod: Pod, known: str = "") -> Unplaceable:
         try:
-            return self.cluster.explain(pod)
+            return self.cluster.explain(pod, known)
         except Exception as error:
             return self._internal_error(pod, error)
 
@@ -395,7 +395,7 @@ class SchedulerCore:
         if turn != self._turn and self._select(entry.pod) is not None:
             self.queue.wake(uid)  # A change has made room since, or concerns this pod otherwise.
             return []
-        return self._verdict(entry, self._explain(entry.pod), next(orders))
+        return self._verdict(entry, self._explain(entry.pod, entry.verdict), next(orders))
 
     def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
         choice = self._with_preemption(entry.pod, choice)
@@ -404,6 +404,8 @@ class SchedulerCore:
         if entry.verdict == choice.message or claims:
             self.counters.repeated_verdicts += 1
             return []
+        if not choice.has_detail:  # only the sentence on preemption differs
+            choice = msgspec.structs.replace(choice, detail=self._explain(entry.pod).detail)
         version = self._version(streams.pod(entry.pod.uid))
         return [verdict(entry.pod, choice, order, self.ledger.position, version)]
 

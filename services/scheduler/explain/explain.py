@@ -71,8 +71,11 @@ def _pod_refusal(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
     return None
 
 
-def unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Unplaceable:
-    """Count the nodes by reason, and give full refusals of the nodes that come nearest.
+def unplaceable(
+    cluster: Cluster, pod_class: PodClass, checks: PodChecks, known: str = ""
+) -> Unplaceable:
+    """Count the nodes by reason, and give full refusals of the nodes that come nearest, unless
+    `known` begins with the message: details cost several times as much as the rest.
 
     The result is cached for the pod class until a node changes. A pod with own checks (`checks`)
     has no cached result, because they depend on other pods.
@@ -80,23 +83,27 @@ def unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Unp
     cached, changes = pod_class.unplaceable, cluster.evaluator.cache.changes
     if cached is not None and cached[0] == changes and not checks:
         return cached[1]
-    result = _unplaceable(cluster, pod_class, checks)
-    if not checks:
+    result = _unplaceable(cluster, pod_class, checks, known)
+    if not checks and result.has_detail:
         pod_class.unplaceable = changes, result
     return result
 
 
-def _unplaceable(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> Unplaceable:
+def _unplaceable(
+    cluster: Cluster, pod_class: PodClass, checks: PodChecks, known: str
+) -> Unplaceable:
     refusals = _refusals(cluster, pod_class, checks)
     groups = grouped(refusals)
     counts = {text: len(groups[text]) for text in sorted(groups)}
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
+    message = line(len(cluster), groups, _bounds(cluster, pod_class, nearest))
+    may_help = sum(refusal.reason in EVICTION_MAY_HELP for refusal in refusals)
+    if known.startswith(message):
+        return Unplaceable(message, counts, (), len(cluster), may_help, has_detail=False)
     detail = tuple(
         _as_json(_detailed(cluster, cluster.node(refusal.node), pod_class, refusal))
         for refusal in nearest
     )
-    message = line(len(cluster), groups, _bounds(cluster, pod_class, nearest))
-    may_help = sum(refusal.reason in EVICTION_MAY_HELP for refusal in refusals)
     return Unplaceable(message, counts, detail, len(cluster), may_help)
 
 

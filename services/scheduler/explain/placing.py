@@ -74,9 +74,10 @@ class Placing(Protocol):
         why.
         """
 
-    def explain(self, pod: Pod) -> Unplaceable:
+    def explain(self, pod: Pod, known: str = "") -> Unplaceable:
         """Return why no node takes a pod for which `select` returned None. This costs many times
-        more than `select`.
+        more than `select`; less if `known`, the pod's last message, begins with the new one,
+        because details are left out then.
         """
 
     def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
@@ -125,8 +126,8 @@ class ColumnarPlacing(Cluster):
             return explain.refused_everywhere(pod_class, pod)
         return select_node(self, pod, pod_class, self.checks(pod))
 
-    def explain(self, pod: Pod) -> Unplaceable:
-        return explain.unplaceable(self, self.evaluator.pod_class(pod), self.checks(pod))
+    def explain(self, pod: Pod, known: str = "") -> Unplaceable:
+        return explain.unplaceable(self, self.evaluator.pod_class(pod), self.checks(pod), known)
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
         """Return a node for the pod, or why no node takes it."""

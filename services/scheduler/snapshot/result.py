@@ -27,7 +27,8 @@ class Placed(msgspec.Struct, frozen=True):
 class Unplaceable(msgspec.Struct, frozen=True):
     """`message` is one Kubernetes event line, `counts` reason text -> nodes, `detail` the nearest
     misses as JSON values (`shared.domain.refusal.Refusal`). `nodes` were filtered (0: the pod
-    itself is refused), and evictions might help on `eviction_may_help` of them.
+    itself is refused), and evictions might help on `eviction_may_help` of them. `has_detail` is
+    False if the details were left out, because the message is known.
     """
 
     message: str
@@ -35,6 +36,7 @@ class Unplaceable(msgspec.Struct, frozen=True):
     detail: tuple[dict[str, object], ...] = ()
     nodes: int = 0
     eviction_may_help: int = 0
+    has_detail: bool = True
 
 
 class Nomination(msgspec.Struct, frozen=True):
