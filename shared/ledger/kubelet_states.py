@@ -19,9 +19,10 @@
    in several (`unlisted_blocks`). Not followed are pods that ended since, except under
    single-numa-node, and devices of which zones offer more than the node does.
 
-7. Not followed are two ended pods of one name, a report that was read during an admission, and
-   init containers on processors with many threads per core, if the report has no layout.
-   The answer is then `TooManyStates`, and the pod to place waits for the next report.
+7. Not followed are two ended pods of one name, a report that was read during an admission unless
+   what the pod gets next is known (`partial_listings`), and init containers on processors with many
+   threads per core, if the report has no layout. The answer is then `TooManyStates`, and the pod
+   to place waits for the next report.
 
 Must not know the pod to place.
 """
@@ -63,6 +64,7 @@ from shared.ledger.open_holdings import (
     kept_by_inits,
     negative,
 )
+from shared.ledger.partial_listings import report_without, rest_of
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import given_back
 from shared.ledger.unlisted_blocks import ways_on
@@ -109,27 +111,25 @@ def kubelet_states(
 ) -> KubeletStates | TooManyStates:
     """Return the node under this policy and scope, for a new pod with or without init containers
     that requests these amounts of doubtful devices (`in_doubt`)."""
-    listed, charges = node.listed or {}, list(charges)
-    listings = [[placement for key in listed for placement in listed[key]]]
+    charges = list(charges)
+    listings = _listings(node, report, policy)
+    if listings is None:
+        return TooManyStates(frozenset({NO_PLACEMENTS}))
     if node.listed is None and not _all_free(report):
-        unlisted = _unlisted(node, report, policy)
-        if unlisted is None:
-            return TooManyStates(frozenset({NO_PLACEMENTS}))
-        listings = unlisted
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
-    not_followed = _not_followed(node, report, charges, inits)
-    if not_followed:
-        return TooManyStates(frozenset({not_followed}))
-    ended = [placement for key in _listed_and_ended(node, charges) for placement in listed[key]]
-    report, init_placements = _sort_hidden(report, charges, ended)
+    if _lacks_layout(node, report, charges, inits):
+        return TooManyStates(frozenset({SPREAD}))
+    completed = _completed(node, report, charges, policy)
+    if completed is None:
+        return TooManyStates(frozenset({PARTIALLY_LISTED}))
+    report = completed.report
+    report, init_placements = _sort_hidden(report, charges, _placements_of_ended(node, charges))
     bounds: set[str] = set()
     try:
-        pending, open_holdings = _charged(charges, listed, report, bounds)
-        open_holdings = freed_or_not(node.freed, bounds) + open_holdings
-        open_holdings += held_or_not(claims.values(), report)
+        pending, open_holdings = _holdings(node, completed.others, claims, report, bounds)
     except TooManyChoicesError:
         return TooManyStates(frozenset(bounds))
-    ended_pods = _ended_pods(node, charges, pending, report)
+    ended_pods = _ended_pods(node, charges, pending, report, completed.ended)
     if pending and ended_pods != []:
         bounds.add(ENDED)
     if pending and (node.freed or ended_pods is None):
@@ -137,6 +137,8 @@ def kubelet_states(
     ended_pods = ended_pods or []
     inits = inits or any(pod.request.inits for pod in ended_pods if pod.request is not None)
     fine = inits or bool(init_placements) or _ids_matter(report, charges, policy)
+    if completed.report is not completed.read and fine:
+        return TooManyStates(frozenset({*bounds, PARTIALLY_LISTED}))
     observed = _observed(report, listings, init_placements, policy, scope, fine)
     if observed is None:
         return TooManyStates(frozenset({*bounds, SEVERAL_GROUPS}) if report.zones else frozenset())
@@ -159,17 +161,48 @@ def kubelet_states(
     return KubeletStates(observed.model, bases, tuple(pending), frozenset(bounds), tuple(ends))
 
 
-def _not_followed(node: LedgerNode, report: Report, charges: Sequence[Charge], inits: bool) -> str:
-    """Return the reason for which no state is followed, "" for none."""
-    listed = node.listed or {}
-    if any(_is_partial(charge, listed.get(charge.key, ())) for charge in charges):
-        return PARTIALLY_LISTED
+def _lacks_layout(node: LedgerNode, report: Report, charges: Sequence[Charge], inits: bool) -> bool:
+    """Return True if init containers come to a processor with many threads per core, and the report
+    does not show which CPUs share a core."""
     labels = node.observed.labels if node.observed is not None else {}
-    if report.cpus is None and labels.get(ARCHITECTURE) in MANY_THREADS:
-        pending = [part for charge in charges if not charge.confirmed for part in charge.demand]
-        if inits or any(part.kind == "init" for part in pending):
-            return SPREAD
-    return ""
+    if report.cpus is not None or labels.get(ARCHITECTURE) not in MANY_THREADS:
+        return False
+    pending = [part for charge in charges if not charge.confirmed for part in charge.demand]
+    return inits or any(part.kind == "init" for part in pending)
+
+
+def _listings(node: LedgerNode, report: Report, policy: str) -> list[list[Placement]] | None:
+    """Return what the report lists, in every way; None for too many."""
+    if node.listed is None and not _all_free(report):
+        return _unlisted(node, report, policy)
+    return [[placement for placements in (node.listed or {}).values() for placement in placements]]
+
+
+class _Completed(NamedTuple):
+    """The report as it was `read`, and as it was once the pods that it lists partially had the
+    rest; the charges of all `others`, and by name the rest of pods that `ended` since."""
+
+    read: Report
+    report: Report
+    others: list[Charge]
+    ended: dict[str, ZoneAmounts]
+
+
+def _completed(
+    node: LedgerNode, report: Report, charges: Sequence[Charge], policy: str
+) -> _Completed | None:
+    """Return None if what a partially listed pod gets next is not known."""
+    listed = node.listed or {}
+    partial = [charge for charge in charges if _is_partial(charge, listed.get(charge.key, ()))]
+    uids = {charge.uid for charge in partial}
+    others = [charge for charge in charges if charge.uid not in uids]
+    rests = [rest_of(charge.demand, listed[charge.key], policy) for charge in partial]
+    known_rests = [rest for rest in rests if rest is not None]
+    if len(known_rests) < len(rests) or any(hidden.pod_uid in uids for hidden in report.hidden):
+        return None
+    ended = _rests_of_ended(node, charges, policy) if any(map(_is_pending, others)) else {}
+    reduced = report_without(report, [*known_rests, *ended.values()])
+    return _Completed(report, reduced, others, ended) if reduced is not None else None
 
 
 def order_of_ends_unknown(node: LedgerNode) -> bool:
@@ -179,6 +212,19 @@ def order_of_ends_unknown(node: LedgerNode) -> bool:
         key not in listed or _listed_partially(node, key, ended)
         for key, ended in node.ended.items()
     )
+
+
+def _holdings(
+    node: LedgerNode,
+    charges: Iterable[Charge],
+    claims: Mapping[str, ZoneAmounts],
+    report: Report,
+    bounds: set[str],
+) -> tuple[list[PendingAdmission], list[Ways]]:
+    """Return the pending admissions and every open holding. Raises TooManyChoicesError."""
+    pending, open_holdings = _charged(charges, node.listed or {}, report, bounds)
+    freed = freed_or_not(node.freed, bounds)
+    return pending, [*freed, *open_holdings, *held_or_not(claims.values(), report)]
 
 
 def _charged(
@@ -334,6 +380,11 @@ def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:
     ]
 
 
+def _placements_of_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[Placement]:
+    listed, names = node.listed or {}, _listed_and_ended(node, charges)
+    return [placement for key in names for placement in listed[key]]
+
+
 def _freed(node: LedgerNode, charges: Sequence[Charge]) -> Held:
     freed: Held = ()
     for key in _listed_and_ended(node, charges):
@@ -351,13 +402,14 @@ def _ended_pods(
     charges: Sequence[Charge],
     pending: Sequence[PendingAdmission],
     report: Report,
+    rests: Mapping[str, ZoneAmounts],
 ) -> list[EndedPod] | None:
     """Return the ended pods that the report may still count, or that may have come since; None if
     that is not known.
 
     A report that arrived after an end may have been made before it. If it was read while the
     kubelet admitted a pod, it lists the pod without all that it took: if with nothing yet, the pod
-    came since; if with a part, its state is not known."""
+    came since; if with a part, it took one of `rests` as well, or its state is not known."""
     listed, ended_pods = set(_listed_and_ended(node, charges)), list[EndedPod]()
     for key, ended in sorted(node.ended.items()):
         if is_contradicted(node, key):  # it holds what the report lists
@@ -365,23 +417,57 @@ def _ended_pods(
         life = _listed_life(ended, node.report_position) if key in listed else None
         if key in listed and _listed_partially(node, key, ended):
             holds = any(placement.held for placement in (node.listed or {})[key])
-            if holds or ended.lives is None:
+            if (holds and key not in rests) or ended.lives is None:
                 return None
-            listed.discard(key)
-            life = None
+            if not holds:
+                listed.discard(key)
+                life = None
         if key in listed:
             if pending and _may_have_kept(life, (node.listed or {})[key], report):
                 return None
             if life is None and ended.lives is not None:
                 return None
             ended_at, finished_s = (life.ended_at, life.finished_s) if life is not None else (0, 0)
-            freed = _freed_by(node, key)
+            freed = _freed_by(node, key) + _items(rests.get(key, {}))
             ended_pods.append(EndedPod(freed, ended=ended_at, finished_s=finished_s))
         elif ended.lives is None:
             return None
         others = [earlier for earlier in ended.lives or () if earlier is not life]
         ended_pods += [_came_and_went(earlier, node.report_position) for earlier in others]
     return relevant(pending, ended_pods)
+
+
+def _rests_of_ended(
+    node: LedgerNode, charges: Sequence[Charge], policy: str
+) -> dict[str, ZoneAmounts]:
+    """Return by name what pods were about to get that the report lists partially and that ended
+    since, as far as that is known."""
+    rests: dict[str, ZoneAmounts] = {}
+    for key in _listed_and_ended(node, charges):
+        placements, ended = (node.listed or {})[key], node.ended[key]
+        life = _listed_life(ended, node.report_position)
+        if life is None or not _listed_partially(node, key, ended) or _hidden_of(node.report):
+            continue
+        rest = rest_of(life.demand, placements, policy)
+        if rest is not None:
+            rests[key] = rest
+    return rests
+
+
+def _hidden_of(report: Report | None) -> bool:
+    return report is not None and bool(report.hidden)
+
+
+def _items(zones: ZoneAmounts) -> Held:
+    return tuple(
+        ZonedAmount(name, (zone,), amount)
+        for zone, amounts in zones.items()
+        for name, amount in amounts.items()
+    )
+
+
+def _is_pending(charge: Charge) -> bool:
+    return bool(charge.demand) and not charge.confirmed and not charge.confirmed_zones
 
 
 def _may_have_kept(life: Life | None, listed: Sequence[Placement], report: Report) -> bool:

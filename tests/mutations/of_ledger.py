@@ -6,6 +6,34 @@ from tests.mutations.table import Mutation
 
 LEDGER = (
     Mutation(
+        "a prediction stays certain whoever may arrive first",
+        "shared/ledger/certainty.py",
+        "            entry.certain = charge is new or _surely_has_room(node, entry, charge)",
+        "            entry.certain = True",
+        "tests/scheduler/test_certain_predictions.py -k arrive_first",
+    ),
+    Mutation(
+        "an end in a lower zone leaves a prediction certain",
+        "shared/ledger/certainty.py",
+        "_is_lowest(node, entry) and _surely_has_room",
+        "_surely_has_room",
+        "tests/scheduler/test_certain_predictions.py -k no_zone_is_lower",
+    ),
+    Mutation(
+        "a torn pod gets nothing more",
+        "shared/ledger/partial_listings.py",
+        "    return {zones.pop(): {name: amount for name, amount in rest.items() if amount}}",
+        "    return {zones.pop(): {}}",
+        "tests/scheduler/test_cycle_torn_listing.py -k rest",
+    ),
+    Mutation(
+        "a sampled order rejects a pod that runs",
+        "shared/hints/sample_states.py",
+        "        return None if pod.is_admitted else (state, ahead)",
+        "        return state, ahead",
+        "tests/scheduler/test_ends_search.py -k sampled",
+    ),
+    Mutation(
         "a stream that was set aside is followed on",
         "shared/events/quarantine.py",
         "self.streams and envelope.stream in self.streams",

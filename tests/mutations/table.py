@@ -338,8 +338,8 @@ TESTED = (
     Mutation(
         "a group of zones has room where a pod of unknown zone is given back",
         "services/scheduler/filter/topology/pigeonhole.py",
-        "    empty = PendingParts(node_info.for_single_zones(base), node_info.free_max,",
-        "    empty = PendingParts(base, node_info.free_max,",
+        "    single, limits = node_info.for_single_zones(base), _limits(node_info, report)",
+        "    single, limits = base, _limits(node_info, report)",
         "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
     ),
     Mutation(

@@ -9,16 +9,21 @@ admission.
 from __future__ import annotations
 
 import random
+from itertools import permutations
 
 import pytest
 
 from services.exporter import core as exporter
+from services.scheduler.filter.topology.fit import search_result
 from services.scheduler.snapshot.config import CycleConfig
 from services.simulator import reading
 from shared.domain.pod import Pod
-from shared.domain.report import Freshness, Report
-from shared.kubelet.admission import admission_steps, admit, drop_stale
+from shared.domain.report import Freshness, Placement, Report, ZonedAmount
+from shared.events.cluster_events import PodEnded
+from shared.kubelet.admission import admission_steps, admit, drop_stale, remove
 from shared.kubelet.machine import KubeletState
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+from tests.scheduler.cycle_worlds import report as made_report
 from tests.scheduler.kubelet_worlds import NODE, Scene, proven_world, random_pod, scene, truth
 
 # Within an admission, after it, and who is admitted.
@@ -79,3 +84,67 @@ def test_no_pod_is_promised_what_another_is_just_being_given(
                     unsound.append((seed, at))
     assert unsound == []
     assert passed > 10
+
+
+def test_no_pod_is_promised_what_a_torn_pod_held_that_ended_since() -> None:
+    """The pods on their way came before or after the end, or have not come yet."""
+    unsound, passed = [], 0
+    for seed in range(6000, 6300):
+        seen = scene(seed, "single-numa-node", "container", unconfirmed=2)
+        for at, (state, after, pod) in enumerate(moments(seed, seen.base)):
+            world = proven_world(seen.base, CycleConfig(), True)
+            for each in (pod, *seen.unconfirmed):
+                world.bound(each, NODE)
+            world.report(listed(state, pod, True))
+            world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "succeeded", NODE))
+            if world.cluster.verdict(seen.pod, NODE) is None:
+                passed += 1
+                states = after_end(after, pod, seen.unconfirmed)
+                if not all(admit(state, seen.pod).admitted for state in states):
+                    unsound.append((seed, at))
+    assert unsound == []
+    assert passed > 10
+
+
+def after_end(state: KubeletState, pod: Pod, others: tuple[Pod, ...]) -> list[KubeletState]:
+    """The states after the pod's end: some of the others came before it, and some after."""
+    states = []
+    for count in range(len(others) + 1):
+        for order in permutations(others, count):
+            for split in range(count + 1):
+                now = state
+                for other in order[:split]:
+                    now = drop_stale(admit(now, other).state)
+                now = drop_stale(remove(now, pod.uid))
+                for other in order[split:]:
+                    now = drop_stale(admit(now, other).state)
+                states.append(now)
+    return states
+
+
+def torn(world: World) -> None:
+    """A of 2 CPUs and 1 Gi: its CPUs are listed in zone 0, its memory is not."""
+    world.observe("n")
+    world.bound(guaranteed("a", container("c", amounts(2, 1))), "n")
+    listed_cpus = Placement("ns", "a", "c", (ZonedAmount("cpu", (0,), 2000),))
+    zones = [zone(0, amounts(2, 8), amounts(4, 8)), zone(1, amounts(4, 8))]
+    world.report(made_report("n", zones, placements=[listed_cpus]))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_rest_of_a_torn_pod_of_one_container_is_known(ended: bool) -> None:
+    """B is on its way, so the search is asked, and need not wait for a report. Next to B in zone 1,
+    zone 0 has 7 Gi beside A, and 8 once A has ended."""
+    for asked, fits in ((7, True), (8, ended)):
+        world = World()
+        torn(world)
+        world.bound(guaranteed("b", container("c", amounts(4, 8))), "n")
+        if ended:
+            world.fold("pod/a", PodEnded("a", "succeeded", "n"))
+        newcomer = guaranteed("new", container("c", amounts(2, asked)))
+        node_info = world.cluster.node("n")
+        assert node_info is not None
+        plan, _ = world.cluster.evaluator.plan(
+            world.cluster.evaluator.pod_class(newcomer), node_info
+        )
+        assert search_result(node_info, plan, 256) == ("admitted" if fits else "refused")

@@ -25,6 +25,7 @@ from shared.hints.observing import observe
 from shared.hints.orders import NOT_YET, EndedPod
 from shared.hints.provider import TakenAmounts
 from shared.hints.request import HintRequest, request_of
+from shared.hints.sample_states import sample_states
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import amounts, report, zone
 
@@ -276,3 +277,15 @@ def test_no_state_is_dropped_if_a_pod_is_known_to_have_come_that_cannot_have(
         reachable_states_after_ends(seen.model, seen.bases, coming, gone, Budget(1)).search_states
         == ()
     )
+
+
+@given(scenes())
+@settings(max_examples=examples(200), deadline=None)
+def test_sampled_states_are_states_that_some_order_reaches(scene: Scene) -> None:
+    coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
+    gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
+    sampled = {state for state, _ in sample_states(scene.model, scene.bases, coming, gone)}
+    reached = {states for states, _ in Plain(scene._replace(pods=(*coming, *gone))).sights}
+    event(f"sampled {len(sampled)} of {len(reached)}")
+    assert sampled <= reached
+    assert sampled or not reached or len(gone) > 1

@@ -1,12 +1,14 @@
 """The kubelet search: what a node's kubelet may look like before a newcomer, and its answer then.
 
-The search is kept as long as the node stays as it is. An assumed pod adds one pending admission and
-leaves the rest, so that one decision after another is cheap. Must not know bounds.
+If a search over all orders exceeds a large budget, sampled states are asked: most answers are
+refusals, and one state is enough for one. The search is kept as long as the node stays as it is. An
+assumed pod adds one pending admission and leaves the rest, so that one decision after another is
+cheap. Must not know bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -28,6 +30,7 @@ from shared.hints.hidden_devices import asked_of
 from shared.hints.orders import NOT_YET, EndedPod, disorder
 from shared.hints.provider import RequestedAmounts
 from shared.hints.request import HintRequest, promised, request_of
+from shared.hints.sample_states import sample_states
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.device_views import in_doubt
 from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
@@ -35,6 +38,8 @@ from shared.ledger.state import Charge
 
 # Next to more pending pods, nothing is predicted.
 MOST_PENDING = 64
+# Smaller budgets sample no states, and a refusal by a sample counts as so many steps.
+SAMPLED_FROM = 64
 # Results that are kept; beyond them all are searched again, which changes nothing.
 MOST_RESULTS = 64
 
@@ -69,6 +74,9 @@ class KubeletSearch:
         self._needed = 0
         self._disorder = -1
         self._results: dict[object, KeptResult] = {}
+        # Sampled states so far, and those to come.
+        self._samples: list[tuple[NodeState, int]] = []
+        self._more_samples: Iterator[tuple[NodeState, int]] | None = None
 
     @property
     def disorder(self) -> int:
@@ -100,11 +108,43 @@ class KubeletSearch:
         return kept.taken if kept is not None else 0
 
     def _search(self, request: HintRequest, steps: int) -> KeptResult:
+        if self.states is None:
+            return KeptResult(UNKNOWN, steps, 0)
         earlier, budget = self.before(steps), Budget(steps)
-        if self.states is None or earlier is None:
-            return KeptResult(UNKNOWN, steps, steps if self.states is not None else 0)
-        result = judge_newcomer(self.states.model, earlier, request, budget)
-        return KeptResult(result, steps, self._needed + steps - budget.left)
+        if earlier is not None:
+            result = judge_newcomer(self.states.model, earlier, request, budget)
+            if result != UNKNOWN:
+                return KeptResult(result, steps, self._needed + steps - budget.left)
+        if steps >= SAMPLED_FROM:
+            taken = self._steps_until_refused(request, steps)
+            if taken:
+                return KeptResult("refused", steps, max(taken, SAMPLED_FROM))
+        return KeptResult(UNKNOWN, steps, steps)
+
+    def _steps_until_refused(self, request: HintRequest, steps: int) -> int:
+        """Return the steps to a sampled state that rejects the pod, 0 if they exceed `steps`."""
+        assert self.states is not None
+        model = self.states.model
+        for asked, (state, taken) in enumerate(self._sampled(), 1):
+            if asked + taken > steps:
+                break
+            try:
+                if model.refuses(state, request):
+                    return asked + taken
+            except TooManyChoicesError:
+                continue
+        return 0
+
+    def _sampled(self) -> Iterator[tuple[NodeState, int]]:
+        yield from self._samples
+        if self._more_samples is None and self.states is not None:
+            states = self.states
+            self._more_samples = sample_states(
+                states.model, states.bases, states.pending, states.ended_pods
+            )
+        for sample in self._more_samples or ():
+            self._samples.append(sample)
+            yield sample
 
     def before(self, steps: int) -> Sequence[ReachableStates] | None:
         """Return all states before the newcomer, by base state if they must be kept apart.
