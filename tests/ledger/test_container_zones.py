@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.domain.pod import Pod
 from shared.events import streams
-from shared.events.report_events import NodeReportChanged
+from shared.events.report_events import NodeReleased, NodeReportChanged
 from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import container_hash, fingerprint
 from shared.ledger.fingerprints import match
@@ -156,6 +156,25 @@ def test_init_containers_are_not_counted_and_sidecars_are() -> None:
     zones = {container_hash("ns", "a", "s"): 1, container_hash("ns", "a", "m"): 1}
     told(history, {"a": 1}, 8, 4, at=2, container_zones=tuple(zones[k] for k in sorted(zones)))
     assert history.n1.charges[made.uid].confirmed
+
+
+def test_another_policy_ends_the_listing_until_a_report_matches() -> None:
+    history, first, _ = two_pods()
+    told(history, {"a": 1, "b": 0}, 4, 2, at=2)
+    told(history, {"a": 1}, 4, 2, at=3, scope="pod")
+    assert history.n1.listed is None
+    assert not history.n1.charges[first.uid].confirmed
+    told(history, {"a": 1, "b": 0}, 4, 2, at=4, scope="pod")
+    assert history.n1.charges[first.uid].confirmed
+
+
+def test_a_release_ends_the_listing_until_a_report_matches() -> None:
+    history, first, _ = two_pods()
+    told(history, {"a": 1, "b": 0}, 4, 2, at=2)
+    history.tell(streams.report("n1"), NodeReleased("n1"))
+    told(history, {"a": 1}, 4, 2, at=3)
+    assert history.n1.listed is None
+    assert not history.n1.charges[first.uid].confirmed
 
 
 def test_an_exporter_without_zones_of_containers_ends_the_listing() -> None:
