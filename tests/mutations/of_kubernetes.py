@@ -96,15 +96,15 @@ KUBERNETES = (
     Mutation(
         "a group whose pods are on no labelled node has its first pod there",
         f"{CONSTRAINTS}/pod_affinity.py",
-        "        is_first = not any(domains) and",
-        "        is_first = not any(counts) and",
+        "not any(nodes.any() for nodes in domains)",
+        "not has_pods.any()",
         f"{ASKED} -k without_the_label_only",
     ),
     Mutation(
         "a spread by an empty selector counts every pod",
         f"{CONSTRAINTS}/topology_spread.py",
-        " if selected.labels else {}",
-        "",
+        "                if selected.labels\n",
+        "                if selection\n",
         f"{ASKED} -k empty_selector_counts",
     ),
     Mutation(
