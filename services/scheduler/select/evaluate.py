@@ -283,6 +283,9 @@ class Evaluator:
             return False
         unsure = self.cache.unsure_at(pod_class.row, score)
         self._evaluate_bulk(pod_class, unsure)
+        # A bound that the predicted zones lowered holds, although arrays do not see that.
+        scores, _ = self.cache.row(pod_class.row)
+        scores[unsure] = np.minimum(scores[unsure], score)
         return len(unsure) > len(self.cache.unsure_at(pod_class.row, score))
 
     def _evaluate_bulk(self, pod_class: PodClass, only: Slots | None) -> None:
