@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from services.exporter import core as exporter
+from services.scheduler.filter.pod_manifest import read_pod
 from services.scheduler.snapshot.config import CycleConfig
 from services.simulator import reading
 from shared.domain import quantity
-from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Placement, Report, Zone, ZonedAmount, ZoneResource
 from shared.domain.resources import Amounts
@@ -81,9 +81,9 @@ def pod_of(doc: Json) -> Pod:
     }
     if "qos" in doc:
         manifest["status"] = {"qosClass": doc["qos"]}
-    pod = pod_from_manifest(manifest)
-    if isinstance(pod, ManifestError):
-        raise ValueError(str(pod))
+    pod, problem = read_pod(manifest)
+    if problem:
+        raise ValueError(problem)
     return pod
 
 
