@@ -14,6 +14,7 @@ a pod is admitted.
     sockets: ["0-15", "16-31"]  default: one socket
     uncore_caches: ["0-7"]      CPUs that share a last-level cache; default: one for each socket
     kubelet: {...}              fields of a KubeletConfiguration
+    kubelet_version: v1.31.4    whose rules it has; default: 1.36
     devices:
       vendor.example/gpu:
       - {id: gpu-0, zones: [0], healthy: true}    without `zones`: no topology
@@ -34,11 +35,15 @@ from shared.kubelet.device_state import Device, DevicePool, Registered
 from shared.kubelet.masks import mask_of
 from shared.kubelet.memory_state import hugepages_name
 from shared.kubelet.topology import Cpu
+from shared.kubelet.versions import DEFAULT, RULES, KubeletRules, rules_of
 
 # Linux: CONFIG_NODES_SHIFT 10. POWER9 numbers zones up to 255.
 MAX_ZONE_ID = 1023
 _LIST_REMEDY = "write a Linux list of CPUs such as 0-3,8"
-_KNOWN = ("zones", "cores", "threads_per_core", "sockets", "uncore_caches", "kubelet", "devices")
+_KNOWN = (
+    "zones", "cores", "threads_per_core", "sockets", "uncore_caches", "kubelet", "kubelet_version",
+    "devices",
+)  # fmt: skip
 _KNOWN_OF_ZONE = ("id", "cpus", "memory", "hugepages", "distances")
 _KNOWN_OF_DEVICE = ("id", "zones", "healthy")
 
@@ -89,10 +94,20 @@ def parse_machine(document: object) -> MachineFile | ManifestError:
         kubelet = fields.mapping(doc, "kubelet", "")
         node = node_section(kubelet)
         memory = sum(zone.memory_bytes for zone in machine.zones)
-        configured = kubelet_config(kubelet, node.held_back(memory))
+        configured = msgspec.structs.replace(
+            kubelet_config(kubelet, node.held_back(memory)), rules=_rules(doc)
+        )
         return MachineFile(machine, configured, _devices(doc, zones), node)
     except RefusedError as refused:
         return refused.error
+
+
+def _rules(doc: Json) -> KubeletRules:
+    version = fields.text(doc, "kubelet_version", "")
+    possible = rules_of(version) if version else (DEFAULT,)
+    if len(possible) == len(RULES):
+        raise refuse("kubelet_version", version, "write a version such as v1.31.4")
+    return possible[0]
 
 
 def _refuse_unknown(doc: Json, path: str, known: tuple[str, ...]) -> None:

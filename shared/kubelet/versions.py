@@ -24,7 +24,7 @@ from typing import Literal
 import msgspec
 
 # Minor versions whose recorded decisions are replayed against the model.
-RECORDED = (31, 32, 33, 34, 36)
+RECORDED = (31, 32, 33, 34, 35, 36)
 
 Level = Literal["alpha", "beta", "stable"]
 Readmission = Literal["spec", "status", "allocated"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -82,6 +83,26 @@ def test_the_scheduler_judges_sequences_of_other_shapes_as_the_kubelet_did() -> 
     assert (found.unsound, found.refused_needlessly) == ([], [])
     assert found.passed > 100
     assert found.refused > 150
+
+
+def test_the_scheduler_judges_sequences_of_each_minor_as_its_kubelet_did() -> None:
+    """A pod with pod-level resources goes only to kubelets from 1.34, whatever an older one says,
+    and a device only to nodes that have some."""
+    doc = load(DATA / "admission_by_minor.json.gz")
+    cases = [
+        case for case in doc["cases"] if not any(_is_kept_away(case, op) for op in case["ops"])
+    ]
+    found = tally({"cases": cases[::5]})
+    assert (found.unsound, found.refused_needlessly) == ([], [])
+    assert found.passed > 200
+    assert found.refused > 200
+
+
+def _is_kept_away(case: dict[str, Any], op: dict[str, Any]) -> bool:
+    made = op.get("pod", {"containers": []})
+    parts = [*made["containers"], *made.get("init_containers", ())]
+    named = {name for part in parts for name in part.get("limits") or {} if "/" in name}
+    return bool(made.get("resources")) or not named <= case["devices"].keys()
 
 
 def test_a_verdict_is_uncertain_only_where_kubelets_that_look_alike_disagree() -> None:
