@@ -72,9 +72,7 @@ def condition(
 
 
 def zone_condition(uid: str, message: str, time_us: int, generation: int = 0) -> dict[str, Any]:
-    """Return the status patch of a pod that waits for a zone, or with an empty message of one that
-    does not any more.
-    """
+    """Return the status patch of a pod that waits for a zone. An empty message ends the wait."""
     entry: dict[str, Any] = {
         "type": ZONE_AVAILABLE,
         "status": "False" if message else "True",

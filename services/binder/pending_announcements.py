@@ -1,7 +1,8 @@
 """The announcements that are still to be made: of each pod the newest, in order, and bounded.
 
-A standby keeps those that hold until a pod is bound or ends, because the leader may have died
-before it made them. Folds events in the order of the log. Must not know how announcements are made.
+A standby keeps announcements that hold until a pod is bound or ends, because the leader may have
+died before it made them. Folds events in the order of the log. Must not know how announcements are
+made.
 """
 
 from __future__ import annotations

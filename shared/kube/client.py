@@ -1,8 +1,8 @@
 """The Kubernetes client: raw JSON over authenticated connections.
 
 If a server does not answer, the next request goes to the next server of the same cluster. Every
-request has a deadline: a server, or a proxy, that sends bytes without an answer fails like one that
-is silent. lightkube's typed calls are not used, because its `create` of a Binding binds and then
+request has a deadline: a server, or a proxy, that sends bytes without an answer fails like a silent
+server. lightkube's typed calls are not used, because its `create` of a Binding binds and then
 raises on the Status that the server answers, and its watch reconnects for ever (lightkube 1.0.1,
 measured).
 """

@@ -52,7 +52,7 @@ def mirrored(
 
 def summary(report: Report, available: ZoneAmounts) -> dict[str, str]:
     """Return the attributes that `kubectl get noderesourcetopologies` shows in columns: the number
-    of zones, and what is free by zone, as in `0:8 1:4` and `nvidia.com/gpu 0:2 1:1`."""
+    of zones, and the free amounts by zone, as in `0:8 1:4` and `nvidia.com/gpu 0:2 1:1`."""
     free = {zone.id: _zone(zone, available).resources for zone in report.zones}
     devices = sorted({name for zone in free.values() for name in zone if is_device(name)})
     return {

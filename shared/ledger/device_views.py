@@ -106,8 +106,8 @@ def _group_checks(rules: PossibleRules, report: Report, policy: str) -> frozense
     """Return whether the Memory Manager checks groups of zones, by every rule set that is possible.
 
     It matters only under policies that give memory of several zones. A kubelet without the check
-    may join zones that are used alone, after which only its checkpoint shows what is free by zone:
-    without that, no pod may depend on it."""
+    may join zones that are used alone, after which only its checkpoint shows the free amounts by
+    zone: without that, no pod may depend on it."""
     checks = rules.group_checks
     if False not in checks or policy not in (BEST_EFFORT, RESTRICTED):
         return ALWAYS_CHECKED

@@ -42,8 +42,8 @@ Truth = Literal["admitted", "refused", "endangers", "undecided"]
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A kubelet as its report shows it (`base`), pending pods since then, the uids of those that
-    were observed to run, and the pod to be decided.
+    """A kubelet as its report shows it (`base`), pending pods since then, the uids of the pods
+    among them that were observed to run, and the pod to be decided.
     """
 
     base: KubeletState

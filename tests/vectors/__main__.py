@@ -2,10 +2,10 @@
 what differs.
 
 A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at
-the end. The peers' cases have a line each, and those that Topolog lacks are counted apart, as
-`absent`. Exits 1 on any failure and on any file that no kind recognises. `--scheduler` looks at
-admission sequences only, through the scheduler's eyes (`scheduler_eyes`), prints a JSON line a
-file, and exits 1 on a verdict that is unsound or refuses needlessly.
+the end. The peers' cases have a line each, and cases that ask for a feature that Topolog lacks are
+counted apart, as `absent`. Exits 1 on any failure and on any file that no kind recognises.
+`--scheduler` looks at admission sequences only, through the scheduler's eyes (`scheduler_eyes`),
+prints a JSON line a file, and exits 1 on a verdict that is unsound or refuses needlessly.
 """
 
 from __future__ import annotations
