@@ -9,7 +9,7 @@
    yet may place one more pod on the node; for a moment two may begin holds.
 
 Waiting is measured by the clocks of those who write the log, in microseconds. Must not know how the
-node is node_to_hold.
+node is chosen.
 """
 
 from __future__ import annotations
