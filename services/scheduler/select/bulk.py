@@ -198,10 +198,14 @@ class PlanEvaluation:
         assert self._spread_bounds is not None
         if not wide.any():
             return scores, sure
-        ranks = scores - STEP * np.where(wide, self._spread_bounds.least(selection), 0)
-        if self._plan.rule.policy != BEST_EFFORT:
-            return ranks, sure & ~wide
-        return ranks, sure & self._bounds.each_finds_a_zone(selection, len(scores))
+        if self._plan.rule.policy == BEST_EFFORT:
+            single = self._bounds.each_finds_a_zone(selection, len(scores))
+            if single.all():
+                return scores, sure
+            sure = sure & single
+        else:
+            sure = sure & ~wide
+        return scores - STEP * np.where(wide, self._spread_bounds.least(selection), 0), sure
 
     def _aligned_scores(self, bounds: AlignedBounds, selection: Selection, size: int) -> Ints:
         """The mean of the parts' scores, rounded down; 0 for a part that no zone holds alone. Nodes
