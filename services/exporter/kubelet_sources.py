@@ -7,7 +7,7 @@ Reads files; `kubelet_config.merged` decides.
    setting has its default.
 2. Without it, the files that make up the command line are read (kubeadm-flags.env, systemd units,
    /etc/default, /etc/sysconfig, config.yaml of k3s and RKE2, snap arguments), and the configuration
-   files and drop-in folders of known distributions. They show what is set, and never prove that
+   files and drop-in folders of known distributions. They show settings, and never prove that
    nothing else is set.
 
 Paths of the node are looked up below `root` (a mount of the node's file system or of parts of it),

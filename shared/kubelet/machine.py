@@ -148,7 +148,7 @@ def _zone_ids(machine: MachineConfig) -> tuple[int, ...]:
 
 
 def _machine_error(machine: MachineConfig) -> ConfigError | None:
-    """Return what is wrong with the machine: repeated or missing zones and CPUs."""
+    """Return the error in the machine: repeated or missing zones and CPUs."""
     zones = _zone_ids(machine)
     if not zones or len(set(zones)) != len(zones) or zones[0] < 0:
         return ConfigError(

@@ -1,7 +1,7 @@
 """A kubelet's state from one report and the manifests of its pods, or the names of what remains
 unknown.
 
-A pod that the report lists is assumed to hold what is listed, confirmed or not: that is the
+A pod that the report lists is assumed to hold its listed amounts, confirmed or not: that is the
 caller's concern. Holdings of uids that are not among the pods are stale: the kubelet drops them at
 its next admission. This module does not know the ledger.
 """
@@ -48,7 +48,7 @@ Holdings = dict[str, dict[str, Held]]
 
 
 class Open(msgspec.Struct, frozen=True):
-    """What is unknown, by name (the constants of this module), or the text with which a kubelet
+    """The unknown parts, by name (the constants of this module), or the text with which a kubelet
     would not start.
     """
 

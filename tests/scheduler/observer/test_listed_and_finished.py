@@ -1,5 +1,5 @@
-"""Kubelets to 1.33 list ended pods. One that finished before it was first seen holds nothing, once
-its end is an event.
+"""Kubelets to 1.33 list ended pods. A pod that finished before it was first seen
+holds nothing, once its end is an event.
 """
 
 from __future__ import annotations
