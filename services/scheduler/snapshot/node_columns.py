@@ -161,10 +161,10 @@ class Column:
     def sums(self, counts: SmallInts, slots: Bools) -> Sums:
         """Return the sum of the counts of these slots for each value that they have."""
         codes = self.codes()
-        at = codes[slots]
+        codes_there = codes[slots]
         # Floats are exact here: they hold counts of pods.
-        sums = np.bincount(at, weights=counts[slots], minlength=len(self._codes) + 1)
-        present = np.bincount(at, minlength=len(self._codes) + 1) > 0
+        sums = np.bincount(codes_there, weights=counts[slots], minlength=len(self._codes) + 1)
+        present = np.bincount(codes_there, minlength=len(self._codes) + 1) > 0
         return Sums(sums.astype(np.int64), present, codes)
 
     def _where(self, codes: SmallInts, wanted: Iterable[int]) -> Bools:
