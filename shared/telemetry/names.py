@@ -36,10 +36,7 @@ CONSUMER_LAG_SECONDS = gauge(
 )
 CONSUMER_FACTS = counter("topolog_consumer_facts", "Events passed to a consumer.", "consumer")
 CONSUMER_RESETS = counter(
-    "topolog_consumer_resets",
-    "Times that a consumer discarded its state and folded the log from the start.",
-    "consumer",
-    "cause",
+    "topolog_consumer_resets", "Folds from the start, the state discarded.", "consumer", "cause"
 )
 CONSUMER_STOPPED = gauge(
     "topolog_consumer_stopped", "1 if a consumer stopped at an event it cannot handle.", "consumer"
@@ -55,10 +52,7 @@ HANDLER_LATENCY = seconds(
     "consumer",
 )
 SNAPSHOTS = counter(
-    "topolog_snapshots",
-    "Snapshots by result: saved, loaded, absent, unusable.",
-    "projection",
-    "result",
+    "topolog_snapshots", "Snapshots: saved, loaded, absent, unusable.", "projection", "result"
 )
 FOLDS_COMPARED = counter(
     "topolog_marks_compared",
