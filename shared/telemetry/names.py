@@ -337,15 +337,11 @@ KUBE_UNAVAILABLE = event(
     "Check the kubeconfig, the API server, and the rights of k8s/base/rbac.yaml.",
 )
 KUBELET_NOT_RECORDED = event(
-    "kubelet.not_recorded",
-    "No decisions were recorded of a node's kubelet version; `rules` says which rules the filter "
-    "uses. Logged once for each version.",
-    "None. `topolog replay predictions` shows how often the model was right on this cluster.",
+    "kubelet.not_recorded", "No decisions of a node's kubelet version were recorded; `rules` hold."
 )
 FOLD_BEHIND = event(
     "fold.behind",
-    "The fold has not reached the events that this process appended; it appends no more until it "
-    "has.",
+    "The fold has not reached the events that this process appended; no more are appended.",
     "None if it is rare. Otherwise look at topolog_consumer_lag_seconds and at Postgres.",
 )
 UNWISE_ARGUMENT = event(
