@@ -22,7 +22,7 @@ from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import PodChecks, checks_for
-from services.scheduler.select.score_cache import salt_of
+from services.scheduler.select.select_node import salt_of
 from services.scheduler.snapshot.assume import assume
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo

@@ -21,9 +21,13 @@ from shared.events.report_events import NodeReported
 from tests.ledger.given import GIB, History, container, pod, report
 
 # Calls from file to file, and files, that a first decision may take. When this was first counted, a
-# decision made 282 calls.
-MOST_CALLS = 90
-MOST_FILES = 35
+# decision made 282 calls. Under restricted and best-effort it also predicts the zones that a node
+# gives the pod, and keeps room for sets of zones and whole nodes.
+MOST = {
+    "single-numa-node": (90, 35),
+    "restricted": (105, 40),
+    "best-effort": (118, 41),
+}
 # Pending pods of each of the three nodes.
 PENDING = 3
 NODES = ("n1", "n2", "n3")
@@ -63,7 +67,12 @@ def cluster(policy: str) -> ColumnarPlacing:
     ]
     for node in NODES:
         whole = {name: 2 * amount for name, amount in amounts.items()}
-        history.node(node, uid=f"uid-{node}", allocatable={**whole, "pods": 110})
+        history.node(
+            node,
+            uid=f"uid-{node}",
+            allocatable={**whole, "pods": 110},
+            kubelet_version="v1.36.2",
+        )
         made = msgspec.structs.replace(report(*zones, policy=policy), node=node)
         history.tell(streams.report(node), NodeReported(made))
         for at in range(PENDING):
@@ -86,7 +95,7 @@ def counted(placing: ColumnarPlacing, asking: Pod) -> tuple[Placed | Unplaceable
     return outcome, switches
 
 
-@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
+@pytest.mark.parametrize("policy", MOST)
 def test_a_first_decision_next_to_unconfirmed_pods_goes_through_few_files(policy: str) -> None:
     """The process is warm, the cluster and the pod class are new."""
     cluster(policy).place(asks("other", 2))
@@ -94,5 +103,6 @@ def test_a_first_decision_next_to_unconfirmed_pods_goes_through_few_files(policy
     assert placing.unconfirmed() == list(NODES)
     outcome, switches = counted(placing, asks("new", 4))
     assert isinstance(outcome, Placed)
-    assert 60 < switches.count <= MOST_CALLS
-    assert 20 < len(switches.files) <= MOST_FILES
+    most_calls, most_files = MOST[policy]
+    assert 60 < switches.count <= most_calls
+    assert 20 < len(switches.files) <= most_files

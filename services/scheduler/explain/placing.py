@@ -17,8 +17,7 @@ from services.scheduler.preempt.search import find, still_suffices
 from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.hold_node import NodeToHold, may_hold, node_to_hold
-from services.scheduler.select.score_cache import salt_of
-from services.scheduler.select.select_node import last_resort, select_node
+from services.scheduler.select.select_node import last_resort, salt_of, select_node
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects

@@ -21,7 +21,7 @@ from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.excluded_nodes import excluded
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
-from services.scheduler.filter.topology.certain import predict_if_on
+from services.scheduler.filter.topology.predict import predict_if_on
 from services.scheduler.preempt.search import minimal_victims
 from services.scheduler.score.ranks import RULED_OUT, score_of, spread_of
 from services.scheduler.select.score_cache import OPTIMISTIC

@@ -34,18 +34,13 @@ from services.scheduler.snapshot.node_arrays import Ints, NodeArrays, Selection,
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Items, Plan
 from services.scheduler.snapshot.zone_distances import FAR, distances_of, nearness
-from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED
+from shared.domain.policies import BEST_EFFORT, NONE
 from shared.domain.resources import CPU, Amounts, is_device
 from shared.hints.admission import ContainerZones
 from shared.hints.registry import kubelets_own
 from shared.hints.request import request_of
 from shared.kubelet.masks import mask_of
 from shared.ledger.state import ZoneAmounts
-
-
-def may_spread(plan: Plan) -> bool:
-    """Return whether the plan leaves open how many zones a part gets."""
-    return plan.mode == "unaligned" or (plan.mode == "aligned" and plan.rule.policy == RESTRICTED)
 
 
 def running_parts(plan: Plan) -> tuple[Amounts, ...]:
@@ -62,7 +57,7 @@ def running_parts(plan: Plan) -> tuple[Amounts, ...]:
 def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
     """Return the spread if the node takes the pod."""
     report = node_info.report
-    if report is None or len(node_info.zone_ids) < 2 or not may_spread(plan):
+    if report is None or len(node_info.zone_ids) < 2 or not plan.may_spread:
         return 0
     if one_zone_each(node_info, plan) or _each_surely_finds_a_zone(node_info, plan):
         return 0
@@ -80,7 +75,7 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
 def least_spread(node_info: NodeInfo, plan: Plan) -> int:
     """Return a spread that the prediction is never below, from amounts alone."""
     report = node_info.report
-    if report is None or len(node_info.zone_ids) < 2 or not may_spread(plan):
+    if report is None or len(node_info.zone_ids) < 2 or not plan.may_spread:
         return 0
     if one_zone_each(node_info, plan):
         return 0

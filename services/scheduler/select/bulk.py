@@ -17,7 +17,7 @@ import numpy as np
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.bounds import AlignedBounds, PlanBounds
 from services.scheduler.filter.topology.fit import blocked, plan_for
-from services.scheduler.score.predicted_zones import SpreadBounds, may_spread
+from services.scheduler.score.predicted_zones import SpreadBounds
 from services.scheduler.score.ranks import RULED_OUT, STEP
 from services.scheduler.score.runner import HIGHEST, StrategyRunner
 from services.scheduler.snapshot.config import CycleConfig
@@ -162,7 +162,7 @@ class PlanEvaluation:
         self._zones, self._asked = on_nodes.zones, pod_class.asked
         self._bounds = PlanBounds(arrays, on_nodes.plan, pod_class.request, on_nodes.zones)
         self._spread_bounds: SpreadBounds | None = None
-        if rank_by_zones and on_nodes.zones > 1 and may_spread(on_nodes.plan):
+        if rank_by_zones and on_nodes.zones > 1 and on_nodes.plan.may_spread:
             self._spread_bounds = SpreadBounds(arrays, on_nodes.plan, on_nodes.zones)
 
     def run(self, selection: Selection, size: int, allowed: Bools) -> Ranks:

@@ -43,9 +43,10 @@ def evaluate_node(
     strategy: StrategyRunner,
     steps: int,
     known_score: int | None = None,
+    known_rank: int | None = None,
 ) -> int:
-    """Return the node's rank, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` is the
-    node's score, if that is known.
+    """Return the node's rank, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` and
+    `known_rank` are those of the node if it takes the pod, as far as they are known.
     """
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
@@ -55,9 +56,13 @@ def evaluate_node(
             return UNDECIDED
         if result != ADMITTED:
             return RULED_OUT
+    if known_rank is not None:
+        return known_rank
     if known_score is None:
         known_score = score_node(node_info, pod_class, plan, strategy)
-    return rank_of(known_score, predicted_spread(node_info, plan) if config.rank_by_zones else 0)
+    if not (config.rank_by_zones and plan.may_spread):
+        return known_score
+    return rank_of(known_score, predicted_spread(node_info, plan))
 
 
 def true_rank(
@@ -73,7 +78,8 @@ def true_rank(
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
     score = score_node(node_info, pod_class, plan, strategy)
-    return rank_of(score, predicted_spread(node_info, plan) if config.rank_by_zones else 0)
+    by_zones = config.rank_by_zones and plan.may_spread
+    return rank_of(score, predicted_spread(node_info, plan)) if by_zones else score
 
 
 def highest_rank(
@@ -89,7 +95,8 @@ def highest_rank(
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
     score = score_node(node_info, pod_class, plan, strategy)
-    return rank_of(score, least_spread(node_info, plan) if config.rank_by_zones else 0)
+    by_zones = config.rank_by_zones and plan.may_spread
+    return rank_of(score, least_spread(node_info, plan)) if by_zones else score
 
 
 def _passes_whole_node(pod_class: PodClass, node_info: NodeInfo) -> bool:
@@ -148,7 +155,9 @@ class Evaluator:
 
     def plan(self, pod_class: PodClass, node_info: NodeInfo) -> tuple[Plan, bool]:
         """Return the class's plan on this node, and whether its profile blocks the class."""
-        on_nodes = self._bulk.plan(pod_class, node_info.profile, node_info.profile_id)
+        on_nodes = pod_class.plans_on_nodes.get(node_info.profile_id)
+        if on_nodes is None:
+            on_nodes = self._bulk.plan(pod_class, node_info.profile, node_info.profile_id)
         return on_nodes.plan, on_nodes.is_blocked
 
     def node_at(self, slot: int) -> NodeInfo:
@@ -175,20 +184,23 @@ class Evaluator:
         """
         bound = int(self.cache.scores[pod_class.row, node_info.slot])
         plan, is_blocked = self.plan(pod_class, node_info)
-        if is_blocked or not self.config.rank_by_zones:
+        if is_blocked or not (self.config.rank_by_zones and plan.may_spread):
             return bound
         rank = min(bound, rank_of(score_of(bound), predicted_spread(node_info, plan)))
         if rank < bound:
             self.cache.lower_bound(pod_class.row, node_info.slot, rank)
         return rank
 
-    def evaluate(self, pod_class: PodClass, node_info: NodeInfo) -> int:
-        """Evaluate one node within the ordinary budget and keep the result.
+    def evaluate(
+        self, pod_class: PodClass, node_info: NodeInfo, predicted_rank: int = OPTIMISTIC
+    ) -> int:
+        """Evaluate one node within the ordinary budget and keep the result. `predicted_rank` is
+        what `predict_rank` returned for the node as it is.
 
         An undecided node is looked at again if no other node takes the pod, also after own
         reservations, which keep ruled-out nodes ruled out.
         """
-        score = self._evaluate(pod_class, node_info, self.config.steps_node)
+        score = self._evaluate(pod_class, node_info, self.config.steps_node, predicted_rank)
         pod_class.undecided.pop(node_info.slot, None)
         if score == UNDECIDED:
             pod_class.undecided[node_info.slot] = node_info.ledger_version
@@ -250,13 +262,23 @@ class Evaluator:
             self.cache.note_bounds(pod_class.row, self._passed_over)
             self._passed_over = {}
 
-    def _evaluate(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
+    def _evaluate(
+        self,
+        pod_class: PodClass,
+        node_info: NodeInfo,
+        steps: int,
+        predicted_rank: int = OPTIMISTIC,
+    ) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked:
             return RULED_OUT
-        known_score = self._known_score(pod_class, node_info)
+        known_score = known_rank = None
+        if self.strategy.at_once and predicted_rank < OPTIMISTIC:
+            known_rank = predicted_rank
+        else:
+            known_score = self._known_score(pod_class, node_info)
         return evaluate_node(
-            pod_class, plan, node_info, self.config, self.strategy, steps, known_score
+            pod_class, plan, node_info, self.config, self.strategy, steps, known_score, known_rank
         )
 
     def _known_score(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
@@ -266,6 +288,8 @@ class Evaluator:
         if not self.strategy.at_once or self.node_at(node_info.slot) is not node_info:
             return None
         rank = int(self.cache.scores[pod_class.row, node_info.slot])
+        if 0 <= rank < OPTIMISTIC:
+            return rank
         return score_of(rank) if RULED_OUT < rank < OPTIMISTIC else None
 
     # -- many at once

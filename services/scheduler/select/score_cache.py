@@ -297,8 +297,3 @@ class ScoreCache:
             count = int(np.count_nonzero(self.scores[row, : self.size] != RULED_OUT))
             self._candidates[row] = count
         return count
-
-
-def salt_of(uid: str) -> int:
-    """Return a pod's hash for breaking ties."""
-    return xxhash.xxh3_64_intdigest(uid.encode())

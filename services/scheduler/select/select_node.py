@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import xxhash
+
 from services.scheduler.filter.constraints.registry import PodChecks
-from services.scheduler.filter.topology.certain import predict_if_on
+from services.scheduler.filter.topology.predict import predict_if_on
 from services.scheduler.score.ranks import RULED_OUT, score_of
 from services.scheduler.select.cluster import Cluster
-from services.scheduler.select.score_cache import salt_of
+from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -57,7 +59,7 @@ def _best(
                 slot, best = cache.top_with_offsets(row, salt, offsets)
             if best == RULED_OUT:
                 return None
-            node_info = evaluator.node_at(slot)
+            node_info, predicted_rank = evaluator.node_at(slot), OPTIMISTIC
             if cache.sure[row, slot] and (not node_info.pending or cache.exact[row, slot]):
                 return node_info, best
             if not cache.sure[row, slot]:
@@ -66,11 +68,12 @@ def _best(
                     if evaluator.evaluate_unsure(pod_class, best):
                         continue
                     bulk_useless_at = best
-                if evaluator.predict_rank(pod_class, node_info) < best:
+                predicted_rank = evaluator.predict_rank(pod_class, node_info)
+                if predicted_rank < best:
                     continue
             if searches <= 0:
                 evaluator.evaluate_by_bounds(pod_class, node_info)
-            elif evaluator.evaluate(pod_class, node_info) == best:
+            elif evaluator.evaluate(pod_class, node_info, predicted_rank) == best:
                 return node_info, best
             else:
                 searches -= pod_class.undecided.get(slot) == node_info.ledger_version
@@ -112,4 +115,10 @@ def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, rank: 
     predicted, certain = predict_if_on(node_info, plan, cluster.config)
     version = node_info.ledger.report_version
     one_zone = plan.rule.one_zone
-    return Placed(node_info.name, score_of(rank), candidates, version, predicted, certain, one_zone)
+    score = rank if rank >= 0 else score_of(rank)
+    return Placed(node_info.name, score, candidates, version, predicted, certain, one_zone)
+
+
+def salt_of(uid: str) -> int:
+    """Return a pod's hash for breaking ties."""
+    return xxhash.xxh3_64_intdigest(uid.encode())

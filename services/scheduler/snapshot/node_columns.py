@@ -236,6 +236,15 @@ class NodeColumns:
             ),
         )
 
+    def observed_where(
+        self,
+        name: Hashable,
+        value_of: Callable[[NodeObserved], Hashable | None],
+        is_true: Callable[[Any], bool],
+    ) -> Bools:
+        """Return of which observed nodes the value is true."""
+        return self.observed(name, value_of).where(is_true)
+
     def column(self, name: Hashable, value_of: Callable[[NodeInfo], Hashable | None]) -> Column:
         """Return the column of that name. Its values may depend on what `has_new_values` looks at,
         and on the node's name.

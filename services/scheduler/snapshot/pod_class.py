@@ -73,6 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
     hint, CPUs are aligned by socket, the pod must be in one zone although the policy does not
     require it, or the pod `may_be_split`. A bound that admits such a split pod holds; no bound
     refuses it.
+    `may_spread`: the policy leaves open how many zones a part gets.
     `running` parts hold their amounts at the same time. Each of them requests at least `smallest`,
     which is empty for fewer than two such parts.
     """
@@ -89,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True):
     placeless: frozenset[str] = frozenset()
     needs_search: bool = False
     may_be_split: bool = False
+    may_spread: bool = False
     running: int = 0
     smallest: Amounts = {}
 
@@ -158,7 +160,7 @@ class PodClass:
             demand = self.kind.demand(profile.tracked)
             rule = policy.combined(profile.rule, self.own_policy)
             is_aligned = rule.policy == policies.SINGLE_NUMA_NODE and len(demand) < 2
-            if is_aligned or len(profile.layout) < 2:
+            if rule.one_zone and (is_aligned or len(profile.layout) < 2):
                 rule = policy.without_promise(rule)
             plan = self.plans[profile] = _plan(demand, rule, profile)
         return plan
@@ -239,6 +241,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
         placeless=frozenset() if aligned else frozenset(profile.placeless),
         needs_search=needs_search or is_split or bool(rule.one_zone),
         may_be_split=is_split,
+        may_spread=rule.policy != policies.SINGLE_NUMA_NODE,
         running=len(running),
         smallest=_smallest(running) if len(running) > 1 else {},
     )

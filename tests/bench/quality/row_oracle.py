@@ -19,6 +19,7 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.evaluate import Evaluator, true_rank
+from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -37,7 +38,13 @@ class EvaluatorByTruth(Evaluator):
 
     nodes: Mapping[str, TrueNode] = {}
 
-    def _evaluate(self, pod_class: PodClass, node_info: NodeInfo, steps: int) -> int:
+    def _evaluate(
+        self,
+        pod_class: PodClass,
+        node_info: NodeInfo,
+        steps: int,
+        predicted_rank: int = OPTIMISTIC,
+    ) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)
         node, pod = self.nodes[node_info.name], pod_class.pod
         if is_blocked or not node.has_room(pod):

@@ -232,11 +232,16 @@ def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
 
 def allowed_nodes(constraints: Constraints, columns: NodeColumns) -> Bools:
     """Return by slot which nodes `constraint_refusal` does not refuse."""
-    allowed = selected_nodes(constraints, columns)
+    allowed = columns.observed_where(
+        "availability",
+        attrgetter("unschedulable", "ready", "taints"),
+        lambda value: _is_available(constraints, *value),
+    )
+    if constraints.node_selector or constraints.required_affinity:
+        allowed &= selected_nodes(constraints, columns)
     if constraints.node_name:
         allowed &= _field("metadata.name", columns).among((constraints.node_name,))
-    availability = columns.observed("availability", attrgetter("unschedulable", "ready", "taints"))
-    return allowed & availability.where(lambda value: _is_available(constraints, *value))
+    return allowed
 
 
 def _is_available(
@@ -259,8 +264,11 @@ def selected_nodes(constraints: Constraints, columns: NodeColumns) -> Bools:
 
 def untainted_nodes(constraints: Constraints, columns: NodeColumns) -> Bools:
     """Return by slot which nodes have no taint that keeps the pod away."""
-    taints = columns.observed("taints", attrgetter("taints"))
-    return taints.where(lambda of_node: untolerated(constraints, of_node) is None)
+    return columns.observed_where(
+        "taints",
+        attrgetter("taints"),
+        lambda taints: untolerated(constraints, taints) is None,
+    )
 
 
 def matching_nodes(term: NodeSelectorTerm, columns: NodeColumns) -> Bools:

@@ -158,7 +158,7 @@ def reaching_nodes(volume: VolumeObserved, columns: NodeColumns) -> Bools:
         reaching = reduce(or_, (matching_nodes(term, columns) for term in volume.terms))
     if volume.zones:
         in_zones = (_in_zone(key, values, columns) for key, values in volume.zones)
-        has_zone_labels = columns.observed("has zone labels", _has_zone_labels).where(bool)
+        has_zone_labels = columns.observed_where("has zone labels", _has_zone_labels, bool)
         reaching &= reduce(and_, in_zones) | ~has_zone_labels
     return reaching | ~columns.observed("is observed", lambda _node: True).exists()
 

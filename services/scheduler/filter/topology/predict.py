@@ -7,6 +7,19 @@ reservations. A prediction narrows nothing: charges do not change.
 2. On any other node the hint providers predict (`by_hints`).
 
 The expected zones are kept as long as the node stays as it is; an assumed pod takes its own.
+
+A prediction is certain only if every order in which other pods and ends may reach the kubelet leads
+to the same zones:
+
+1. On a plain node each container takes the lowest zone that holds all it requests (`predict`). What
+   a zone has free then is at least `free_min` and at most `free_max`. If both lead to the same
+   zones, no lower zone can hold the pod, and the predicted ones surely do.
+2. Under other policies than single-numa-node a pod that comes in another order may lie over several
+   zones, whose memory no pod gets alone then. So the state must be known exactly.
+3. Nothing is certain of another node, of a kubelet of another version, or without placements in its
+   reports.
+
+What happens after the decision is not known here; `shared/ledger/certainty.py` follows it.
 """
 
 from __future__ import annotations
@@ -14,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
+from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.demand import ContainerDemand, peak
@@ -22,6 +36,8 @@ from shared.domain.resources import Amounts
 from shared.hints.registry import amounts_are_all
 from shared.hints.request import request_of
 from shared.kubelet.masks import nodes_of
+from shared.ledger.device_views import in_doubt
+from shared.ledger.kubelet_rules import is_other_version
 from shared.ledger.kubelet_states import order_of_ends_unknown
 from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import subtract
@@ -202,3 +218,38 @@ def _lowest(zones: Zones, request: Amounts, taken: dict[int, Amounts]) -> int:
         else:
             return place
     return -1
+
+
+# -- certainty
+
+
+def predict_if_on(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> tuple[Predicted, bool]:
+    """Return the prediction and whether it is certain; nothing if predictions are off."""
+    predicted = predict(node_info, plan) if config.prediction != "off" else {}
+    return predicted, bool(predicted) and is_certain(node_info, plan, predicted)
+
+
+def is_certain(node_info: NodeInfo, plan: Plan, predicted: Predicted) -> bool:
+    """Return whether every possible kubelet state puts the pod into the predicted zones."""
+    ledger = node_info.ledger
+    if ledger.listed is None or lowest_zones(node_info, plan) is None:
+        return False
+    if plan.rule.policy != SINGLE_NUMA_NODE and not _is_known(node_info, plan):
+        return False
+    zones = list(predicted.values())
+    if not _zones_by(node_info.free_min, plan) == zones == _zones_by(node_info.free_max, plan):
+        return False
+    return not is_other_version(ledger)
+
+
+def _is_known(node_info: NodeInfo, plan: Plan) -> bool:
+    doubtful = in_doubt(node_info.ledger, plan.rule.policy)
+    if any(name in doubtful for part in plan.demand for name in part.amounts):
+        return False
+    return node_info.free_min == node_info.free_max and not node_info.ledger.ended
+
+
+def _zones_by(free: ZoneAmounts, plan: Plan) -> list[tuple[int]] | None:
+    zones = sorted(free.items())
+    places = lowest_places(zones, plan.demand, plan.rule.scope)
+    return None if places is None else [(zones[place][0],) for place in places]
