@@ -26,7 +26,7 @@ from shared.domain.report import POD_LEVEL, Placement, Report
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 from shared.hints.cpu import by_socket
 from shared.ledger.charge import REMEMBERED, apart
-from shared.ledger.state import Charge, ZoneAmounts
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 
 _NOTHING: Amounts = {}
 
@@ -53,6 +53,13 @@ def _covers_sum(demand: Sequence[ContainerDemand], held: Amounts) -> bool:
         for name, amount in part.amounts.items() if part.kind != "init" else ():
             wanted[name] = wanted.get(name, 0) + amount
     return all(held.get(name, 0) >= amount for name, amount in wanted.items())
+
+
+def is_settled(node: LedgerNode, charge: Charge) -> bool:
+    """Return whether a fingerprint showed that the basis of a node without placements includes the
+    pod.
+    """
+    return 0 < charge.charged_at <= node.confirmed_to
 
 
 def is_included(charge: Charge, listed: Iterable[Placement], report: Report) -> bool:

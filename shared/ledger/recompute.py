@@ -13,7 +13,14 @@ from collections.abc import Container, Mapping
 from shared.domain.report import Placement, Report
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
-from shared.ledger.confirmation import alias_stays, covers, held_zones, is_included, residual
+from shared.ledger.confirmation import (
+    alias_stays,
+    covers,
+    held_zones,
+    is_included,
+    is_settled,
+    residual,
+)
 from shared.ledger.nodes import count
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.view import (
@@ -96,7 +103,7 @@ def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
 
 def _is_confirmed(node: LedgerNode, charge: Charge) -> bool:
     if node.listed is None:
-        return 0 < charge.charged_at <= node.confirmed_to
+        return is_settled(node, charge)
     listed, basis = node.listed.get(charge.key, ()), node.basis
     if charge.alias is not None or not covers(charge.demand, listed):
         return False

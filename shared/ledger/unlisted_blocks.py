@@ -28,6 +28,7 @@ from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report, ZonedAmount
 from shared.domain.resources import is_memory
 from shared.hints.splits import TooManyChoicesError
+from shared.ledger.confirmation import is_settled
 from shared.ledger.state import LedgerNode
 
 # Steps of the enumeration. Half-full nodes need a few dozen.
@@ -57,7 +58,8 @@ def ways_on(node: LedgerNode, policy: str = "") -> list[Way] | None:
     basis = node.basis
     if basis is None or node.freed:
         return None
-    demands = [charge.demand for charge in node.charges.values() if charge.confirmed]
+    # Not `charge.confirmed`: bounds are computed before the charges are compared with a report.
+    demands = [charge.demand for charge in node.charges.values() if is_settled(node, charge)]
     try:
         return ways_to_lie(basis, demands, policy or basis.policy) or None
     except TooManyChoicesError:

@@ -297,7 +297,7 @@ def test_the_zone_of_the_kubelet_is_shown_with_its_report(replay: Shown) -> None
     assert "confirmed on zone 0 of n1, as predicted" in output
     (story,) = parsed(replay("explain", "web", "--json"))
     assert story["zones"] == {
-        **{"node": "n1", "predicted": {"c": [0]}, "charged": [0, 1]},
+        **{"node": "n1", "predicted": {"c": [0]}, "charged": [0, 1], "certain": False},
         **{"confirmed": {"c": [0]}, "report": 2, "at": 11},
     }
 
