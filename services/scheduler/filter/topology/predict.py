@@ -225,21 +225,44 @@ def _lowest(zones: Zones, request: Amounts, taken: dict[int, Amounts]) -> int:
 
 def predict_if_on(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> tuple[Predicted, bool]:
     """Return the prediction and whether it is certain; nothing if predictions are off."""
-    predicted = predict(node_info, plan) if config.prediction != "off" else {}
-    return predicted, bool(predicted) and is_certain(node_info, plan, predicted)
+    if config.prediction == "off" or plan.mode == "free" or plan.rule.policy == NONE:
+        return {}, False
+    lowest = lowest_zones(node_info, plan)
+    if lowest is None:
+        return by_hints(node_info, plan), False
+    predicted: Predicted = {name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)}
+    return predicted, is_certain(node_info, plan, lowest)
 
 
-def is_certain(node_info: NodeInfo, plan: Plan, predicted: Predicted) -> bool:
-    """Return whether every possible kubelet state puts the pod into the predicted zones."""
+def is_certain(node_info: NodeInfo, plan: Plan, lowest: tuple[int, ...]) -> bool:
+    """Return whether every possible kubelet state puts the containers into these zones, which are
+    the lowest ones of the expected state.
+    """
     ledger = node_info.ledger
-    if ledger.listed is None or lowest_zones(node_info, plan) is None:
+    if ledger.listed is None or not lowest:
         return False
     if plan.rule.policy != SINGLE_NUMA_NODE and not _is_known(node_info, plan):
         return False
-    zones = list(predicted.values())
-    if not _zones_by(node_info.free_min, plan) == zones == _zones_by(node_info.free_max, plan):
-        return False
-    return not is_other_version(ledger)
+    free_min, free_max = node_info.free_min, node_info.free_max
+    if len(lowest) == 1:
+        is_sure = _is_surely_lowest(lowest[0], plan.demand[0].amounts, free_min, free_max)
+    else:
+        is_sure = _zones_by(free_min, plan) == [*lowest] == _zones_by(free_max, plan)
+    return is_sure and not is_other_version(ledger)
+
+
+def _is_surely_lowest(
+    zone: int, request: Amounts, free_min: ZoneAmounts, free_max: ZoneAmounts
+) -> bool:
+    """The same as `_zones_by` of both amounts, for one container. Runs for every reservation."""
+    for number, free in free_max.items():
+        if number < zone and _holds(free, request):
+            return False
+    return _holds(free_max[zone], request) and _holds(free_min[zone], request)
+
+
+def _holds(free: Amounts, request: Amounts) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in request.items())
 
 
 def _is_known(node_info: NodeInfo, plan: Plan) -> bool:
@@ -249,7 +272,7 @@ def _is_known(node_info: NodeInfo, plan: Plan) -> bool:
     return node_info.free_min == node_info.free_max and not node_info.ledger.ended
 
 
-def _zones_by(free: ZoneAmounts, plan: Plan) -> list[tuple[int]] | None:
+def _zones_by(free: ZoneAmounts, plan: Plan) -> list[int] | None:
     zones = sorted(free.items())
     places = lowest_places(zones, plan.demand, plan.rule.scope)
-    return None if places is None else [(zones[place][0],) for place in places]
+    return None if places is None else [zones[place][0] for place in places]
