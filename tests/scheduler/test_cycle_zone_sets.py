@@ -155,9 +155,9 @@ def test_few_nodes_are_evaluated_if_a_bound_shows_the_best(
     made = world("single-numa-node", **{f"n{at}": (8.0, 8.0, 20) for at in range(50)})
     looked_at, evaluate = [], made.cluster.evaluator.evaluate
 
-    def noted(pod_class: PodClass, node_info: NodeInfo) -> int:
+    def noted(pod_class: PodClass, node_info: NodeInfo, predicted_rank: int) -> int:
         looked_at.append(node_info.name)
-        return evaluate(pod_class, node_info)
+        return evaluate(pod_class, node_info, predicted_rank)
 
     monkeypatch.setattr(made.cluster.evaluator, "evaluate", noted)
     for at in range(20):
