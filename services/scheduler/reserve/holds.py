@@ -48,7 +48,7 @@ class HoldSettings(msgspec.Struct, frozen=True):
     share: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
 
 
-class FoundNode(Protocol):
+class HoldCandidate(Protocol):
     """A node to hold, and how many pods there must end at most."""
 
     @property
@@ -57,12 +57,12 @@ class FoundNode(Protocol):
     def must_end(self) -> int: ...
 
 
-class FindsNodes(Protocol):
-    """The questions to whatever chooses nodes."""
+class NodeChooser(Protocol):
+    """What chooses nodes, and answers about them."""
 
     def __len__(self) -> int: ...
 
-    def node_to_hold(self, pod: Pod, pods: Mapping[str, LedgerPod]) -> FoundNode | None:
+    def node_to_hold(self, pod: Pod, pods: Mapping[str, LedgerPod]) -> HoldCandidate | None:
         """Return the node on which the pod likely waits the shortest time."""
 
     def hold_may_help(self, pod: Pod, node: str, pods: Mapping[str, LedgerPod]) -> bool:
@@ -86,7 +86,7 @@ class HoldProposals:
     def proposals(
         self,
         folded: SchedulerState,
-        nodes: FindsNodes,
+        nodes: NodeChooser,
         barred: Container[str],
         changed: Collection[str],
         now_s: float,
@@ -106,7 +106,7 @@ class HoldProposals:
         return self._begun(folded, nodes, barred, now_us)
 
     def _end_cause(
-        self, folded: SchedulerState, nodes: FindsNodes, node: str, hold: Hold, looks: bool
+        self, folded: SchedulerState, nodes: NodeChooser, node: str, hold: Hold, looks: bool
     ) -> HoldEndCause | None:
         pods = folded.ledger.pods
         entry = pods.get(hold.uid)
@@ -123,7 +123,7 @@ class HoldProposals:
         return None
 
     def _begun(
-        self, folded: SchedulerState, nodes: FindsNodes, barred: Container[str], now_us: int
+        self, folded: SchedulerState, nodes: NodeChooser, barred: Container[str], now_us: int
     ) -> list[Proposal]:
         free = self._most(len(nodes)) - len(folded.holds.by_node)
         overdue = self._overdue(folded, barred, now_us) if free > 0 else []
@@ -176,7 +176,7 @@ class HoldProposals:
 
 
 def _hold(
-    folded: SchedulerState, pod: Pod, node_to_hold: FoundNode, bound_us: int, waited_us: int
+    folded: SchedulerState, pod: Pod, node_to_hold: HoldCandidate, bound_us: int, waited_us: int
 ) -> Proposal:
     event = HoldBegun(
         pod.uid,

@@ -30,7 +30,7 @@ Pods = Mapping[str, LedgerPod]
 
 # Nodes that lack least, for which the filter is asked.
 MOST_TRIED = 16
-# What all of a request counts.
+# What a node lacks is a share of the request, in parts of this.
 ALL = 1 << 20
 # Pods of this priority and above run on every node, or keep the cluster alive
 # (system-cluster-critical).
