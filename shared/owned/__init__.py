@@ -1,0 +1,1 @@
+"""Topolog's own choice of zones, CPU ids and amounts on nodes whose kubelet aligns nothing."""
