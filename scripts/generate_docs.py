@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shared.domain.scheduler_keys import KEYS, TREATMENTS
+from shared.domain.scheduler_keys import KEYS, TREATMENTS, SchedulerKey
 from shared.events.catalog import CATALOG
 from shared.telemetry import names
 from shared.telemetry.declare import EVENTS, METRICS, SPANS, Metric
@@ -60,14 +60,20 @@ def _metric(metric: Metric) -> str:
     return f"|`{metric.exposed}`|{metric.kind}|{labels}|{_cell(metric.help)}|"
 
 
+_EVENTS = (
+    "Every row of the log is one of these events, encoded as JSON. A field with `?` may be absent;",
+    "its default is then the one shown, or empty, 0, false or null. The schema is 1 unless an",
+    "event says otherwise. Schemas only grow, so every release decodes the events of older ones.",
+)
+
+
 def events() -> str:
     """Return the page of event types with their meaning and fields."""
-    head = "Every row of the log is one of these events, encoded as JSON."
-    compatible = "Schemas only grow, so every release decodes the events of older releases."
-    lines = ["# Events", "", GENERATED, "", f"{head} {compatible}", ""]
+    lines = ["# Events", "", GENERATED, "", *_EVENTS, ""]
     for name in sorted(CATALOG):
         entry = CATALOG[name]
-        lines += [f"## {name}", "", f"Schema {entry.schema}. {_sentences(entry.struct)}", ""]
+        schema = f"Schema {entry.schema}. " if entry.schema > 1 else ""
+        lines += [f"## {name}", "", f"{schema}{_sentences(entry.struct)}", ""]
         fields = [_field(entry.struct, field) for field in msgspec.structs.fields(entry.struct)]
         lines += [f"Fields: {', '.join(fields)}." if fields else "No fields.", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -80,14 +86,14 @@ def _field(struct: type[msgspec.Struct], field: Any) -> str:
         for name, hint in vars(kind).get("__annotations__", {}).items()
     }
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
-    default = "" if required else f" = {_default(field)}"
-    return f"`{field.name}: {hints.get(field.name, '')}{default}`"
+    typed = f"{field.name}{'' if required else '?'}: {hints.get(field.name, '')}"
+    return f"`{typed}{_default(field)}`"
 
 
 def _default(field: Any) -> str:
-    if field.default is not msgspec.NODEFAULT:
-        return repr(field.default)
-    return repr(field.default_factory())
+    """Return a default that a reader could not guess."""
+    is_shown = field.default is not msgspec.NODEFAULT and field.default
+    return f" = {field.default!r}" if is_shown else ""
 
 
 def _sentences(struct: type[msgspec.Struct]) -> str:
@@ -105,13 +111,27 @@ def constraints() -> str:
 
 
 def _keys() -> str:
-    lines = ["| key | where, read by | meaning | treatment | what keeps or replaces it |"]
-    lines += ["| --- | --- | --- | --- | --- |"]
+    """Return one row for the keys that are treated alike for the same reason."""
+    lines = ["| keys | ask for | treatment | what keeps or replaces them |"]
+    lines += ["| --- | --- | --- | --- |"]
+    groups: dict[tuple[str, str], list[SchedulerKey]] = {}
     for row in KEYS:
-        treatments = ", ".join(dict.fromkeys(TREATMENTS[ask] for ask in row.treated))
-        cells = [f"`{row.key}`", f"{row.place}, {row.reader}", row.meaning, treatments, row.remedy]
+        treatment = ", ".join(dict.fromkeys(TREATMENTS[ask] for ask in row.treated))
+        groups.setdefault((treatment, row.remedy), []).append(row)
+    for (treatment, remedy), rows in groups.items():
+        keys = [f"{place}: {names}" for place, names in _by_place(rows).items()]
+        meanings = "<br>".join(dict.fromkeys(row.meaning for row in rows))
+        cells = ["<br>".join(keys), meanings, treatment, remedy]
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines)
+
+
+def _by_place(rows: list[SchedulerKey]) -> dict[str, str]:
+    """Return the keys by the scheduler that reads them and their place."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(f"{row.reader}, {row.place}", []).append(f"`{row.key}`")
+    return {place: ", ".join(keys) for place, keys in names.items()}
 
 
 def _cell(text: str) -> str:

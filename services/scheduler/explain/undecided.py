@@ -31,24 +31,20 @@ from shared.ledger.open_holdings import ENDED, HIDDEN
 MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
 PICKS = "device picks"
 
-# All names and their meaning; `docs/messages.md` lists them.
-NAMES = {
-    MEMORY_GROUPS: "zones share memory blocks, and no checkpoint shows how they are grouped",
-    HIDDEN_INIT: (
-        "no listing shows what init containers of running pods keep, and no checkpoint was read"
-    ),
-    WHOLE_CORES: (
-        "the kubelet allocates whole cores or sockets, and the report lacks the ids of free CPUs"
-    ),
-    SPREAD: "CPUs come from several zones, and the report lacks the ids of free CPUs",
-    PICKS: "the kubelet or the device plugin chooses among devices of different zones",
-    UNHEALTHY: "the kubelet may count unhealthy devices that no report lists",
-    ENDED_HELD: "other pods may have come before or after the kubelet freed what ended pods held",
-    OTHER_KUBELET: "the version is unknown, or its decisions were not recorded",
-    EARLIER: "they may still hold what the report listed for them",
-    NO_PLACEMENTS: "the report has amounts by zone only",
-    PARTIALLY_LISTED: "it lists a pod with a part of its resources",
-}
+# All names; docs/feasibility.md explains each.
+NAMES = (
+    MEMORY_GROUPS,
+    HIDDEN_INIT,
+    WHOLE_CORES,
+    SPREAD,
+    PICKS,
+    UNHEALTHY,
+    ENDED_HELD,
+    OTHER_KUBELET,
+    EARLIER,
+    NO_PLACEMENTS,
+    PARTIALLY_LISTED,
+)
 
 # Reasons that may hold in one possible state of the kubelet and not in another.
 DEPENDS_ON_STATE = {
