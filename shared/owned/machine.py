@@ -11,8 +11,8 @@ import msgspec
 
 from shared.kubelet.topology import Cpu
 
-# A core: socket and core id. Core ids repeat across sockets.
-CoreId = tuple[int, int]
+# A core: socket, core id and zone. Core ids repeat across sockets, on some machines across zones.
+CoreId = tuple[int, int, int]
 
 
 class CpuNesting(msgspec.Struct, frozen=True):
@@ -43,21 +43,24 @@ def nesting(cpus: Iterable[Cpu]) -> CpuNesting | None:
     in_zone: dict[int, int] = {}
     in_socket: dict[int, int] = {}
     for cpu in listed:
-        bit, core = 1 << cpu.id, (cpu.socket, cpu.core)
+        bit, core = 1 << cpu.id, _core(cpu)
         in_core[core] = in_core.get(core, 0) | bit
         in_zone[cpu.numa] = in_zone.get(cpu.numa, 0) | bit
         in_socket[cpu.socket] = in_socket.get(cpu.socket, 0) | bit
-    cores = {(cpu.socket, cpu.numa, cpu.core) for cpu in listed}
     zones = {(cpu.socket, cpu.numa) for cpu in listed}
     return CpuNesting(
         every=sum(1 << cpu.id for cpu in listed),
-        core_of={cpu.id: (cpu.socket, cpu.core) for cpu in listed},
+        core_of={cpu.id: _core(cpu) for cpu in listed},
         zone_of={cpu.id: cpu.numa for cpu in listed},
         socket_of={cpu.id: cpu.socket for cpu in listed},
         in_core=in_core,
         in_zone=in_zone,
         in_socket=in_socket,
-        cpus_per_core=len(listed) // len(cores),
+        cpus_per_core=len(listed) // len(in_core),
         cpus_per_zone=len(listed) // len(zones),
         cpus_per_socket=len(listed) // len(in_socket),
     )
+
+
+def _core(cpu: Cpu) -> CoreId:
+    return cpu.socket, cpu.core, cpu.numa

@@ -61,7 +61,7 @@ class OwnedNode(msgspec.Struct, frozen=True):
     strategy: Strategy = LEAST_ALLOCATED
     sharers: int = 1
     preferred: PreferredBasis = "free"
-    weights: Mapping[str, int] = {CPU: 1, MEMORY: 1}
+    weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
 
 
 class Holding(msgspec.Struct, frozen=True):
