@@ -46,8 +46,9 @@ class OwnedNode(msgspec.Struct, frozen=True):
 
     `zones` are the allocatable amounts before `reserved_cpus` are subtracted. `cpus` is None if the
     layout of the CPUs is unknown; such a node gives no CPU set. `policy` is the policy of the node.
-    `forced_bind` is the bind policy that every pod with CPUs must take there. `strategy` chooses
-    zones and CPU ids. `sharers` is how many pods may hold one CPU. `preferred` says whether the
+    `forced_bind` is the bind policy that every pod with CPUs must take there. `cpu_strategy`
+    orders zones and cores for CPU ids, `zone_strategy` scores masks of zones, and `node_strategy`
+    scores nodes. `sharers` is how many pods may hold one CPU. `preferred` says whether the
     narrowest mask is the smallest that is free now or the smallest by capacity. `weights` are the
     weights of the resources in scores.
     """
@@ -58,7 +59,9 @@ class OwnedNode(msgspec.Struct, frozen=True):
     reserved_cpus: int = 0
     policy: Policy = NONE
     forced_bind: BindPolicy = ""
-    strategy: Strategy = LEAST_ALLOCATED
+    cpu_strategy: Strategy = LEAST_ALLOCATED
+    zone_strategy: Strategy = LEAST_ALLOCATED
+    node_strategy: Strategy = MOST_ALLOCATED
     sharers: int = 1
     preferred: PreferredBasis = "free"
     weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))

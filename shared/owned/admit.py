@@ -1,0 +1,99 @@
+"""The one entry of filter, score and reservation: the allocation that a node gives a pod, or why it
+gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, Policy
+from shared.domain.refusal import Refusal
+from shared.kubelet.masks import mask_of
+from shared.owned import refusals
+from shared.owned.allocate import Trial, allocate, trial_of
+from shared.owned.free import Free
+from shared.owned.hints import Hints, OfferedMask, hints_of, offered
+from shared.owned.merge import Merged, Zones, aligned, merge
+from shared.owned.policy import combined_policy
+from shared.owned.values import (
+    REQUIRED,
+    Allocation,
+    Holding,
+    OwnedNode,
+    OwnedRequest,
+    ZoneExclusive,
+)
+
+
+def admit(
+    node: OwnedNode, free: Free, request: OwnedRequest, others: Sequence[Hints | None] = ()
+) -> Allocation | Refusal:
+    """Return the allocation of a pod on a node, or a refusal.
+
+    `free` is what the pods there leave (`shared.owned.free.free_of`). `others` are the hints of
+    other providers, that is, of devices.
+    """
+    if not any(request.amounts.values()):
+        return Allocation(Holding())
+    policy = combined_policy(node.policy, request.policy)
+    if policy is None:
+        return refusals.policy_mismatch(node, request)
+    trial = trial_of(node, free, request)
+    if isinstance(trial, Refusal):
+        return trial
+    if policy == NONE:
+        return _allocation(allocate(trial, None), Merged(None, preferred=True), policy)
+    if not free.zones:
+        return refusals.no_zones(node, policy)
+    merged = _merged(trial, policy, others)
+    if merged is None:
+        return _unaligned(trial, policy)
+    if merged.mask is None and len(free.zones) == 1:
+        merged = Merged(mask_of(free.zones), merged.preferred, score=merged.score)
+    return _allocation(allocate(trial, merged.mask), merged, policy)
+
+
+def _allocation(holding: Holding | Refusal, merged: Merged, policy: Policy) -> Allocation | Refusal:
+    if isinstance(holding, Refusal):
+        return holding
+    return Allocation(holding, merged.mask, policy, merged.preferred, merged.score)
+
+
+def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Merged | None:
+    """Return the merged hint; None if a strict policy admits none. Masks are tried by width, until
+    a preferred one is found.
+    """
+    free = trial.free
+    zones = Zones(mask_of(free.zones), free.use, exclusive_of(trial.request))
+    masks: list[OfferedMask] = []
+    hints: Hints = {}
+    widest = 1 if policy == SINGLE_NUMA_NODE else len(free.zones)
+    for width in range(1, widest + 1):
+        masks += offered(trial, map(mask_of, combinations(free.zones, width)))
+        hints = hints_of(trial, masks, policy)
+        found = aligned(policy, (hints, *others), zones)
+        if found is not None:
+            return found
+    return merge(policy, (hints, *others), zones) if policy == BEST_EFFORT else None
+
+
+def exclusive_of(request: OwnedRequest) -> ZoneExclusive:
+    """Return how far the pod is kept apart: `Required` if it states a policy and nothing else."""
+    if request.zone_exclusive or request.policy in (None, NONE):
+        return request.zone_exclusive
+    return REQUIRED
+
+
+def _unaligned(trial: Trial, policy: Policy) -> Refusal:
+    """Refuse the pod for the resource that falls short: of a zone under single-numa-node, else of
+    all zones together.
+    """
+    node, free, request = trial.node, trial.free, trial.request
+    every = mask_of(free.zones)
+    masks = [1 << zone for zone in free.zones] if policy == SINGLE_NUMA_NODE else [every]
+    fits = {mask: allocate(trial, mask) for mask in masks}
+    short = [found for found in fits.values() if isinstance(found, Refusal)]
+    if len(short) < len(masks):
+        return refusals.not_apart(node, free, request, policy)
+    return max(short, key=lambda refusal: refusal.best)

@@ -1,0 +1,102 @@
+"""Refusals of nodes whose zones Topolog chooses. The phrases are Koordinator's, because people
+search for them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.domain.policies import SINGLE_NUMA_NODE, Policy
+from shared.domain.refusal import Reason, Refusal, ZoneState
+from shared.domain.resources import CPU
+from shared.owned.free import Free
+from shared.owned.values import OwnedNode, OwnedRequest
+
+NOT_WHOLE_CPUS = "CPU set of a fraction of a CPU"
+NO_CPU_LAYOUT = "layout of CPUs unknown"
+BIND_CONFLICT = "CPU bind policy does not match"
+
+
+def policy_mismatch(node: OwnedNode, request: OwnedRequest) -> Refusal:
+    return Refusal(
+        node.name,
+        Reason.POLICY_MISMATCH,
+        subject=f"pod wants {request.policy}, node has {node.policy}",
+        policy=node.policy,
+        scope="pod",
+        phrase="node(s) NUMA Topology policy not match",
+    )
+
+
+def not_whole_cpus(node: OwnedNode, request: OwnedRequest) -> Refusal:
+    return _of_cpus(node, request, NOT_WHOLE_CPUS, "the requested CPUs must be integer")
+
+
+def no_cpu_layout(node: OwnedNode, request: OwnedRequest) -> Refusal:
+    return _of_cpus(node, request, NO_CPU_LAYOUT, "node(s) invalid CPU Topology")
+
+
+def bind_conflict(node: OwnedNode, request: OwnedRequest) -> Refusal:
+    phrase = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
+    return _of_cpus(node, request, BIND_CONFLICT, phrase)
+
+
+def no_full_cores(node: OwnedNode, request: OwnedRequest) -> Refusal:
+    phrase = "node(s) requested cpus not multiple cpus per core"
+    return _of_cpus(node, request, Reason.SMT_ALIGNMENT, phrase)
+
+
+def too_few_cpus(node: OwnedNode, request: OwnedRequest, available: int) -> Refusal:
+    """Refuse a CPU set, because too few of the `available` CPUs can be chosen."""
+    return Refusal(
+        node.name,
+        Reason.TOO_LITTLE_FREE,
+        resource=CPU,
+        asked=request.amounts.get(CPU, 0),
+        best=1000 * available.bit_count(),
+        phrase="not enough cpus available to satisfy request",
+    )
+
+
+def no_zones(node: OwnedNode, policy: Policy) -> Refusal:
+    return Refusal(
+        node.name, Reason.NO_ZONES, policy=policy, phrase="node(s) missing NUMA resources"
+    )
+
+
+def insufficient(
+    node: OwnedNode, free: Free, request: OwnedRequest, resource: str, policy: Policy
+) -> Refusal:
+    """Refuse a pod, because no zone (single-numa-node) or no set of zones has the resource."""
+    is_single = policy == SINGLE_NUMA_NODE
+    by_zone = {zone: free.amounts[zone].get(resource, 0) for zone in free.zones}
+    best_zone = max(by_zone, key=lambda zone: (by_zone[zone], -zone), default=None)
+    return Refusal(
+        node.name,
+        Reason.NO_SINGLE_ZONE if is_single else Reason.NO_ZONE_SET,
+        resource=resource,
+        asked=request.amounts.get(resource, 0),
+        best=max(by_zone.values(), default=0) if is_single else sum(by_zone.values()),
+        best_zone=best_zone if is_single else None,
+        zones=tuple(
+            ZoneState(zone, amount, amount, free.capacity[zone].get(resource, 0))
+            for zone, amount in by_zone.items()
+            if resource in free.capacity[zone]
+        ),
+        policy=policy,
+        scope="pod",
+        phrase=f"Insufficient NUMA {resource}" if resource else "",
+    )
+
+
+def _of_cpus(node: OwnedNode, request: OwnedRequest, reason: str, phrase: str) -> Refusal:
+    asked = request.amounts.get(CPU, 0)
+    return Refusal(node.name, reason, resource=CPU, asked=asked, phrase=phrase)
+
+
+def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy) -> Refusal:
+    """Refuse a pod that would fit, but not apart from pods of other widths or with its devices."""
+    refusal = insufficient(node, free, request, "", policy)
+    use = ", ".join(f"zone {zone} is {used}" for zone, used in free.use.items())
+    subject = f"no zones fit all resources and keep singleNUMANodeExclusive ({use})"
+    return msgspec.structs.replace(refusal, subject=subject, zones=(), asked=0, best=0)
