@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
 
 
 def write(folder: Path, name: str, made: Made) -> None:
-    """The two files of a trace, in the format that docs/quality.md states."""
+    """Write the two files of a trace, in the format that `services/simulator/traces.py` reads."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(name)
     machines = [made.machine(chance) for _ in range(NODES)]

@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         "--trace",
         type=Path,
         default=None,
-        help="folder of a trace in place of openb (docs/quality.md has the format)",
+        help="folder of a trace in place of openb (services/simulator/traces.py has the format)",
     )
     add(
         "--out",
