@@ -61,9 +61,10 @@ def _metric(metric: Metric) -> str:
 
 
 _EVENTS = (
-    "Every row of the log is one of these events, encoded as JSON. A field with `?` may be absent;",
-    "its default is then the one shown, or empty, 0, false or null. The schema is 1 unless an",
-    "event says otherwise. Schemas only grow, so every release decodes the events of older ones.",
+    "Every row of the log is one of these events, encoded as JSON. A field without a type is a",
+    "string. A field with `?` may be absent; its default is then the one shown, or empty, 0, false",
+    "or null. The schema is 1 unless an event says otherwise. Schemas only grow, so every release",
+    "decodes the events of older ones.",
 )
 
 
@@ -86,7 +87,8 @@ def _field(struct: type[msgspec.Struct], field: Any) -> str:
         for name, hint in vars(kind).get("__annotations__", {}).items()
     }
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
-    typed = f"{field.name}{'' if required else '?'}: {hints.get(field.name, '')}"
+    hint = hints.get(field.name, "str")
+    typed = f"{field.name}{'' if required else '?'}{'' if hint == 'str' else f': {hint}'}"
     return f"`{typed}{_default(field)}`"
 
 

@@ -108,21 +108,21 @@ STOPPED = event("service.stopped", "The service has ended; shows the exit code."
 TASK_FAILED = event(
     "task.failed",
     "A task of the service failed.",
-    "None if the service runs again. Otherwise report the line with the error in it.",
+    "None if the service runs again. Otherwise report the line.",
 )
 DRAIN_EXCEEDED = event(
     "service.drain_exceeded",
     "Tasks did not end within the grace period and were cancelled.",
-    "None if it is rare. Otherwise look at the latency of Postgres.",
+    "If it repeats, check the latency of Postgres.",
 )
 HISTORY_LOST = event(
     "log.history_lost",
-    "The log lacks events that were read from it: it was set back and continues on a new timeline.",
+    "The log was set back: events that were read are missing, and a new timeline begins.",
     "Find out why the database was set back (a replica that lagged?); see docs/backup.md.",
 )
 CONSUMER_RESET = event(
     "consumer.reset",
-    "The log is another log or was set back, so the state was discarded and is folded again.",
+    "The log is another log or was set back; its state is folded again from the start.",
     "None after a restore or a failover of Postgres. Otherwise check that TOPOLOG_DATABASE_URL "
     "names the same database for all services.",
 )
@@ -131,16 +131,16 @@ CONSUMER_HALTED = event(
     "consumer.halted",
     "A consumer stopped at an event that it cannot handle; the others continue.",
     "`topolog replay verify` names the event. Upgrade the service if a newer release wrote it, "
-    "else skip it with `topolog log skip`.",
+    "else run `topolog log skip`.",
 )
 HTTP_EXPOSED = event(
     "http.exposed",
-    "Metrics and state are readable by any client that reaches the port.",
-    "Set TOPOLOG_HTTP_TOKEN, or restrict access to the port with a NetworkPolicy.",
+    "Any client that reaches the port can read metrics and state.",
+    "Set TOPOLOG_HTTP_TOKEN, or restrict access with a NetworkPolicy.",
 )
 HTTP_CERTIFICATE = event(
     "http.certificate",
-    "The HTTP port's new certificate or authority cannot be used; the old one stays in use.",
+    "The HTTP port cannot use its new certificate or authority, and keeps the old one.",
     "Put a certificate and its key into the files that the line names.",
 )
 LOGIN_TOO_STRONG = event(
@@ -150,10 +150,10 @@ LOGIN_TOO_STRONG = event(
 )
 LOG_NOT_DURABLE = event(
     "log.not_durable",
-    "The database acknowledges commits before they are on disk; a crash may lose acknowledged "
-    "events, such as reservations of pods that run.",
-    "Set the settings that the line names to `on` in Postgres and reload it; also check the "
-    "login's and the database's own settings (`ALTER ROLE`, `ALTER DATABASE`).",
+    "Postgres acknowledges commits before they are on disk; a crash may lose reservations of pods "
+    "that run.",
+    "Set the settings that the line names to `on` in Postgres and reload it, also for the login "
+    "and the database (`ALTER ROLE`, `ALTER DATABASE`).",
 )
 LOG_BYTES = gauge("topolog_log_bytes", "Size of the log's database.")
 LOG_LIMIT_BYTES = gauge(
@@ -166,31 +166,31 @@ LOG_NEAR_LIMIT = event(
 )
 STREAM_QUARANTINED = event(
     "stream.set_aside",
-    "An event cannot be read or folded, so its stream is quarantined until the event is skipped.",
+    "An event cannot be read or folded; its stream is quarantined until the event is skipped.",
     "`topolog replay verify` names the event. Upgrade the service, or run `topolog log skip`.",
 )
 LOG_UNAVAILABLE = event(
     "log.unavailable",
-    "The log does not answer; the work waits and is repeated.",
-    "Check that Postgres runs and that TOPOLOG_DATABASE_URL names it. No event is lost meanwhile.",
+    "The log does not answer; the work waits and is repeated. No event is lost.",
+    "Check that Postgres runs and that TOPOLOG_DATABASE_URL names it.",
 )
 FOLD_DIFFERS = event(
     "fold.differs",
-    "Two folds of the same events disagree about pods: with the same release (liveness fails) or "
-    "with two releases (readiness waits).",
-    "With two releases finish the rollout, or roll back. With one release restart the service "
-    "that the line names, and report the line with `topolog replay verify --json`.",
+    "Two folds of the same events charge pods differently: of one release (liveness fails) or of "
+    "two (readiness waits).",
+    "With two releases finish the rollout, or roll back. With one restart the service that the "
+    "line names, and report the line with `topolog replay verify --json`.",
 )
 SNAPSHOT_UNUSABLE = event(
     "snapshot.unusable",
-    "A snapshot cannot be read and is ignored; the log is replayed instead.",
+    "A snapshot cannot be read; the log is replayed instead.",
     "None: the start takes longer once.",
 )
 LEASE_GAINED = event("lease.gained", "This process now has the lease of a role.")
 LEASE_ENDED = event(
     "lease.lost",
-    "The lease of a role was lost or not renewed in time; its work was stopped.",
-    "None: another instance leads. If it repeats, look at the latency of Postgres.",
+    "The lease of a role was lost or renewed too late; its work was stopped.",
+    "None: another instance leads. If it repeats, check Postgres and the CPU of the service.",
 )
 MEMBERS_CHANGED = event(
     "members.changed", "A member of a shared role joined or ended; the others take over its work."
@@ -198,23 +198,23 @@ MEMBERS_CHANGED = event(
 RETRYING = event(
     "retry.scheduled",
     "A call (mostly to Postgres) failed and is repeated after a pause.",
-    "None if it is rare. Otherwise look at the server that the problem names.",
+    "If it repeats, check the server that the problem names.",
 )
 BUS_UP = event("bus.connected", "The connection to the bus is up.")
 BUS_DOWN = event(
     "bus.disconnected",
-    "The connection to the bus was lost; connecting is tried for ever.",
+    "The connection to NATS was lost; it is tried again without limit.",
     "Check that NATS runs and that TOPOLOG_NATS_URL names it.",
 )
 BUS_TROUBLE = event(
     "bus.trouble",
-    "The bus client reports an error; the call is repeated.",
-    "If it stays, check the problem in the line: rights of the login, JetStream limits, or the "
-    "address in TOPOLOG_NATS_URL.",
+    "NATS reports an error; the call is repeated.",
+    "If it stays, check what the line names: rights of the login, JetStream limits, or the "
+    "address.",
 )
 BUS_STREAM_RECREATED = event(
     "bus.stream_made_anew",
-    "A stream accepted no messages any more, as after a full disk, and was created again.",
+    "A stream accepted no more messages, as after a full disk, and was created again.",
     "Give NATS more disk; `topolog doctor` shows its limits. The log has all events.",
 )
 RELAY_OVERTAKEN = event(
@@ -284,52 +284,49 @@ HOLD_ENDED = event("hold.ended", "A node that was held for an overdue pod takes 
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has the reservation.")
 KUBE_RELIST = event(
     "kube.relist",
-    "A watch cannot continue from its version, so all objects of the kind are listed again.",
-    "None if it is rare. Otherwise look for a proxy that ends watches, or for an API server whose "
-    "watch cache is too small.",
+    "A watch cannot continue from its version; all objects of the kind are listed again.",
+    "If it repeats, look for a proxy that ends watches, or an API server with a small watch cache.",
 )
 KUBE_CERTIFICATE = event(
     "kube.certificate",
-    "A new certificate for the Kubernetes API cannot be used; the old one stays in use.",
+    "A new certificate for the Kubernetes API cannot be used, and the old one stays.",
     "Put the authority, or a certificate and its key, into the files that the line names.",
 )
 KUBE_NOT_READY = event(
     "kube.not_ready",
-    "The Kubernetes API does not answer, is busy, or rights are missing; the service is not ready.",
-    "Follow the problem in the line: correct TOPOLOG_KUBECONFIG, apply k8s/base/rbac.yaml, or "
-    "look at the API server's load.",
+    "The Kubernetes API does not answer, is busy, or denies a right; the service is not ready.",
+    "Follow the line: correct TOPOLOG_KUBECONFIG, apply k8s/base/rbac.yaml, or check the load of "
+    "the API server.",
 )
 CHANGES_MISSED = event(
     "kube.untold",
-    "A check list shows changes that the list and the watch had missed; they are appended now.",
-    "None if it is rare. Otherwise look for a proxy that drops watch events.",
+    "A check list shows changes that list and watch had missed; they are appended now.",
+    "If it repeats, look for a proxy that drops watch events.",
 )
 KUBE_UNLISTED = event(
     "kube.unlisted",
-    "The log begins a new timeline: no pod is scheduled, bound or evicted before the cluster was "
-    "listed.",
+    "A new timeline begins: no pod is scheduled, bound or evicted before the cluster was listed.",
     "None if it lasts seconds. Otherwise `/healthz` of the observing scheduler shows why.",
 )
 KUBE_MASS_ABSENCE = event(
     "kube.mass_absence",
-    "A list lacks many objects that the log holds; no object ends before a second list agrees.",
+    "A list lacks many objects that the log holds; none ends before a second list agrees.",
     "None after a bulk deletion. Otherwise look for a proxy that cuts lists.",
 )
 KUBE_MASS_ABSENCE_JUDGED = event(
     "kube.mass_absence_judged",
-    "The second list was compared; shows how many of the missing objects have ended.",
+    "The second list was compared; the line counts the objects that have ended.",
     "Check the count; `topolog replay log --type PodEnded` lists the pods that ended.",
 )
 KUBE_SET_BACK = event(
     "kube.set_back",
-    "A list is older than the log, or shows bound pods as unbound; it is believed once a second "
-    "list agrees.",
+    "A list is older than the log, or shows bound pods as unbound; a second list must agree.",
     "None after an etcd restore. Otherwise find the API server that answers with an old state.",
 )
 LIST_LACKED = event(
     "kube.list_lacked",
     "A list lacked objects that a GET still shows; they keep their charge.",
-    "None if it is rare. Otherwise find the API server or the cache that answers incompletely.",
+    "If it repeats, find the API server or the cache that answers incompletely.",
 )
 KUBE_UNAVAILABLE = event(
     "kube.unavailable",
@@ -341,13 +338,13 @@ KUBELET_NOT_RECORDED = event(
 )
 FOLD_BEHIND = event(
     "fold.behind",
-    "The fold has not reached the events that this process appended; no more are appended.",
-    "None if it is rare. Otherwise look at topolog_consumer_lag_seconds and at Postgres.",
+    "The fold has not reached the events that this process appended; it appends no more.",
+    "If it repeats, look at topolog_consumer_lag_seconds and at Postgres.",
 )
 UNWISE_ARGUMENT = event(
     "plugin.unwise_argument",
     "An argument of the upstream plugin is valid but has a better value.",
-    "Set the argument to the value that the line recommends.",
+    "Set it to the value that the line recommends.",
 )
 SHADOW_CASES = counter(
     "topolog_shadow_cases",
@@ -373,18 +370,18 @@ EXTENDER_SERVES = event(
 EXTENDER_STRANGER = event(
     "extender.stranger",
     "A client was rejected because the name in its certificate is not allowed.",
-    "Find the client by its address. If it may call the extender, add its name to the extender "
-    "section or give it an allowed certificate.",
+    "Find the client by its address. If it may call the extender, add its name to "
+    "TOPOLOG_EXTENDER_CLIENTS.",
 )
 EXTENDER_FAILED = event(
     "extender.failed",
     "A request of kube-scheduler failed inside the extender; kube-scheduler repeats it.",
-    "None if it is rare. Otherwise report the line with the error in it.",
+    "If it repeats, report the line with its error.",
 )
 EXTENDER_CERTIFICATE = event(
     "extender.certificate",
-    "The extender's new certificate, key or authority cannot be used; the old ones stay in use.",
-    "Correct the certificate files that the extender section of the configuration names.",
+    "The extender cannot use its new certificate, key or authority, and keeps the old ones.",
+    "Correct the files that the extender section of the configuration names.",
 )
 NODE_EXCLUDED = event(
     "node.set_aside",
@@ -395,13 +392,13 @@ NODE_EXCLUDED = event(
 )
 POD_REJECTED = event(
     "pod.rejected",
-    "A kubelet rejected a reserved pod; shows the kubelet's reason.",
-    "None for a single pod. If it repeats on one node, compare the kubelet's configuration with "
-    "the exporter's report (`topolog doctor`).",
+    "A kubelet rejected a reserved pod, for the reason in the line.",
+    "None for a single pod. If it repeats on a node, compare its kubelet with the report "
+    "(`topolog doctor`).",
 )
 UNDECIDABLE = event(
     "pod.undecidable",
-    "Scheduling a pod failed inside the scheduler; the pod waits, the others continue.",
+    "The scheduler failed on a pod, which waits; the others continue.",
     "Report the line. `topolog replay why-not POD --node NODE` shows the state.",
 )
 
@@ -436,19 +433,19 @@ POD_BOUND = event("pod.bound", "A pod was bound, and the outcome is in the log."
 BIND_REFUSED = event(
     "pod.bind_refused",
     "The API server refused a binding for good; the charge is freed.",
-    "Follow the remedy in the line: grant create on pods/binding, or change the admission policy "
-    "or the pod. None if the pod was deleted.",
+    "Follow the line: grant create on pods/binding, or change the admission policy or the pod. "
+    "None if the pod was deleted.",
 )
 BIND_UNCERTAIN = event(
     "pod.bind_uncertain",
     "The answer to a binding was lost or indefinite; the same binding is sent again.",
-    "None: the cluster's answer decides. If it stays, check the API server.",
+    "None: the answer of the cluster decides. If it stays, check the API server.",
 )
 EVICTED = event("pod.evicted", "A pod was evicted for a nominated pod of higher priority.")
 EVICT_REFUSED = event(
     "pod.evict_refused",
     "An eviction was given up, mostly because of a PodDisruptionBudget; the nomination ends.",
-    "Check the PodDisruptionBudget that the line names, or the right on pods/eviction.",
+    "Check the budget that the line names, or the right on pods/eviction.",
 )
 
 # The topology-store.
@@ -471,7 +468,8 @@ SPAN_REPORT = span("report.judge", "A report is checked and, if it is new, appen
 
 NODE_LOCKED_OUT = event(
     "node.locked_out",
-    "A silent node's reports are refused: it takes no aligned pod until it is released.",
+    "A silent node sends only reports that are refused; it takes no aligned pod until it is "
+    "released.",
     "Look at the machine (a cloned boot id?), then run `topolog node release NODE`.",
 )
 NODE_RELEASED = event("node.released", "An operator released a node: its next report counts.")
@@ -491,10 +489,9 @@ TOPOLOGY_NOT_WRITTEN = event(
 )
 TOPOLOGY_OFF = event(
     "topology.off",
-    "NodeResourceTopology objects are neither read nor written, because no API server is "
-    "configured.",
-    "Set TOPOLOG_KUBECONFIG. To run without the objects, set TOPOLOG_MIRROR=false and "
-    "TOPOLOG_REPORTS=bus.",
+    "NodeResourceTopology objects are neither read nor written: no API server is configured.",
+    "Set TOPOLOG_KUBECONFIG, or TOPOLOG_MIRROR=false and TOPOLOG_REPORTS=bus to run without "
+    "objects.",
 )
 TAINT_REMOVED = event(
     "node.taint_taken", "A node has reported for the first time, and its startup taint was removed."
@@ -589,6 +586,6 @@ WATCH_POLLS = event(
 NODE_READABLE = event("node.readable", "A node that could not be read can be read again.")
 REPORT_INCOMPLETE = event(
     "report.incomplete",
-    "A node's report was cut to its size limit, or the kubelet's policy is unknown.",
+    "A report was cut to its size limit, or the policy of the kubelet is unknown.",
     "Mount or allow the sources that the line names, or spread the pods that it names.",
 )
