@@ -43,21 +43,26 @@ def admit(
     if isinstance(trial, Refusal):
         return trial
     if policy == NONE:
-        return _allocation(allocate(trial, None), Merged(None, preferred=True), policy)
+        return _allocation(trial, Merged(None, preferred=True), None, policy)
     if not free.zones:
         return refusals.no_zones(node, policy)
     merged = _merged(trial, policy, others)
     if merged is None:
         return _unaligned(trial, policy)
-    if merged.mask is None and len(free.zones) == 1:
-        merged = Merged(mask_of(free.zones), merged.preferred, score=merged.score)
-    return _allocation(allocate(trial, merged.mask), merged, policy)
+    only_zone = mask_of(free.zones) if len(free.zones) == 1 else None
+    return _allocation(trial, merged, only_zone if merged.mask is None else merged.mask, policy)
 
 
-def _allocation(holding: Holding | Refusal, merged: Merged, policy: Policy) -> Allocation | Refusal:
+def _allocation(
+    trial: Trial, merged: Merged, mask: int | None, policy: Policy
+) -> Allocation | Refusal:
+    holding = allocate(trial, mask)
     if isinstance(holding, Refusal):
         return holding
-    return Allocation(holding, merged.mask, policy, merged.preferred, merged.score)
+    bind = trial.bind if trial.machine is not None else ""
+    required = bool(bind) and trial.bind_is_required
+    preferred, score = merged.preferred, merged.score
+    return Allocation(holding, merged.mask, policy, bind, required, preferred, score)
 
 
 def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Merged | None:
@@ -72,9 +77,9 @@ def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Mer
     for width in range(1, widest + 1):
         masks += offered(trial, map(mask_of, combinations(free.zones, width)))
         hints = hints_of(trial, masks, policy)
-        found = aligned(policy, (hints, *others), zones)
-        if found is not None:
-            return found
+        merged = aligned(policy, (hints, *others), zones)
+        if merged is not None:
+            return merged
     return merge(policy, (hints, *others), zones) if policy == BEST_EFFORT else None
 
 
@@ -92,8 +97,8 @@ def _unaligned(trial: Trial, policy: Policy) -> Refusal:
     node, free, request = trial.node, trial.free, trial.request
     every = mask_of(free.zones)
     masks = [1 << zone for zone in free.zones] if policy == SINGLE_NUMA_NODE else [every]
-    fits = {mask: allocate(trial, mask) for mask in masks}
-    short = [found for found in fits.values() if isinstance(found, Refusal)]
+    results = [allocate(trial, mask) for mask in masks]
+    short = [result for result in results if isinstance(result, Refusal)]
     if len(short) < len(masks):
         return refusals.not_apart(node, free, request, policy)
     return max(short, key=lambda refusal: refusal.best)

@@ -112,16 +112,16 @@ def split_amounts(trial: Trial, mask: tuple[int, ...]) -> tuple[ZoneAmounts, ...
     """
     given: dict[int, dict[str, int]] = {}
     for resource, asked in trial.request.amounts.items():
-        if not any(resource in known for known in trial.amounts.values()):
+        if not any(resource in amounts for amounts in trial.amounts.values()):
             continue
-        left, unit = asked, _unit(trial, resource)
-        free = {zone: known.get(resource, 0) for zone, known in trial.amounts.items()}
+        missing, unit = asked, _unit(trial, resource)
+        free = {zone: amounts.get(resource, 0) for zone, amounts in trial.amounts.items()}
         for index, zone in enumerate(roomiest_last(mask, free)):
-            part = min(free[zone], left // unit // (len(mask) - index) * unit)
+            part = min(free[zone], missing // unit // (len(mask) - index) * unit)
             if part:
                 given.setdefault(zone, {})[resource] = part
-                left -= part
-        if left:
+                missing -= part
+        if missing:
             return resource
     return tuple(ZoneAmounts(zone, given[zone]) for zone in sorted(given))
 

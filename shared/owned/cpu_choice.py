@@ -89,7 +89,7 @@ def _take(machine: CpuNesting, available: int, request: CpuRequest, held: HeldCp
 
 
 class _Choice:
-    """A choice in progress: what is still available, and what is taken."""
+    """A choice in progress: the CPUs still available, and the taken ones."""
 
     def __init__(
         self, machine: CpuNesting, available: int, request: CpuRequest, held: HeldCpus

@@ -41,7 +41,7 @@ def free_of(node: OwnedNode, holdings: Iterable[Holding]) -> Free:
     """
     holdings = tuple(holdings)
     capacity = {zone.zone: _allocatable(node, zone.zone, zone.amounts) for zone in node.zones}
-    amounts = {zone: dict(known) for zone, known in capacity.items()}
+    amounts = {zone: dict(allocatable) for zone, allocatable in capacity.items()}
     use: dict[int, ZoneUse] = dict.fromkeys(capacity, "idle")
     holders: dict[int, int] = {}
     exclusive: dict[int, CpuExclusive] = {}
@@ -70,11 +70,11 @@ def free_of(node: OwnedNode, holdings: Iterable[Holding]) -> Free:
 
 def _allocatable(node: OwnedNode, zone: int, amounts: Mapping[str, int]) -> Amounts:
     """Return the amounts of a zone without its reserved CPUs."""
-    known = dict(amounts)
-    if node.cpus is not None and CPU in known:
+    allocatable = dict(amounts)
+    if node.cpus is not None and CPU in allocatable:
         reserved = node.reserved_cpus & node.cpus.in_zone.get(zone, 0)
-        known[CPU] = max(0, known[CPU] - 1000 * reserved.bit_count())
-    return known
+        allocatable[CPU] = max(0, allocatable[CPU] - 1000 * reserved.bit_count())
+    return allocatable
 
 
 def _used(holding: Holding, cpus: CpuNesting | None) -> dict[int, Amounts]:

@@ -67,7 +67,7 @@ def hints_of(trial: Trial, masks: Iterable[OfferedMask], policy: Policy) -> dict
     masks = list(masks)
     hints: dict[str, list[Hint]] = {}
     for resource in trial.request.amounts:
-        if not any(resource in known for known in trial.free.capacity.values()):
+        if not any(resource in size for size in trial.free.capacity.values()):
             continue
         lacking = mask_of(z for z in trial.free.zones if not trial.amounts[z].get(resource))
         fitting = [offer for offer in masks if not offer.mask & lacking]
@@ -90,7 +90,7 @@ def _preferred_width(trial: Trial, resource: str, fitting: list[OfferedMask]) ->
 
 def _width_by_capacity(capacity: Mapping[int, Amounts], resource: str, asked: int) -> int:
     """Return how many zones the amount needs if they are empty."""
-    sizes = sorted((known.get(resource, 0) for known in capacity.values()), reverse=True)
+    sizes = sorted((size.get(resource, 0) for size in capacity.values()), reverse=True)
     width = 0
     for size in sizes:
         width += 1

@@ -138,7 +138,7 @@ def _reached(lists: Sequence[list[Hint]], every: int) -> set[int]:
     reached = {every}
     for hints in lists:
         masks = {every if hint.mask is None else hint.mask for hint in hints}
-        reached = {left & right for left in reached for right in masks} - {0}
+        reached = {common & mask for common in reached for mask in masks} - {0}
     return reached
 
 

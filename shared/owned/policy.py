@@ -1,8 +1,8 @@
 """The policy that is in force for a pod on a node whose zones Topolog chooses.
 
 The report (NodeResourceTopology, by the kubelet), the label of the node and a scheduler-wide
-default are asked in this order, or the label first under `label-first`. The first one that names a
-policy other than none decides. Every spelling is read (`shared.domain.policies.parse`). Koordinator
+default are asked in this order, or the label first under `label-first`. The first policy
+other than none decides. Every spelling is read (`shared.domain.policies.parse`). Koordinator
 reads neither names with the suffix of a scope nor the literal `None`.
 """
 
@@ -33,7 +33,7 @@ def reported_policy(names: Iterable[str]) -> Policy:
     Unknown names are no policy.
     """
     parsed = (parse(name) for name in names)
-    named = (cast(Policy, found[0]) for found in parsed if found is not None)
+    named = (cast(Policy, name[0]) for name in parsed if name is not None)
     return next((policy for policy in named if policy != NONE), NONE)
 
 
@@ -44,7 +44,7 @@ def node_policy(
     sources = [(reported, "report"), (label, "node label"), (default, "default")]
     if precedence == "label-first":
         sources[:2] = reversed(sources[:2])
-    return next((found for found in sources if found[0] != NONE), (NONE, "default"))
+    return next((source for source in sources if source[0] != NONE), (NONE, "default"))
 
 
 def combined_policy(node: Policy, pod: Policy | None) -> Policy | None:

@@ -120,8 +120,8 @@ def resource_spec(annotations: Mapping[str, str]) -> ResourceSpec:
 
 def exclusive_policy(spec: ResourceSpec) -> CpuExclusive:
     """Return the exclusive policy; an unknown one has no effect, as in Koordinator."""
-    known = spec.exclusive in ("None", PCPU_LEVEL, NUMA_NODE_LEVEL)
-    return cast(CpuExclusive, spec.exclusive) if known else ""
+    is_known = spec.exclusive in ("None", PCPU_LEVEL, NUMA_NODE_LEVEL)
+    return cast(CpuExclusive, spec.exclusive) if is_known else ""
 
 
 def _decoded(annotations: Mapping[str, str], key: str, kind: type[_Spec]) -> _Spec:

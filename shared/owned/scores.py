@@ -29,14 +29,14 @@ def score_of_amounts(
     used: Mapping[str, int],
     asked: Mapping[str, int],
 ) -> int:
-    """Return the weighted mean of what is used with the pod (MostAllocated) or free (others)."""
+    """Return the weighted mean of the used part with the pod (MostAllocated) or the free part."""
     total = weight_sum = 0
     for resource, weight in weights:
         size, request = capacity.get(resource, 0), asked.get(resource, 0)
         if not size or (not request and resource not in _ALWAYS_COUNTED):
             continue
-        after = used.get(resource, 0) + request
-        part = min(after, size) if strategy == MOST_ALLOCATED else max(0, size - after)
+        used_then = used.get(resource, 0) + request
+        part = min(used_then, size) if strategy == MOST_ALLOCATED else max(0, size - used_then)
         total += part * MAX_SCORE // size * weight
         weight_sum += weight
     return total // weight_sum if weight_sum else 0

@@ -1,5 +1,4 @@
-"""What the choice of zones is made from and what it gives: a node, what pods hold there, a pod's
-request, and the allocation.
+"""The values of the choice of zones: a node, the holdings of its pods, a request, an allocation.
 
 Amounts are in the units of `shared.domain.resources`, CPU sets are integers (bit i = CPU i,
 `shared.kubelet.cpuset`), masks are sets of zone ids (`shared.kubelet.masks`), policies have the
@@ -101,13 +100,21 @@ class Allocation(msgspec.Struct, frozen=True):
     """The zones, amounts and CPU ids of a pod that a node can take.
 
     `holding` is what the pod will hold: the ledger's entry. `mask` are the zones that the policy
-    chose, None without a policy. `policy` is the one that was applied. `is_preferred` says whether
-    the mask is as narrow as the policy wants. `score` (0 to 100 for each resource that prefers the
-    mask) ranks the masks of this node, not nodes.
+    chose, None if it chose none: without a policy, and under single-numa-node on a node with one
+    zone. `policy` is the applied policy. `bind` is the policy by which CPU ids were chosen,
+    empty for a share. `is_preferred` says whether the mask is as narrow as the policy wants.
+    `score` ranks the masks of this node (0 to 100 for each resource that names the mask).
     """
 
     holding: Holding
     mask: int | None = None
     policy: Policy = NONE
+    bind: BindPolicy = ""
+    bind_is_required: bool = False
     is_preferred: bool = True
     score: int = 0
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether the pod carries the allocation in its annotations."""
+        return self.policy != NONE or self.holding.cpus != 0

@@ -2,8 +2,10 @@
 what differs.
 
 A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at
-the end. The peers' cases have a line each, and cases that ask for a feature that Topolog lacks are
-counted apart, as `absent`. Exits 1 on any failure and on any file that no kind recognises.
+the end. The peers' cases have a line each. Cases that ask for a feature that Topolog lacks are
+counted apart, as `absent`, and cases that differ by a quirk that Topolog does not copy as
+`deliberate`, under the name of the quirk. Exits 1 on any failure and on any file that no kind
+recognises.
 `--scheduler` looks at admission sequences only, through the scheduler's eyes (`scheduler_eyes`),
 prints a JSON line a file, and exits 1 on a verdict that is unsound or refuses needlessly.
 """
@@ -14,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,8 +24,10 @@ from tests.vectors.kinds import admission_sequences, peers
 from tests.vectors.registry import (
     ENDINGS,
     Case,
+    Kind,
     UnreadableError,
     all_kinds,
+    deliberate_names,
     kind_of,
     load,
     results,
@@ -77,16 +82,13 @@ def _through_the_schedulers_eyes(paths: list[str]) -> int:
 
 
 def _through_the_models(paths: list[str]) -> int:
-    passed = failed = absent = strange = 0
+    counts: Counter[str] = Counter()
     for path in _files(paths):
-        counted = _run(path)
-        if counted is None:
-            strange += 1
-        else:
-            passed, failed = passed + counted[0], failed + counted[1]
-            absent += counted[2]
-    print(f"{passed} passed, {failed} failed" + (f", {absent} absent" if absent else ""))
-    return 1 if failed or strange else 0
+        counts += _run(path)
+    shown = [f"{counts['passed']} passed", f"{counts['failed']} failed"]
+    shown += [f"{counts[name]} {name}" for name in ("deliberate", "absent") if counts[name]]
+    print(", ".join(shown))
+    return 1 if counts["failed"] or counts["unreadable"] else 0
 
 
 def _files(arguments: list[str]) -> Iterator[Path]:
@@ -97,20 +99,26 @@ def _files(arguments: list[str]) -> Iterator[Path]:
         yield from inside if path.is_dir() and inside else [path]
 
 
-def _run(path: Path) -> tuple[int, int, int] | None:
-    """Return how many cases pass, fail and are absent; None if the file cannot be read."""
+def _run(path: Path) -> Counter[str]:
+    """Return how many cases passed, failed, are deliberate and absent; `unreadable` is 1 if the
+    file cannot be read.
+    """
+    unreadable = Counter(unreadable=1)
     try:
         doc = load(path)
     except UnreadableError as error:
         print(f"{path}: {error}")
-        return None
+        return unreadable
     kind = kind_of(doc)
     if kind is None:
         known = ", ".join(known.KIND for known in all_kinds())
         print(f"{path}: of no known kind (known: {known})")
-        return None
+        return unreadable
     if kind is peers:
         return _run_peers(path, doc["cases"])
+    if getattr(kind, "IS_ABSENT", False):
+        print(f"{path}: absent")
+        return Counter(absent=len(doc["cases"]))
     try:
         outcomes = list(results(kind, doc))
     except Exception as error:  # one strange file must not hide the others
@@ -118,16 +126,29 @@ def _run(path: Path) -> tuple[int, int, int] | None:
             f"{path}: looks like {kind.KIND}, but its cases cannot be listed "
             f"({type(error).__name__}: {error})"
         )
-        return None
-    wrong = [(name, differences) for name, differences in outcomes if differences]
-    print(f"{path}: {len(outcomes) - len(wrong)}/{len(outcomes)}")
+        return unreadable
+    return _counted(path, kind, doc, outcomes)
+
+
+def _counted(
+    path: Path, kind: Kind, doc: dict[str, Any], outcomes: list[tuple[str, list[str]]]
+) -> Counter[str]:
+    """Print the file's line, its first failures and its deliberate differences."""
+    names = deliberate_names(kind, doc)
+    differing = [(name, differences) for name, differences in outcomes if differences]
+    wrong = [(name, differences) for name, differences in differing if name not in names]
+    passed = len(outcomes) - len(differing)
+    print(f"{path}: {passed}/{len(outcomes)}")
     for name, differences in wrong[:SHOWN_CASES]:
         for difference in differences[:SHOWN_DIFFERENCES]:
             print(f"    {name}: {difference[:SHOWN_CHARS]}")
-    return len(outcomes) - len(wrong), len(wrong), 0
+    quirks = Counter(names[name] for name, _ in differing if name in names)
+    for quirk, number in sorted(quirks.items()):
+        print(f"    deliberate, {quirk}: {number}")
+    return Counter(passed=passed, failed=len(wrong), deliberate=len(differing) - len(wrong))
 
 
-def _run_peers(path: Path, cases: list[Case]) -> tuple[int, int, int]:
+def _run_peers(path: Path, cases: list[Case]) -> Counter[str]:
     """Print a line for each case."""
     counts: Counter[str] = Counter()
     remarks: Counter[str] = Counter()
@@ -146,7 +167,7 @@ def _run_peers(path: Path, cases: list[Case]) -> tuple[int, int, int]:
     print(f"{path}: {counts['passed']}/{len(cases)}")
     for remark, number in sorted(remarks.items()):
         print(f"    {remark}: {number}")
-    return counts["passed"], counts["failed"], counts["absent"]
+    return counts
 
 
 if __name__ == "__main__":

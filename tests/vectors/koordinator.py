@@ -24,14 +24,12 @@ from shared.owned.values import (
 Json = dict[str, Any]
 
 # Quirks of Koordinator that Topolog does not copy, with the reason. A case with such a quirk may
-# differ; it is counted under this name. docs/owned-zones.md lists them.
+# differ; it is counted under this name. docs/adr/0037-owned-zones.md lists them.
 DELIBERATE = {
     "suffixed-policy-name-not-recognised": "the kubelet's scopes are part of its policy names",
     "literal-none-is-a-policy": "None is the name of no policy",
-    "label-before-kubelet": "the kubelet's policy is the stricter promise",
     "sparse-zone-ids-status-index": "the use of a zone is looked up by its id",
     "nobody-cares-yet-exclusive-refuses": "a pod without zoned requests takes no zone",
-    "one-zone-machine-no-record": "what a pod holds in the only zone is recorded",
     "cpuset-without-zone-record-not-counted": "a CPU that a pod holds is not free in its zone",
     "ledger-dropped-without-cpu-topology": "what a pod holds is never dropped",
     "distribute-evenly-means-least-allocated": "DistributeEvenly is implemented",

@@ -7,7 +7,7 @@ import importlib
 import json
 import pkgutil
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -20,7 +20,11 @@ ENDINGS = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
 
 class Kind(Protocol):
-    """The members of a module in `tests.vectors.kinds`; `cases(doc)` is optional."""
+    """The members of a module in `tests.vectors.kinds`.
+
+    Optional are `cases(doc)`, `IS_ABSENT` for a kind that asks for a feature that Topolog lacks,
+    and `deliberate(case)`: the names of the differences that a case may show.
+    """
 
     KIND: str
 
@@ -87,3 +91,10 @@ def results(kind: Kind, doc: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             yield name, kind.check(case)
         except Exception as error:  # a vector must never stop the run
             yield name, [f"raised {type(error).__name__}: {error}"]
+
+
+def deliberate_names(kind: Kind, doc: dict[str, Any]) -> dict[str, str]:
+    """Return the cases that may differ on purpose, by id, with the names of the differences."""
+    named: Callable[[Case], list[str]] = getattr(kind, "deliberate", lambda case: [])
+    listed = ((str(case.get("id")), " + ".join(named(case))) for case in doc["cases"])
+    return {name: quirks for name, quirks in listed if quirks}

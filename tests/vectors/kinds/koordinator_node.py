@@ -139,7 +139,9 @@ def _expected_json(expect: Json) -> Json | None:
 def _outcome_json(outcome: Allocation | Refusal) -> Json | None:
     if isinstance(outcome, Refusal):
         return None
-    return {**holding_json(outcome.holding), "mask": mask_json(outcome.mask)}
+    announced = outcome.holding.zones if outcome.mask is not None else ()
+    holding = msgspec.structs.replace(outcome.holding, zones=announced)
+    return {**holding_json(holding), "mask": mask_json(outcome.mask)}
 
 
 def _check_hints(
