@@ -64,6 +64,9 @@ Seed = Annotated[
     int | None, typer.Option(help="Seed of the workload. Default: 1, or as in the data folder.")
 ]
 ReportInterval = Annotated[float, typer.Option(help="Seconds between full reports of a node.")]
+ReportOnChange = Annotated[
+    bool, typer.Option(help="Report a node between full reports if its kubelet's state changed.")
+]
 ApiPort = Annotated[
     int,
     typer.Option(help="Port of the simulated Kubernetes API. Default: the last one, or any."),
@@ -106,6 +109,7 @@ def up(
     cache: Cache = None,
     seed: Seed = None,
     report_interval: ReportInterval = 5.0,
+    report_on_change: ReportOnChange = True,
     api_port: ApiPort = 0,
     exit_when_idle: ExitWhenIdle = False,
     idle_after: IdleAfter = 60.0,
@@ -137,6 +141,7 @@ def up(
         "load": load,
         "speed": speed,
         "report_interval_s": report_interval,
+        "report_on_change": report_on_change,
         "api_port": api_port,
         "exit_when_idle": exit_when_idle,
         "idle_after_s": idle_after,

@@ -147,6 +147,11 @@ def _add_intervals(add: Callable[..., Any]) -> None:
         dest="watch_interval_s",
         help="seconds between looks at files without inotify (0.25)",
     )
+    add(
+        "--report-on-change",
+        **_SWITCH,
+        help="report between full reports if the kubelet's state changed (true)",
+    )
     add("--notify-file", help="a file whose creation, change or touch triggers a scan")
     add(
         "--max-events-per-second",

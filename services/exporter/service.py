@@ -74,7 +74,7 @@ class Exporter:
         """Trigger a node if its kubelet wrote something, all nodes if the notify file changed."""
         places = []
         for name, spec in self._specs.items():
-            if spec.kubelet_dir:
+            if spec.kubelet_dir and self._settings.report_on_change:
                 places += kubelet_places(name, spec.kubelet_dir)
         if self._settings.notify_file:
             places += [file_place(name, self._settings.notify_file) for name in self._specs]
@@ -142,7 +142,7 @@ class Exporter:
             self._settings,
             self.outbox,
             self._node_changed,
-            bool(spec.kubelet_dir),
+            bool(spec.kubelet_dir) or not self._settings.report_on_change,
             self.objects,
         )
 

@@ -54,7 +54,8 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     `nodes` are texts NAME=SOCKET,SYSFS[,KUBELET_DIR]; `nodes_file` is a JSON list of `NodeSpec`;
     `node_name` alone means this machine's kubelet. `interval_s` is the time between full reports,
     `machine_interval_s` between reads of /sys and of the kubelet's settings, `active_interval_s`
-    between lists of pods without a kubelet folder to watch (0: only at full reports),
+    between lists of pods without a kubelet folder to watch (0: only at full reports). Without
+    `report_on_change` there are only the full reports, and those that `notify_file` triggers.
     `watch_interval_s` between looks at the kubelet's files without inotify (0: never). Changes
     cause at most `max_events_per_time_unit` scans (0: no limit) in `time_unit_to_limit_events_s`,
     each `settle_s` after the change, and one `trailing_s` after the last. `host_proc` and
@@ -73,6 +74,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     machine_interval_s: Seconds = 60.0
     watch_interval_s: Seconds = 0.25
     active_interval_s: Seconds = 1.0
+    report_on_change: bool = True
     notify_file: str = ""
     max_events_per_time_unit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 10
     time_unit_to_limit_events_s: Interval = 1.0

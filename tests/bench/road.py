@@ -16,7 +16,9 @@ CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far b
 to measure. CPU at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in
 `cpu_ms_per_pod`, and not in `added_ms_per_pod`. With `--where` the services' stacks are sampled,
 and a line for each cause shows their CPU. Of the outcomes without a node in the log (`verdicts`),
-`undecided_share` is the share that counts nodes which the search left undecided.
+`undecided_share` is the share that counts nodes which the search left undecided;
+`undecided_nodes` is the same by node. With `--no-report-on-change` each node reports every
+`--report-interval` only.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from services.simulator.traces import read_nodes
 from services.simulator.workload import trace_node, trace_rate
 from shared.domain.refusal import Reason
 from shared.eventlog.postgres_connection import plain_url
+from shared.events.scheduling_events import PodVerdictChanged
 from tests.bench._road_processes import Rows, Sample, limits, sample, shares, spent, with_rest
 from tests.bench._where import SAMPLING, where
 from tests.road.harness import Road, folder, running
@@ -69,6 +72,15 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the openb trace")
     parser.add_argument(
         "--report-interval", type=float, default=10.0, help="seconds between full reports of a node"
+    )
+    parser.add_argument(
+        "--report-on-change",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="report a node also when its kubelet's state changed",
+    )
+    parser.add_argument(
+        "--load", type=float, default=LOAD, help="share of the cluster that is asked for"
     )
     parser.add_argument(
         "--no-exporters", action="store_true", help="leave out the exporters' own measurement"
@@ -102,22 +114,25 @@ def _whole_road(
     """Run one road from ready to the last pod's end and print it; return its first and last moment
     and its processes' CPU time.
     """
-    rate, interval_s, traces = given.rate, given.report_interval, given.traces.resolve()
-    speed = rate / trace_rate(
-        [trace_node(node, Policies()) for node in read_nodes(traces, nodes)], LOAD
+    traces = given.traces.resolve()
+    speed = given.rate / trace_rate(
+        [trace_node(node, Policies()) for node in read_nodes(traces, nodes)], given.load
     )
     flags = {
         "--nodes": nodes,
         "--pods": given.pods,
         "--workload": f"openb:{traces}",
-        "--load": LOAD,
+        "--load": given.load,
         "--speed": f"{speed:.2f}",
-        "--report-interval": interval_s,
+        "--report-interval": given.report_interval,
     }
     with (
         folder() as path,
         running(
-            path, *(str(part) for flag in flags.items() for part in flag), env=environment
+            path,
+            *(str(part) for flag in flags.items() for part in flag),
+            *(() if given.report_on_change else ("--no-report-on-change",)),
+            env=environment,
         ) as road,
     ):
         _print("settings", **asyncio.run(_postgres_settings(path)))
@@ -130,23 +145,30 @@ def _whole_road(
         return (
             began,
             ended,
-            _report(nodes, rate, interval_s, speed, workload, told, began, ended, rested),
+            _report(nodes, given, speed, workload, told, began, ended, rested),
         )
 
 
 async def _verdicts(path: Path) -> dict[str, float]:
-    undecided = PHRASES[Reason.BRANCH_LIMIT].encode()
     connection = await asyncpg.connect(plain_url(read_addresses(path).database_url or ""))
     try:
-        row = await connection.fetchrow(
-            "SELECT count(*), count(*) FILTER (WHERE position($1::bytea IN payload) > 0) FROM fact "
-            "WHERE type = 'PodVerdictChanged'",
-            undecided,
-        )
+        rows = await connection.fetch("SELECT payload FROM fact WHERE type = 'PodVerdictChanged'")
     finally:
         await connection.close()
-    verdicts, count = row or (0, 0)
-    return {"verdicts": verdicts, "undecided_share": round(count / max(1, verdicts), 4)}
+    outcomes = [msgspec.json.decode(row["payload"], type=PodVerdictChanged) for row in rows]
+    return undecided_shares([outcome.counts for outcome in outcomes])
+
+
+def undecided_shares(outcomes: list[dict[str, int]]) -> dict[str, float]:
+    """Return the shares of outcomes without a node, and of their nodes, that were undecided."""
+    phrase = PHRASES[Reason.BRANCH_LIMIT]
+    undecided = [sum(n for text, n in counts.items() if phrase in text) for counts in outcomes]
+    nodes = sum(sum(counts.values()) for counts in outcomes)
+    return {
+        "verdicts": len(outcomes),
+        "undecided_share": round(sum(map(bool, undecided)) / max(1, len(outcomes)), 4),
+        "undecided_nodes": round(sum(undecided) / max(1, nodes), 6),
+    }
 
 
 async def _postgres_settings(path: Path) -> dict[str, str]:
@@ -221,8 +243,7 @@ def _played(road: Road, path: Path) -> Workload:
 
 def _report(
     nodes: int,
-    rate: float,
-    interval_s: float,
+    given: argparse.Namespace,
     speed: float,
     workload: Workload,
     told: Told,
@@ -241,8 +262,10 @@ def _report(
         lost=workload.lost,
         infeasible=len(workload.infeasible),
         done=workload.done,
-        report_interval_s=interval_s,
-        offered_per_s=rate,
+        report_interval_s=given.report_interval,
+        report_on_change=given.report_on_change,
+        load=given.load,
+        offered_per_s=given.rate,
         speed=round(speed, 1),
         bound_per_s=workload.to_bound.per_s,
         running_per_s=workload.to_running.per_s,

@@ -114,6 +114,28 @@ async def test_first_report_then_silence_until_something_changes(kubelet: Kubele
     assert [zone.resources["cpu"].available for zone in second.zones] == [1000, 3000]
 
 
+@pytest.mark.parametrize("has_folder", [True, False])
+async def test_without_report_on_change_only_the_interval_and_the_notify_file_report(
+    kubelet: Kubelet, tmp_path: Path, has_folder: bool
+) -> None:
+    notify = tmp_path / "notify"
+    name = node("n1", kubelet) if has_folder else node("n1", kubelet).rpartition(",")[0]
+    async with exporting(
+        MemoryBus(),
+        nodes=(name,),
+        active_interval_s=0.02,
+        report_on_change=False,
+        notify_file=str(notify),
+    ) as (_, recorder):
+        await recorder.until(lambda seen: "n1" in seen)
+        kubelet.pods = {"p": [1, 2]}
+        touch(kubelet)
+        await asyncio.sleep(0.3)
+        assert kubelet.calls == 1
+        notify.touch()
+        await recorder.until(lambda seen: len(seen["n1"]) == 2)
+
+
 async def test_unchanged_node_is_reported_again_every_interval(kubelet: Kubelet) -> None:
     async with exporting(MemoryBus(), nodes=(node("n1", kubelet),), interval_s=0.1) as (
         _,

@@ -246,6 +246,7 @@ def exporters(
             str(share),
             "--interval",
             f"{options.report_interval_s:g}",
+            f"--report-on-change={str(options.report_on_change).lower()}",
             "--http-port",
             str(port),
         ]

@@ -42,6 +42,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache: str = ""
     seed: int = 1
     report_interval_s: float = 5.0
+    report_on_change: bool = True
     exit_when_idle: bool = False
     idle_after_s: float = 60.0
     json: bool = False
