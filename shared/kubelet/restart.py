@@ -47,9 +47,9 @@ def restart(
     again, in order.
 
     Nothing is dropped before all pods were asked: neither stale holdings nor those of a pod that is
-    refused now. `devices` is what the plugins register (None: the same), `running` are the running
-    containers by uid and name: none after a reboot. If the kubelet would not start, the error is
-    the kubelet's.
+    refused now. `config` may have the rules of another version: the kubelet is upgraded. `devices`
+    is what the plugins register (None: the same), `running` are the running containers by uid and
+    name: none after a reboot. If the kubelet would not start, the error is the kubelet's.
     """
     fresh = build(
         state.kubelet.machine, config or state.kubelet.config, devices or state.devices.registered
@@ -63,7 +63,28 @@ def restart(
         return restored
     active = {uid: ActivePod(active_pod.pod) for uid, active_pod in state.pods.items()}
     begun = KubeletState(restored.kubelet, restored.cpu, restored.memory, restored.devices, active)
-    return _readmitted(begun, state.stale, Choices(pick, prefer, running))
+    again = _readmitted(_as_read(begun, state), state.stale, Choices(pick, prefer, running))
+    kept = {
+        uid: msgspec.structs.replace(pod, pod=active[uid].pod)
+        for uid, pod in again.state.pods.items()
+    }
+    return Restart(msgspec.structs.replace(again.state, pods=kept), again.readmissions)
+
+
+def _as_read(begun: KubeletState, earlier: KubeletState) -> KubeletState:
+    """Return the kubelet with its pods as it reads them. No kubelet to 1.32 writes
+    status.allocatedResources, so 1.33 and 1.34 read no CPUs and no memory of its pods (executed
+    code: policy_static.go of the CPU and the Memory Manager, 1.33.13 and 1.34.9)."""
+    rules = begun.kubelet.config.rules
+    if rules.readmission != "status" or earlier.kubelet.config.rules.readmission != "spec":
+        return begun
+    pods = {uid: ActivePod(_without_requests(active.pod)) for uid, active in begun.pods.items()}
+    return msgspec.structs.replace(begun, pods=pods)
+
+
+def _without_requests(pod: Pod) -> Pod:
+    containers = [msgspec.structs.replace(container, requests={}) for container in pod.containers]
+    return msgspec.structs.replace(pod, containers=tuple(containers))
 
 
 def resume(

@@ -28,7 +28,6 @@ RECORDED = (31, 32, 33, 34, 35, 36)
 
 Level = Literal["alpha", "beta", "stable"]
 Readmission = Literal["spec", "status", "allocated"]
-GuaranteedResize = Literal["off", "never", "own resource"]
 PodLevel = Literal["ignored", "QoS only", "skipped"]
 
 
@@ -41,11 +40,14 @@ class KubeletRules(msgspec.Struct, frozen=True):
     (PR 127074). `device_hint_zones`: over which zones device hints run (PR 138244).
     `pod_level`: `ignored` (the QoS class follows from the containers), `QoS only` (the API server's
     QoS class counts, and containers get exclusive CPUs and memory), or `skipped` by the CPU and
-    Memory Manager (PR 133279). `readmission`: whence a pod's request comes when the kubelet starts
-    again. `lists_sidecars` (PR 120718) and `lists_ended_pods` (PR 132028) are about podresources
-    List. `uncore_rounds_up`: an odd number of CPUs fits a part of an uncore cache (PR 131850).
-    `topology_options` and `cpu_options` map each option that the version knows to its level.
-    `cpu_file` and `memory_file` are the forms of the state files.
+    Memory Manager (PR 133279). `readmission`: from where the request of a pod is read when the
+    kubelet starts again; `status` is status.allocatedResources (KEP-1287). `lists_sidecars` (PR
+    120718) and `lists_ended_pods` (PR 132028) are about podresources List. `uncore_rounds_up`: an
+    odd number of CPUs fits a part of an uncore cache (PR 131850). `topology_options` and
+    `cpu_options` map each option that the version knows to its level.
+
+    No rule here: resizes in place, because no version resizes what a manager has pinned; and the
+    state files, because 1.37 writes the old form, too.
     """
 
     minor: int
@@ -55,14 +57,11 @@ class KubeletRules(msgspec.Struct, frozen=True):
     device_hint_zones: Literal["all", "bearing"]
     pod_level: PodLevel
     readmission: Readmission
-    guaranteed_resize: GuaranteedResize
     lists_sidecars: bool
     lists_ended_pods: bool
     uncore_rounds_up: bool
     topology_options: dict[str, Level]
     cpu_options: dict[str, Level]
-    cpu_file: int
-    memory_file: int
 
     @property
     def version(self) -> str:
@@ -109,12 +108,6 @@ def _readmission(minor: int) -> Readmission:
     return "status" if minor >= 33 else "spec"
 
 
-def _guaranteed_resize(minor: int) -> GuaranteedResize:
-    if minor >= 34:
-        return "own resource"
-    return "never" if minor == 33 else "off"
-
-
 def _rules(minor: int) -> KubeletRules:
     return KubeletRules(
         minor=minor,
@@ -124,14 +117,11 @@ def _rules(minor: int) -> KubeletRules:
         device_hint_zones="bearing" if minor >= 36 else "all",
         pod_level=_pod_level(minor),
         readmission=_readmission(minor),
-        guaranteed_resize=_guaranteed_resize(minor),
         lists_sidecars=minor >= 30,
         lists_ended_pods=minor <= 33,
         uncore_rounds_up=minor >= 34,
         topology_options=_levels(_TOPOLOGY_OPTIONS, minor),
         cpu_options=_levels(_CPU_OPTIONS, minor),
-        cpu_file=4 if minor >= 37 else 2,
-        memory_file=3 if minor >= 37 else 1,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.cli.machine_file import MachineFile, parse_machine
 from shared.domain.fields import ManifestError
 from shared.kubelet.admission import admit, drop_stale, remove
+from shared.kubelet.cpu_manager import SMT_ALIGNMENT
 from shared.kubelet.cpu_options import CpuOptions, parse_cpu_options
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.options import ConfigError
@@ -61,11 +63,11 @@ def test_what_the_rules_rest_on_is_said() -> None:
     assert not is_recorded("v1.35.4+2b7e151")
 
 
-def test_1_37_shares_the_rules_of_1_36_but_for_its_files() -> None:
+def test_1_37_shares_the_rules_of_1_36() -> None:
     newer = {name: getattr(RULES[37], name) for name in RULES[37].__struct_fields__}
     older = {name: getattr(RULES[36], name) for name in RULES[36].__struct_fields__}
     differing = {name for name in newer if newer[name] != older[name]}
-    assert differing == {"minor", "cpu_file", "memory_file"}
+    assert differing == {"minor"}
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,28 @@ def test_a_kubelet_may_refuse_its_own_memory_state_to_1_31(minor: int, starts: b
     state = after(state, "b", 1, 30)
     again = restart(ended(state, "a"))
     assert isinstance(again, Restart) is starts
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "admitted"),
+    [(32, 32, False), (32, 33, True), (32, 34, True), (32, 35, False), (33, 34, False)],
+)
+def test_an_upgrade_to_1_33_or_1_34_reads_no_requests(
+    before: int, since: int, admitted: bool
+) -> None:
+    """Under full-pcpus-only a kubelet that starts again refuses a running pod if fewer cores are
+    free than the pod has. Without a request it does not ask, and the pod keeps its CPUs."""
+    options = {"full-pcpus-only": "true"}
+    state = kubelet(1, rules=RULES[before], cpu_options=options)
+    state = after(state, "a", 4, 1)
+    config = msgspec.structs.replace(state.kubelet.config, rules=RULES[since])
+    again = restart(state, config)
+    assert isinstance(again, Restart)
+    ((_, answer),) = again.readmissions
+    assert (answer.admitted, answer.reason == SMT_ALIGNMENT) == (admitted, not admitted)
+    if admitted:
+        assert again.state.cpu.entries == state.cpu.entries
+        assert again.state.pods["a"].pod == state.pods["a"].pod
 
 
 def after(state: KubeletState, uid: str, cpus: int, memory: int) -> KubeletState:
