@@ -94,7 +94,7 @@ class Admissions:
     def __init__(self) -> None:
         self._pending: dict[str, _Pending] = {}
         self._bound: dict[str, dict[str, str]] = {}
-        self._tracked: dict[str, tuple[str, ...]] = {}
+        self._pinned: dict[str, tuple[tuple[str, ...], str]] = {}
         # Node -> its pending pods with a prediction that is still certain.
         self._certain: dict[str, set[str]] = {}
 
@@ -118,7 +118,8 @@ class Admissions:
         elif isinstance(event, PodEnded):
             self._forget(event.uid)
         elif isinstance(event, NodeReported):
-            self._tracked[event.report.node] = event.report.tracked
+            report = event.report
+            self._pinned[report.node] = report.tracked, report.pod_level_scope
             return self._admitted(event.report.node, event.report.placements or ())
         elif isinstance(event, NodeReportChanged):
             return self._admitted(event.node, event.listed)
@@ -136,7 +137,7 @@ class Admissions:
         admitted = []
         for key, placements in by_key.items():
             uid = bound[key]
-            demand = zonal_demand(self._pending[uid].pod, self._tracked.get(node, ()))
+            demand = zonal_demand(self._pending[uid].pod, *self._pinned.get(node, ((), "")))
             if demand and covers(demand, placements):
                 pending = self._pending[uid]
                 zones = _zones(placements)

@@ -11,6 +11,7 @@ import msgspec
 
 from shared.domain import fields
 from shared.domain.fields import Json, join, refuse
+from shared.domain.report import POD_LEVEL_GATE
 from shared.domain.resources import CPU, MEMORY, Amounts
 from shared.kubelet.config import KubeletConfig
 
@@ -93,7 +94,8 @@ def kubelet_config(
         memory_policy=fields.text(doc, "memoryManagerPolicy", path) or "None",
         reserved_memory=_reserved_memory(doc, path),
         node_reservation=node_reservation,
-        alpha_cpu_options=_gate(doc, path),
+        alpha_cpu_options=_gate(doc, ALPHA_GATE, path),
+        pod_level_managers=_gate(doc, POD_LEVEL_GATE, path),
     )
 
 
@@ -123,6 +125,6 @@ def _reserved_memory(doc: Json, path: str) -> dict[int, Amounts]:
     return reserved
 
 
-def _gate(doc: Json, path: str) -> bool:
+def _gate(doc: Json, name: str, path: str) -> bool:
     gates = fields.mapping(doc, "featureGates", path)
-    return fields.flag(gates, ALPHA_GATE, join(path, "featureGates"))
+    return fields.flag(gates, name, join(path, "featureGates"))

@@ -7,7 +7,7 @@ merges its sources in this order, later ones over earlier ones (1.28 to 1.36):
 2. the file of `--config`,
 3. the `*.conf` files of `--config-dir`, sorted by name, each as a JSON merge patch (maps are merged
    key by key, lists and scalars replaced),
-4. its flags. A flag with a map replaces the whole map.
+4. its flags. A flag with a map replaces the whole map, `--feature-gates` key by key.
 
 A field that no source sets has the kubelet's default only if every source was read; else the policy
 is `unknown`. Must not know the place of a text (`kubelet_sources`).
@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from shared.domain.policies import NONE, POLICIES, SCOPES
-from shared.domain.report import UNKNOWN
+from shared.domain.report import POD_LEVEL_GATE, UNKNOWN
 
 CONTAINER = "container"
 KIND = "KubeletConfiguration"
@@ -38,8 +38,12 @@ FLAG_FIELDS = {
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
     "memory-manager-policy": "memoryManagerPolicy",
     "reserved-cpus": "reservedSystemCPUs",
+    "feature-gates": "featureGates",
 }
-_MAP_FLAGS = ("topology-manager-policy-options", "cpu-manager-policy-options")
+GATES_FLAG = "feature-gates"
+_MAP_FLAGS = ("topology-manager-policy-options", "cpu-manager-policy-options", GATES_FLAG)
+# What Go's strconv.ParseBool reads as true, as text.
+_TRUE = ("1", "t", "true")
 
 
 class KubeletConfigError(ValueError):
@@ -49,7 +53,8 @@ class KubeletConfigError(ValueError):
 class KubeletSettings(msgspec.Struct, frozen=True):
     """Policy, scope and options of one node.
 
-    `options` holds the options of the Topology and the CPU Manager (their names differ). `policy`
+    `options` holds the options of the Topology and the CPU Manager (their names differ), and the
+    gate PodLevelResourceManagers if some source turns it on. `policy`
     is `unknown` if no source that could be read sets it and `unread` names sources that could not
     be read; `cpu_policy` and `memory_policy` are empty then.
     """
@@ -87,6 +92,7 @@ class _Fields(msgspec.Struct, rename="camel"):
     cpu_manager_policy: str | None = None
     cpu_manager_policy_options: dict[str, str] | None = None
     memory_manager_policy: str | None = None
+    feature_gates: dict[str, Any] | None = None
 
 
 def parse(text: bytes, where: str) -> KubeletSettings:
@@ -142,7 +148,11 @@ def combined(
     for _, patch in documents:
         content = _patched(content, patch)
     for _, values in flags:
-        content.update(_from_flags(values))
+        fields = _from_flags(values)
+        gates = FLAG_FIELDS[GATES_FLAG]
+        if gates in fields and isinstance(content.get(gates), dict):
+            fields[gates] = {**content[gates], **fields[gates]}
+        content.update(fields)
     return content
 
 
@@ -168,6 +178,8 @@ def merged(
         **(fields.cpu_manager_policy_options or {}),
         **(fields.topology_manager_policy_options or {}),
     }
+    if str((fields.feature_gates or {}).get(POD_LEVEL_GATE)).lower() in _TRUE:
+        options[POD_LEVEL_GATE] = "true"
     settings = checked(
         fields.topology_manager_policy or default,
         fields.topology_manager_scope or CONTAINER,

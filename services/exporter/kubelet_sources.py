@@ -27,6 +27,7 @@ import msgspec
 from services.exporter.folders import CONFIG_FILE, read_bounded
 from services.exporter.kubelet_config import (
     FLAG_FIELDS,
+    GATES_FLAG,
     MAX_FILE_BYTES,
     KubeletConfigError,
     KubeletSettings,
@@ -285,8 +286,15 @@ def _rank(arguments: list[str]) -> int | None:
 
 
 def parse_flags(arguments: Iterable[str]) -> Flags:
-    """Return the placement flags of an argument list, the last value of each."""
-    return {name: value for name, value in _pairs(arguments) if name in _NAMES}
+    """Return the placement flags of an argument list, the last value of each; the kubelet adds up
+    feature gates."""
+    flags: Flags = {}
+    for name, value in _pairs(arguments):
+        if name == GATES_FLAG and name in flags:
+            value = f"{flags[name]},{value}"
+        if name in _NAMES:
+            flags[name] = value
+    return flags
 
 
 def kubelet_arguments(arguments: Iterable[str]) -> list[str]:

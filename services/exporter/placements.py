@@ -3,9 +3,11 @@
 1. An answer in the middle of an admission (CPUs listed, memory not yet) is kept as it is.
 2. A pod is named once for what its containers hold together with their names; a container that
    holds nothing has no entry, except the first one of a pod that holds nothing at all.
-3. Pod-level fields (kubelet 1.37), and CPUs and devices of init containers that the checkpoints
-   know, become entries of only what no listed container holds. So the sum of a pod's entries
-   counts nothing twice.
+3. CPUs and devices of init containers that the checkpoints know become entries of only what no
+   listed container holds. So the sum of a pod's entries counts nothing twice.
+4. A pod with a pool (PodLevelResourceManagers on, scope pod) has one entry, because containers
+   share it: the pool and the devices of its containers. The checkpoints have the pool, and
+   podresources from kubelet 1.37.
 
 Must not know capacity, fingerprints or the source of the answers.
 """
@@ -53,8 +55,13 @@ def place(
     for pod in pods:
         uid = _uid_of(pod, uids)
         matched.add(uid)
+        holdings = checkpoints.holdings.get(uid, {})
+        pool = holdings.get(POD_LEVEL) or ListedContainer(POD_LEVEL, pod.cpus, pod.memory)
+        if pool.cpus or pool.memory:
+            placements.append(_pooled(pod, uid, pool, zone_of_cpu))
+            continue
         placements += _listed(pod, uid, zone_of_cpu)
-        inits = _unlisted(pod, checkpoints.holdings.get(uid, {}))
+        inits = _unlisted(pod, holdings)
         placements += _init_entries(pod, uid, zone_of_cpu, inits)
         hidden += _init_memory(pod, uid, inits)
     hidden += _unmatched(checkpoints, matched, zone_of_cpu)
@@ -67,9 +74,6 @@ def _listed(pod: ListedPod, uid: str, zone_of_cpu: Mapping[int, int]) -> list[Pl
         amounts, claims = held_amounts(container, zone_of_cpu), container.claims
         if amounts or claims:
             entries.append(Placement(pod.namespace, pod.name, container.name, amounts, uid, claims))
-    extra = _pod_level_extra(pod, zone_of_cpu)
-    if extra:
-        entries.append(Placement(pod.namespace, pod.name, POD_LEVEL, extra, uid))
     if not entries and pod.containers:
         entries.append(Placement(pod.namespace, pod.name, pod.containers[0].name, (), uid))
     return entries
@@ -126,19 +130,16 @@ def _devices(groups: Sequence[DeviceGroup]) -> list[ZonedAmount]:
     ]
 
 
-def _pod_level_extra(pod: ListedPod, zone_of_cpu: Mapping[int, int]) -> tuple[ZonedAmount, ...]:
-    """Return the pod-level sets without the containers' parts, which they include (KEP-5526)."""
-    if not (pod.cpus or pod.memory):
-        return ()
-    container_cpus = {cpu for container in pod.containers for cpu in container.cpus}
-    sizes: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    for block in pod.memory:
-        sizes[block.resource, block.zones] += block.size
-    for container in pod.containers:
-        for block in container.memory:
-            sizes[block.resource, block.zones] -= block.size
-    memory = [MemoryBlock(*key, size) for key, size in sorted(sizes.items()) if size > 0]
-    return (*_cpus(sorted(set(pod.cpus) - container_cpus), zone_of_cpu), *_memory(memory))
+def _pooled(
+    pod: ListedPod, uid: str, pool: ListedContainer, zone_of_cpu: Mapping[int, int]
+) -> Placement:
+    """Return the pool with the devices of all containers. If only the checkpoint with its CPUs was
+    read, the containers' memory counts as often as it is listed."""
+    memory = pool.memory or [block for part in pod.containers for block in part.memory]
+    devices = [group for part in (pool, *pod.containers) for group in part.devices]
+    held = (*_cpus(pool.cpus, zone_of_cpu), *_memory(memory), *_devices(devices))
+    claims = tuple([claim for part in pod.containers for claim in part.claims])
+    return Placement(pod.namespace, pod.name, POD_LEVEL, held, uid, claims)
 
 
 def _unlisted(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[ListedContainer]:
@@ -156,7 +157,7 @@ def _init_entries(
     """
     if not inits:
         return []
-    counted_cpus = {*pod.cpus}
+    counted_cpus: set[int] = set()
     counted_devices: set[tuple[str, str]] = set()
     for container in pod.containers:
         counted_cpus.update(container.cpus)
@@ -194,7 +195,7 @@ def _unmatched(
         Placement("", "", name, held_amounts(containers[name], zone_of_cpu), uid)
         for uid, containers in sorted(checkpoints.holdings.items())
         if uid not in matched
-        for name in sorted(containers)
+        for name in sorted(containers if POD_LEVEL not in containers else (POD_LEVEL,))
     ]
 
 
@@ -212,7 +213,7 @@ def _uids_by_holdings(checkpoints: Checkpoints) -> dict[tuple[object, ...], str]
 
 
 def _uid_of(pod: ListedPod, uids: Mapping[tuple[object, ...], str]) -> str:
-    for container in pod.containers:
+    for container in (*pod.containers, ListedContainer(POD_LEVEL, pod.cpus)):
         for sign in _signatures(container):
             if sign in uids:
                 return uids[sign]
@@ -228,7 +229,7 @@ def agree(pods: Iterable[ListedPod], checkpoints: Checkpoints) -> bool:
     listed = Counter(_holding(container) for pod in pods for container in pod.containers)
     stored: Counter[tuple[object, ...]] = Counter()
     for containers in checkpoints.holdings.values():
-        stored.update(_holding(container) for container in containers.values())
+        stored.update(_holding(part) for name, part in containers.items() if name != POD_LEVEL)
     listed.pop(NOTHING, None)
     stored.pop(NOTHING, None)
     return listed == stored

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from services.exporter.podresources import podresources_pb2 as pb
 from shared.domain.pod import Pod
+from shared.domain.report import POD_LEVEL
 from shared.kubelet.admission import placements
 from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.device_state import Device
@@ -69,6 +70,14 @@ def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
                 _add_device(
                     listed.devices, resource, name, state.devices.registered[resource][name]
                 )
+    _fill_pool(entry, pod, state)
+
+
+def _fill_pool(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
+    """A pod's pool, as kubelet 1.37 lists it (KEP-5526)."""
+    entry.cpu_ids.extend(each_cpu(state.cpu.of(pod.uid, POD_LEVEL)))
+    for block in state.memory.entries.get(pod.uid, {}).get(POD_LEVEL, ()):
+        _block(entry.memory.add(), block.resource, block.size, block.mask)
 
 
 def _block(entry: pb.ContainerMemory, resource: str, size: int, mask: int) -> None:

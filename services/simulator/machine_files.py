@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from services.simulator.cluster import SimulatedNode
+from shared.domain.report import POD_LEVEL_GATE
 from shared.kubelet.config import ZoneConfig
 from shared.kubelet.cpuset import cpus_of, format_cpus
 from shared.kubelet.topology import Cpu
@@ -103,6 +104,7 @@ def configuration(node: SimulatedNode) -> dict[str, Any]:
         "kind": "KubeletConfiguration",
         "cpuManagerPolicy": kubelet.cpu_policy,
         "cpuManagerPolicyOptions": kubelet.cpu_options,
+        "featureGates": {POD_LEVEL_GATE: kubelet.pod_level_managers},
         "memoryManagerPolicy": kubelet.memory_policy,
         "topologyManagerPolicy": kubelet.topology_policy,
         "topologyManagerScope": kubelet.topology_scope,

@@ -16,7 +16,7 @@ from services.exporter.sysfs import Machine, NumaNode
 from services.simulator import kubelet_files, listing
 from services.simulator.cluster import zone_hugepages
 from shared.domain.pod import Pod
-from shared.domain.report import Freshness
+from shared.domain.report import POD_LEVEL_GATE, Freshness
 from shared.kubelet.config import KubeletConfig, MachineConfig
 from shared.kubelet.layout import layout_of
 from shared.kubelet.machine import KubeletState
@@ -49,6 +49,8 @@ def scan(state: KubeletState, pods: Iterable[Pod], freshness: Freshness, stored:
 def settings(config: KubeletConfig) -> KubeletSettings:
     """What the kubelet's configuration file would say."""
     options = {**config.topology_options, **config.cpu_options}
+    if config.pod_level_managers:
+        options[POD_LEVEL_GATE] = "true"
     return KubeletSettings(
         config.topology_policy,
         config.topology_scope,

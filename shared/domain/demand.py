@@ -13,6 +13,7 @@ from collections.abc import Collection
 import msgspec
 
 from shared.domain.pod import Container, ContainerKind, Pod
+from shared.domain.pod_level import as_managed
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepages, is_memory
 
@@ -30,14 +31,16 @@ class ContainerDemand(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     zeros: tuple[str, ...] = ()
 
 
-def zonal_demand(pod: Pod, tracked: Collection[str]) -> tuple[ContainerDemand, ...]:
+def zonal_demand(
+    pod: Pod, tracked: Collection[str], pod_level_scope: str = ""
+) -> tuple[ContainerDemand, ...]:
     """Return the containers that need something exclusive of the `tracked` resources, in the
     kubelet's order.
 
-    Pods with pod-level resources get no exclusive CPUs or memory (kubelet 1.36 default gates).
-    Their devices count.
+    Pods with pod-level resources get no exclusive CPUs or memory with default gates (kubelet 1.36),
+    and their devices count. Otherwise `pod_level_scope` says what they get.
     """
-    demands = []
+    pod, demands = as_managed(pod, pod_level_scope), []
     for container in pod.containers:
         named = [
             name for name in sorted({*container.requests, *container.limits}) if name in tracked

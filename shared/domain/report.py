@@ -21,6 +21,8 @@ UNKNOWN = "unknown"
 # Container name of the entry for what a pod holds beyond its listed containers, and of the one
 # entry of a pod in a report that was cut to its size limit.
 POD_LEVEL = ""
+# The kubelet's feature gate by which its managers serve pods with resources of their own.
+POD_LEVEL_GATE = "PodLevelResourceManagers"
 
 
 class ZoneResource(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +155,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     source computes none.
 
     `policy` is `unknown` if the exporter could not read it. `options` are those of the Topology
-    Manager and the CPU Manager (disjoint names). `cpu_policy` (none, static) and `memory_policy`
+    Manager and the CPU Manager (disjoint names), and the feature gate PodLevelResourceManagers if
+    it is on. `cpu_policy` (none, static) and `memory_policy`
     (None, Static) are `unknown` in reports of older exporters. `reserved_cpus` are the CPUs that
     the static CPU Manager never allocates, as a Linux list. If the kubelet version is unknown,
     `kubelet_version` is empty and `cpus` and `devices` are None.
@@ -207,6 +210,14 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def freshness(self) -> Freshness:
         """The time at which this report was true."""
         return Freshness(self.boot_id, self.boot_time_ms)
+
+    @property
+    def pod_level_scope(self) -> str:
+        """How the managers serve pods with resources of their own: in scope `pod`, in scope
+        `container`, or not at all ("")."""
+        if self.options.get(POD_LEVEL_GATE) != "true":
+            return ""
+        return "pod" if self.scope == "pod" and self.policy != NONE else "container"
 
 
 def available(zone: Zone) -> Amounts:

@@ -3,8 +3,9 @@ checksums.
 
 `cpu_manager_state` and `memory_manager_state` are as kubelet 1.36 writes them with default feature
 gates. Kubelet 1.37 writes the same and repeats the content in `data`, so that the other form can be
-removed later (kubernetes PR 139102). Errors of a corrupt file use the kubelet's words. This module
-reads and writes no files.
+removed later (kubernetes PR 139102). With PodLevelResourceManagers on, `podEntries` has the pools
+of pods; here they are entries of a container without a name. Errors of a corrupt file use the
+kubelet's words. This module reads and writes no files.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from shared.domain.report import POD_LEVEL
 from shared.kubelet.checkpoint_text import dump_list, dump_map, fnv32a, go_json, string_order
 from shared.kubelet.cpuset import format_cpus, parse_cpus
 from shared.kubelet.masks import mask_of, nodes_of
@@ -57,10 +59,15 @@ class MemoryCheckpoint(msgspec.Struct, frozen=True):
     entries: Entries = {}
 
 
+class _CpuPool(msgspec.Struct):
+    cpuSet: str = ""  # noqa: N815
+
+
 class _CpuFile(msgspec.Struct, omit_defaults=False):
     policyName: str = ""  # noqa: N815 - the file's own names
     defaultCpuSet: str = ""  # noqa: N815
     entries: dict[str, dict[str, str]] | None = msgspec.field(default_factory=dict)
+    podEntries: dict[str, _CpuPool] = {}  # noqa: N815
     checksum: Unsigned = 0
     data: str = ""
 
@@ -85,10 +92,15 @@ class _Block(msgspec.Struct):
     size: Unsigned = 0
 
 
+class _MemoryPool(msgspec.Struct):
+    memoryBlocks: list[_Block] = []  # noqa: N815
+
+
 class _MemoryFile(msgspec.Struct):
     policyName: str = ""  # noqa: N815
     machineState: dict[NodeId, _Node] | None = msgspec.field(default_factory=dict)  # noqa: N815
     entries: dict[str, dict[str, list[_Block] | None]] | None = msgspec.field(default_factory=dict)
+    podEntries: dict[str, _MemoryPool] = {}  # noqa: N815
     checksum: Unsigned = 0
     data: str = ""
 
@@ -139,6 +151,8 @@ def _cpu_value(file: _CpuFile) -> CpuCheckpoint:
         }
         for uid, assignments in (file.entries or {}).items()
     }
+    for uid, pool in file.podEntries.items():
+        entries.setdefault(uid, {})[POD_LEVEL] = _cpus(pool.cpuSet, "cpuset", f' for pod "{uid}"')
     return CpuCheckpoint(file.policyName, default, entries)
 
 
@@ -211,13 +225,17 @@ def _entries(file: _MemoryFile) -> Entries:
     entries: dict[str, dict[str, tuple[Block, ...]]] = {}
     for uid, container_blocks in (file.entries or {}).items():
         entries[uid] = {
-            name: tuple(
-                Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks
-            )
-            for name, blocks in container_blocks.items()
-            if blocks is not None
+            name: _stored(blocks) for name, blocks in container_blocks.items() if blocks is not None
         }
+    for uid, pool in file.podEntries.items():
+        entries.setdefault(uid, {})[POD_LEVEL] = _stored(pool.memoryBlocks)
     return entries
+
+
+def _stored(blocks: list[_Block]) -> tuple[Block, ...]:
+    return tuple(
+        [Block(mask_of(block.numaAffinity or ()), block.size, block.type) for block in blocks]
+    )
 
 
 def memory_checkpoint(state: MemoryState) -> MemoryCheckpoint:

@@ -43,7 +43,8 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     means its size. `reserved_memory` is bytes by zone and resource. `node_reservation` is what Node
     Allocatable holds back of memory and hugepages (kubeReserved, systemReserved, hard eviction
     threshold), which must equal the sums of `reserved_memory`; None if unknown. The gates are
-    CPUManagerPolicyAlphaOptions, CPUManagerPolicyBetaOptions, and those of TopologyManagerPolicy.
+    CPUManagerPolicyAlphaOptions, CPUManagerPolicyBetaOptions, those of TopologyManagerPolicy, and
+    PodLevelResourceManagers.
     """
 
     topology_policy: str = policies.NONE
@@ -60,4 +61,5 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     beta_cpu_options: bool = True
     alpha_topology_options: bool = False
     beta_topology_options: bool = True
+    pod_level_managers: bool = False
     rules: KubeletRules = DEFAULT

@@ -15,7 +15,7 @@ import msgspec
 from shared.domain.idlist import parse_ids
 from shared.domain.pod import Pod
 from shared.domain.quantity import amount
-from shared.domain.report import Placement, Report, Zone
+from shared.domain.report import POD_LEVEL_GATE, Placement, Report, Zone
 from shared.domain.resources import CPU, HUGEPAGES_PREFIX, MEMORY, is_hugepages, is_memory
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
 from shared.kubelet.cpu_state import CpuState, union
@@ -145,13 +145,16 @@ def _config(report: Report, rules: KubeletRules) -> KubeletConfig:
         },
         cpu_policy=report.cpu_policy,
         cpu_options={
-            name: options[name] for name in sorted(options) if name not in TOPOLOGY_OPTIONS
+            name: options[name]
+            for name in sorted(options)
+            if name not in (*TOPOLOGY_OPTIONS, POD_LEVEL_GATE)
         },
         reserved_cpus=report.reserved_cpus,
         memory_policy=report.memory_policy,
         reserved_memory={zone.id: _reserved(zone) for zone in report.zones},
         alpha_cpu_options=True,
         alpha_topology_options=True,
+        pod_level_managers=report.options.get(POD_LEVEL_GATE) == "true",
         rules=rules,
     )
 

@@ -13,6 +13,9 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from shared.domain.pod import Container, Pod
+from shared.domain.pod_level import pool_problem
+from shared.domain.policies import BEST_EFFORT
+from shared.domain.resources import CPU, is_memory
 from shared.kubelet import cpu_manager, device_manager, memory_manager
 from shared.kubelet.device_manager import Pick, Preferred, lowest
 from shared.kubelet.errors import AllocationError
@@ -23,6 +26,7 @@ from shared.kubelet.stale import drop_stale, drop_stale_cpu, drop_stale_devices,
 from shared.kubelet.topology_manager import NO_HINT, merge
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
+EMPTY_POOL = "EmptyPodSharedPoolError"
 SIDECAR_FORBIDDEN = "InitContainerRestartPolicyForbidden"
 _MISALIGNED = AllocationError(
     TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality"
@@ -59,15 +63,20 @@ def exhausted(walk: Walk) -> tuple[KubeletState, AllocationError | None]:
 
 def walk_pod(state: KubeletState, pod: Pod, choices: Choices) -> Walk:
     """Container by container: find the hint, store it, allocate with each provider."""
-    pod = seen_pod(pod, state.kubelet.config.rules)
+    kubelet = state.kubelet
+    topology, original = kubelet.topology, pod
+    pod = seen_pod(pod, kubelet.config, "pod" if topology.scope == "pod" else "container")
     state = _with_pod(state, ActivePod(pod))
     yield state
-    topology = state.kubelet.topology
     if topology.scope != "none":
         state = drop_stale(state)
     whole, admitted = NO_HINT, True
     if topology.scope == "pod":
         whole, admitted = merge(topology, _pod_hints(state, pod))
+        if (text := _empty_pool(state, original)) and topology.policy != BEST_EFFORT:
+            admitted = False
+        elif text:
+            return state, AllocationError(EMPTY_POOL, text)
     for container in pod.containers if admitted else ():
         hint = whole
         if topology.scope == "container":
@@ -85,6 +94,17 @@ def walk_pod(state: KubeletState, pod: Pod, choices: Choices) -> Walk:
     if not admitted:
         return state, _MISALIGNED
     return state, _sidecar_refusal(state, pod)
+
+
+def _empty_pool(state: KubeletState, pod: Pod) -> str:
+    """Return why a pod's pool is too small, for which its managers give no hint."""
+    if not state.kubelet.config.pod_level_managers or pod.qos != "Guaranteed":
+        return ""
+    cpus = (CPU,) if state.kubelet.cpu.policy == cpu_manager.STATIC else ()
+    memory = (
+        filter(is_memory, pod.pod_level or ()) if state.memory.config.policy == "Static" else ()
+    )
+    return pool_problem(pod, (*cpus, *memory))
 
 
 def _sidecar_refusal(state: KubeletState, pod: Pod) -> AllocationError | None:

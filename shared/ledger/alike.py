@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr
 from shared.domain.demand import ContainerDemand, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.pod import Constraints, Pod
+from shared.domain.report import Report
 from shared.domain.resources import Amounts
 
 # Kinds that are remembered. If there are more, all are forgotten.
@@ -31,16 +32,23 @@ class Kind:
 
     def __init__(self, pod: Pod) -> None:
         self._pod, self.containers = pod, pod.containers
-        self._demands: dict[tuple[str, ...], tuple[ContainerDemand, ...]] = {}
+        self._demands: dict[tuple[tuple[str, ...], str], tuple[ContainerDemand, ...]] = {}
         self.request: Amounts = effective_request(pod)
 
-    def demand(self, tracked: tuple[str, ...]) -> tuple[ContainerDemand, ...]:
+    def demand(
+        self, tracked: tuple[str, ...], pod_level_scope: str = ""
+    ) -> tuple[ContainerDemand, ...]:
         """Return the zonal demand on a node that tracks these resources: the same object for
         every pod of the kind."""
-        demand = self._demands.get(tracked)
+        key = tracked, pod_level_scope
+        demand = self._demands.get(key)
         if demand is None:
-            demand = self._demands[tracked] = zonal_demand(self._pod, tracked)
+            demand = self._demands[key] = zonal_demand(self._pod, tracked, pod_level_scope)
         return demand
+
+    def demand_on(self, report: Report | None) -> tuple[ContainerDemand, ...]:
+        """Return the zonal demand on the node with this report; none without a report."""
+        return self.demand(report.tracked, report.pod_level_scope) if report is not None else ()
 
 
 _kinds: dict[bytes, Kind] = {}

@@ -40,7 +40,7 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
         release_charge(ledger, entry, position)
     pod = entry.pod
     node, kind, key = node_of(ledger, name), kind_of(pod), pod.key
-    demand = kind.demand(node.basis.tracked if node.basis is not None else ())
+    demand = kind.demand_on(node.basis)
     _forget_absence(node, key, pod.uid)
     charge = Charge(
         pod.uid, key, position, demand, alias=alias_of(node, key), one_zone=entry.one_zone

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shared.domain.demand import ContainerDemand, zonal_demand
+from shared.domain.demand import ContainerDemand
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.kubelet.fingerprint import container_hash
+from shared.ledger.alike import kind_of
 from shared.ledger.state import LedgerNode, LedgerPod
 
 Listing = dict[str, tuple[Placement, ...]]
@@ -69,7 +70,7 @@ def _demand(
     """Return the demand of a live pod, or of the only pod of its name that ended."""
     entry = pods.get(uid)
     if entry is not None:
-        return zonal_demand(entry.pod, report.tracked)
+        return kind_of(entry.pod).demand_on(report)
     ended = node.ended.get(key)
     if ended is None or ended.lives is None or len(ended.lives) != 1:
         return None

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from shared.domain.demand import zonal_demand
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, add
 from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
+from shared.ledger.alike import kind_of
 from shared.ledger.charge import listed_demand
 from shared.ledger.container_zones import Listing, listing_of
 from shared.ledger.nodes import forget_ended
@@ -69,7 +69,7 @@ def _demands(
         if entry is None:
             demands[uid] = departed.get(uid)
         else:
-            demands[uid] = listed_demand(zonal_demand(entry.pod, report.tracked))
+            demands[uid] = listed_demand(kind_of(entry.pod).demand_on(report))
     return demands
 
 

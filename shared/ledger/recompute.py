@@ -169,8 +169,7 @@ def allocatable(report: Report) -> ZoneAmounts:
 
 def redemand(node: LedgerNode, charge: Charge, pod: LedgerPod) -> None:
     """Compute the demand again, because the tracked resources or the pod's spec changed."""
-    tracked = node.basis.tracked if node.basis is not None else ()
-    charge.demand = kind_of(pod.pod).demand(tracked)
+    charge.demand = kind_of(pod.pod).demand_on(node.basis)
 
 
 def could_have_freed(node: LedgerNode, charge: Charge) -> ZoneAmounts:

@@ -46,7 +46,7 @@ def newcomer(
 ) -> Newcomer:
     """Return the pod, of this kind, on a node with this basis report; only in the `trusted` zones
     if there are some."""
-    demand = kind.demand(report.tracked) if report is not None else ()
+    demand = kind.demand_on(report)
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
     charge.one_zone = one_zone
     if report is not None and demand:

@@ -5,6 +5,7 @@ plain reference.
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from services.exporter.answers import (
     ListedPod,
     MemoryBlock,
 )
-from services.exporter.checkpoints import Checkpoints
+from services.exporter.checkpoints import NOTHING_READ, Checkpoints
 from services.exporter.sysfs import Machine, NumaNode
 from shared.domain.report import DeviceGroup as DeviceGroupOut
 from shared.domain.report import (
@@ -159,22 +160,28 @@ def test_device_on_a_zone_that_the_machine_lacks_adds_no_zone() -> None:
     assert [zone.id for zone in node_report.zones] == [0, 1]
 
 
-def test_pod_level_set_counts_once_with_its_containers_parts_inside() -> None:
-    inner = ListedContainer("c", (2, 4), (MemoryBlock("memory", (0,), 10),))
-    level = pod(
-        "p",
-        inner,
-        ListedContainer("shared"),
-        cpus=(2, 4, 6, 8),
-        memory=(MemoryBlock("memory", (0,), 30),),
-    )
+@pytest.mark.parametrize("lists_pool", [True, False], ids=["1.37", "1.36"])
+def test_a_pool_counts_once_although_its_containers_share_it(lists_pool: bool) -> None:
+    """Kubelet 1.37 lists the pool, 1.36 has it in its checkpoints alone. In both, each container is
+    listed with what it owns or shares."""
+    blocks = (MemoryBlock("memory", (0,), 30),)
+    own = ListedContainer("own", (2, 4), (MemoryBlock("memory", (0,), 10),))
+    rest = (6, 8), (MemoryBlock("memory", (0,), 20),)
+    parts = (own, ListedContainer("a", *rest), ListedContainer("b", *rest))
+    named = {part.name: part for part in parts}
+    pool = ListedContainer("", (2, 4, 6, 8), blocks)
+    stored = checkpoints(("cpu", "memory"), uid_1={**named, "": pool})
+    level = pod("p", *parts, cpus=pool.cpus, memory=blocks) if lists_pool else pod("p", *parts)
     offered = Allocatable(tuple(range(24)), (MemoryBlock("memory", (0,), 100),))
-    node_report = report(EVEN_ODD, offered, level)
+    node_report = report(
+        EVEN_ODD, offered, level, checkpoints=NOTHING_READ if lists_pool else stored
+    )
     assert node_report.zones[0].resources["cpu"].available == 8000
     assert node_report.zones[0].resources["memory"].available == 70
-    assert node_report.placements is not None
-    rest = (ZonedAmount("cpu", (0,), 2000, "6,8"), ZonedAmount("memory", (0,), 20))
-    assert node_report.placements[1] == Placement("default", "p", "", rest)
+    held = (ZonedAmount("cpu", (0,), 4000, "2,4,6,8"), ZonedAmount("memory", (0,), 30))
+    uid = "" if lists_pool else "uid-1"
+    assert node_report.placements == (Placement("default", "p", "", held, uid),)
+    assert node_report.hidden == ()
 
 
 def checkpoints(read: tuple[str, ...], **holdings: dict[str, ListedContainer]) -> Checkpoints:
@@ -209,13 +216,13 @@ def test_objects_count_the_listed_containers_alone() -> None:
     payload of another count.
     """
     holding = {"init": ListedContainer("init", (2, 4)), "c": ListedContainer("c", (2,))}
-    pods = (pod("p", ListedContainer("c", (2,)), cpus=(2, 6)),)
+    pods = (pod("p", ListedContainer("c", (2,))),)
     stored = checkpoints(("cpu",), uid_1=holding)
     scan = core.Scan(
         Freshness("boot", 5), EVEN_ODD, Allocatable(tuple(range(24))), pods, checkpoints=stored
     )
     node_report = core.report("n1", "exporter-1", scan, core.Rules())
-    assert [item.container for item in node_report.placements or ()] == ["c", "", "init"]
+    assert [item.container for item in node_report.placements or ()] == ["c", "init"]
     assert [item.container for item in core.as_listed(node_report, scan).placements or ()] == ["c"]
     assert core.as_listed(node_report, scan).zones == node_report.zones
 

@@ -11,6 +11,7 @@ ASKED, VOLUMES = (
 )
 
 HOLDS = "tests/scheduler/default/test_holds.py"
+POD_LEVEL = "tests/scheduler/test_pod_level_managers.py"
 
 KUBERNETES = (
     Mutation(
@@ -300,5 +301,33 @@ KUBERNETES = (
         "    if pod.pod_level is not None:",
         "    if False and pod.pod_level is not None:",
         "tests/domain -k level",
+    ),
+    Mutation(
+        "a pool of a pod counts container by container",
+        "shared/domain/pod_level.py",
+        "    if scope == POD_SCOPE:\n        devices = {",
+        "    if False:\n        devices = {",
+        f"{POD_LEVEL} -k one_placement",
+    ),
+    Mutation(
+        "containers of a pool may share nothing",
+        "shared/domain/pod_level.py",
+        "    return someone_shares and running >= total",
+        "    return False",
+        f"{POD_LEVEL} -k something_to_share",
+    ),
+    Mutation(
+        "pods go to pod-level managers whatever these do",
+        "services/scheduler/filter/topology/fit.py",
+        "if text := pod_level.refusal(pod_class.pod, profile.pod_level_scope, profile.tracked):",
+        'if text := "":',
+        f"{POD_LEVEL} -k filter_answers",
+    ),
+    Mutation(
+        "an upgraded kubelet knows what its pods request",
+        "shared/kubelet/restart.py",
+        'earlier.kubelet.config.rules.readmission != "spec":',
+        "True:",
+        "tests/kubelet/test_versions.py -k reads_no_requests",
     ),
 )

@@ -382,7 +382,7 @@ class _Search:
         if freed.report is None:
             return {}
         return expected(
-            self._class.kind.demand(freed.report.tracked), predicted, freed.report, freed.zone_ids
+            self._class.kind.demand_on(freed.report), predicted, freed.report, freed.zone_ids
         )
 
 

@@ -112,9 +112,8 @@ class DemandTracker:
             return None
         # A kubelet that never refuses a pod for its zones takes the pod as a whole.
         whole_pods = profile.rule.scope == "pod" or profile.rule.policy in (NONE, BEST_EFFORT)
-        tracked = profile.tracked
-        running = _by_class(self._running, tracked, whole_pods)
-        waiting = _by_class(self._waiting, tracked, whole_pods)
+        running = _by_class(self._running, profile, whole_pods)
+        waiting = _by_class(self._waiting, profile, whole_pods)
         weights = weighed(running, waiting, self._nodes.places)
         return None if _rank_alike(weights, current) else weights
 
@@ -125,17 +124,17 @@ class DemandTracker:
         return self._turned and self._changes >= fewest
 
 
-def _by_class(counts: Counter[Kind], tracked: tuple[str, ...], whole_pods: bool) -> Counter[Items]:
+def _by_class(counts: Counter[Kind], profile: Profile, whole_pods: bool) -> Counter[Items]:
     by_class: Counter[Items] = Counter()
     for kind, count in counts.items():
-        for amounts in _aligned_together(kind, tracked, whole_pods):
+        for amounts in _aligned_together(kind, profile, whole_pods):
             by_class[tuple(sorted(amounts.items()))] += count
     return by_class
 
 
-def _aligned_together(kind: Kind, tracked: tuple[str, ...], whole_pods: bool) -> Iterator[Amounts]:
+def _aligned_together(kind: Kind, profile: Profile, whole_pods: bool) -> Iterator[Amounts]:
     """Init containers are left out: they leave their room to the containers after them."""
-    demand = kind.demand(tracked)
+    demand = kind.demand(profile.tracked, profile.pod_level_scope)
     if whole_pods and demand:
         yield peak(demand)
     elif not whole_pods:

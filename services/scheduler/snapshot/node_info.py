@@ -59,7 +59,7 @@ class Profile(NamedTuple):
     `state` is `report_state`, `tracked` the aligned resources, `layout` the zones with their
     resources. `placeless` resources have devices that lie in no zone, `between` resources devices
     that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
-    resource whose exclusive use it concerns.
+    resource whose exclusive use it concerns. `pod_level_scope` is the report's.
     """
 
     state: str
@@ -70,6 +70,7 @@ class Profile(NamedTuple):
     placeless: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
     unkept: tuple[tuple[str, str], ...] = ()
+    pod_level_scope: str = ""
 
 
 class MachineType(NamedTuple):
@@ -313,6 +314,7 @@ class NodeInfo:
             tuple(sorted(placeless)),
             tuple(name for name, _ in between_zones(report)),
             policy.unkept_labels(report, labels),
+            report.pod_level_scope,
         )
         return cast("Profile", _shared(profile, profile))
 

@@ -157,7 +157,7 @@ class PodClass:
         """Return the plan on nodes of this profile."""
         plan = self.plans.get(profile)
         if plan is None:
-            demand = self.kind.demand(profile.tracked)
+            demand = self.kind.demand(profile.tracked, profile.pod_level_scope)
             rule = policy.combined(profile.rule, self.own_policy)
             is_aligned = rule.policy == policies.SINGLE_NUMA_NODE and len(demand) < 2
             if rule.one_zone and (is_aligned or len(profile.layout) < 2):

@@ -24,6 +24,7 @@ from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Plan, PodClass
+from shared.domain import pod_level
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason
@@ -86,6 +87,11 @@ NOT_IN_ONE_ZONE = RefusalReason(
     phrase="node(s) were not certain to put the pod into one NUMA zone: %s",
     remedy="use nodes with topologyManagerPolicy single-numa-node",
 )
+POD_LEVEL_MANAGERS = RefusalReason(
+    name=Reason.FEATURE,
+    phrase="node(s) had a kubelet with PodLevelResourceManagers on: %s",
+    remedy="use nodes with that feature gate off, or set resources of containers only",
+)
 REASONS = (
     NO_REPORT,
     EXPIRED,
@@ -95,6 +101,7 @@ REASONS = (
     NO_ZONES,
     NOTHING_PINNED,
     NOT_IN_ONE_ZONE,
+    POD_LEVEL_MANAGERS,
 )
 
 
@@ -125,6 +132,8 @@ def blocked(
         return reason, plan.rule.problem
     if plan.mode != "free" and not profile.layout:
         return NO_ZONES, ""
+    if text := pod_level.refusal(pod_class.pod, profile.pod_level_scope, profile.tracked):
+        return POD_LEVEL_MANAGERS, text
     if plan.mode == "free" and own_policy.one_zone and len(profile.layout) > 1:
         return NOTHING_PINNED, ""
     for resource, label in profile.unkept:
