@@ -137,9 +137,9 @@ def _pooled(
     read, the containers' memory counts as often as it is listed."""
     memory = pool.memory or [block for part in pod.containers for block in part.memory]
     devices = [group for part in (pool, *pod.containers) for group in part.devices]
-    held = (*_cpus(pool.cpus, zone_of_cpu), *_memory(memory), *_devices(devices))
+    amounts = (*_cpus(pool.cpus, zone_of_cpu), *_memory(memory), *_devices(devices))
     claims = tuple([claim for part in pod.containers for claim in part.claims])
-    return Placement(pod.namespace, pod.name, POD_LEVEL, held, uid, claims)
+    return Placement(pod.namespace, pod.name, POD_LEVEL, amounts, uid, claims)
 
 
 def _unlisted(pod: ListedPod, holdings: Mapping[str, ListedContainer]) -> list[ListedContainer]:

@@ -38,7 +38,7 @@ def zonal_demand(
     kubelet's order.
 
     Pods with pod-level resources get no exclusive CPUs or memory with default gates (kubelet 1.36),
-    and their devices count. Otherwise `pod_level_scope` says what they get.
+    and their devices count. `pod_level_scope` is that of managers that serve them otherwise.
     """
     pod, demands = as_managed(pod, pod_level_scope), []
     for container in pod.containers:

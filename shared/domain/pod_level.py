@@ -1,5 +1,5 @@
 """Pods with resources of their own (KEP-2837) on a kubelet with PodLevelResourceManagers on
-(KEP-5526, kubelet 1.36): what its managers give them.
+(KEP-5526, kubelet 1.36): their exclusive resources.
 
 1. Scope container, and policy none: a container whose cpu and memory requests equal its limits gets
    both exclusively, as in any Guaranteed pod. The other containers get nothing of their own.
@@ -54,7 +54,7 @@ def as_managed(pod: Pod, scope: str) -> Pod:
 
 
 def refusal(pod: Pod, scope: str, tracked: Collection[str]) -> str:
-    """Return why the kubelet refuses the pod, or what it does is not known, whatever is free; ""
+    """Return why the kubelet refuses the pod or may fail to start it, whatever is free; ""
     if neither. `tracked` are the resources that its managers pin."""
     if not scope or pod.pod_level is None or pod.qos != "Guaranteed":
         return ""

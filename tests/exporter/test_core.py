@@ -163,7 +163,7 @@ def test_device_on_a_zone_that_the_machine_lacks_adds_no_zone() -> None:
 @pytest.mark.parametrize("lists_pool", [True, False], ids=["1.37", "1.36"])
 def test_a_pool_counts_once_although_its_containers_share_it(lists_pool: bool) -> None:
     """Kubelet 1.37 lists the pool, 1.36 has it in its checkpoints alone. In both, each container is
-    listed with what it owns or shares."""
+    listed with its own and shared resources."""
     blocks = (MemoryBlock("memory", (0,), 30),)
     own = ListedContainer("own", (2, 4), (MemoryBlock("memory", (0,), 10),))
     rest = (6, 8), (MemoryBlock("memory", (0,), 20),)
