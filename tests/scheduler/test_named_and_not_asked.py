@@ -17,7 +17,9 @@ from services.scheduler.score.demand import _by_class
 from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import Profile
 from services.scheduler.snapshot.result import Placed
+from services.scheduler.snapshot.topology_policy import Rule
 from shared.domain.demand import outside_pod_hint, zonal_demand
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.refusal import Reason
@@ -194,7 +196,9 @@ def test_a_container_that_takes_nothing_has_no_part_in_scores(strategy: str) -> 
 
 def test_what_takes_nothing_is_in_no_demand_that_nodes_are_ranked_by() -> None:
     parts = kind_of(pod("p", container("c", 1000), Container("d", "app", {}, {GPU: 0})))
-    assert list(_by_class(Counter({parts: 1}), ("cpu", GPU), False)) == [(("cpu", 1000),)]
+    assert list(_by_class(Counter({parts: 1}), Profile("", Rule(), ("cpu", GPU)), False)) == [
+        (("cpu", 1000),)
+    ]
 
 
 def test_what_asks_for_nothing_demands_nothing() -> None:

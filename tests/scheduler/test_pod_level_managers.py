@@ -30,9 +30,9 @@ from tests.scheduler.kubelet_worlds import NODE, free_of
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
-def node(policy: str = "restricted", scope: str = "pod", **settings: object) -> KubeletState:
+def node(policy: str = "restricted", scope: str = "pod") -> KubeletState:
     gpus = {"g0": 1, "g1": 2}
-    return kubelet(2, policy, scope, gpus=gpus, pod_level_managers=True, **settings)
+    return kubelet(2, policy, scope, gpus=gpus, pod_level_managers=True)
 
 
 def pod(uid: str, cpus: int, memory: int, *containers: Container) -> Pod:
@@ -64,8 +64,9 @@ def verdict(state: KubeletState, wanted: Pod, pods: list[Pod] | None = None) -> 
 
 def random_level_pod(rng: random.Random, uid: str) -> Pod:
     kinds: list[ContainerKind] = [rng.choice(("init", "sidecar"))] if rng.random() < 0.3 else []
+    kinds += ["app"] * rng.randint(1, 2)
     containers = []
-    for number, kind in enumerate([*kinds, *(["app"] * rng.randint(1, 2))]):
+    for number, kind in enumerate(kinds):
         made = container(f"c{number}", rng.randint(1, 3), rng.choice((1, 20)))
         made = msgspec.structs.replace(made, kind=kind)
         if rng.random() < 0.1:
@@ -147,7 +148,7 @@ def test_a_pool_is_one_placement_and_its_end_frees_it() -> None:
         {"cpu": 4000, "memory": 20 * GIB},
     )
     assert ledger.charges["p"].confirmed
-    world.fold("pod/p", PodEnded("p", "Succeeded"))
+    world.fold("pod/p", PodEnded("p", "succeeded"))
     after = drop_stale(remove(answer.state, "p"))
     free = free_of(after)
     assert {zone: amounts["cpu"] for zone, amounts in ledger.free_min.items()} == {
