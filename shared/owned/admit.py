@@ -11,9 +11,9 @@ from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, Policy
 from shared.domain.refusal import Refusal
 from shared.kubelet.masks import mask_of
 from shared.owned import refusals
-from shared.owned.allocate import Trial, allocate, trial_of
+from shared.owned.allocate import Shortage, Trial, allocate, trial_of
 from shared.owned.free import Free
-from shared.owned.hints import Hints, OfferedMask, hints_of, offered
+from shared.owned.hints import Hints, OfferedMask, hints_of, offered, zoned_width
 from shared.owned.merge import Merged, Zones, aligned, merge
 from shared.owned.policy import combined_policy
 from shared.owned.values import (
@@ -57,12 +57,19 @@ def _allocation(
     trial: Trial, merged: Merged, mask: int | None, policy: Policy
 ) -> Allocation | Refusal:
     holding = allocate(trial, mask)
-    if isinstance(holding, Refusal):
-        return holding
+    if isinstance(holding, Shortage):
+        return _short(trial, holding, policy, (mask or 0).bit_count())
     bind = trial.bind if trial.machine is not None else ""
     required = bool(bind) and trial.bind_is_required
     preferred, score = merged.preferred, merged.score
     return Allocation(holding, merged.mask, policy, bind, required, preferred, score)
+
+
+def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refusal:
+    if shortage.is_of_ids:
+        return refusals.too_few_cpus(trial.node, trial.request, trial.usable)
+    resource = shortage.resource
+    return refusals.insufficient(trial.node, trial.free, trial.request, resource, policy, width)
 
 
 def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Merged | None:
@@ -91,14 +98,21 @@ def exclusive_of(request: OwnedRequest) -> ZoneExclusive:
 
 
 def _unaligned(trial: Trial, policy: Policy) -> Refusal:
-    """Refuse the pod for the resource that falls short: of a zone under single-numa-node, else of
-    all zones together.
+    """Refuse the pod for the first resource that falls short in the zones that the policy lets it
+    take, or else for what falls short if all are taken together.
     """
     node, free, request = trial.node, trial.free, trial.request
-    every = mask_of(free.zones)
-    masks = [1 << zone for zone in free.zones] if policy == SINGLE_NUMA_NODE else [every]
-    results = [allocate(trial, mask) for mask in masks]
-    short = [result for result in results if isinstance(result, Refusal)]
-    if len(short) < len(masks):
+    for resource, asked in request.amounts.items():
+        if zoned_width(trial, resource):
+            width = 1 if policy == SINGLE_NUMA_NODE else zoned_width(trial, resource)
+            sizes = sorted(trial.amounts[zone].get(resource, 0) for zone in free.zones)
+            if sum(sizes[-width:]) < asked:
+                return refusals.insufficient(node, free, request, resource, policy, width)
+    widest = [1 << zone for zone in free.zones]
+    if policy != SINGLE_NUMA_NODE:
+        widest = [mask_of(free.zones)]
+    results = [allocate(trial, mask) for mask in widest]
+    short = [result for result in results if isinstance(result, Shortage)]
+    if len(short) < len(widest):
         return refusals.not_apart(node, free, request, policy)
-    return max(short, key=lambda refusal: refusal.best)
+    return _short(trial, short[0], policy, len(free.zones))

@@ -30,6 +30,13 @@ from shared.owned.values import (
 )
 
 
+class Shortage(msgspec.Struct, frozen=True, gc=False):
+    """The resource that a mask cannot give, and whether its CPU ids are too few, not its amount."""
+
+    resource: str
+    is_of_ids: bool = False
+
+
 class Trial(msgspec.Struct, frozen=True):
     """A pod on a node, ready to be allocated under any mask.
 
@@ -84,22 +91,21 @@ def _capped(machine: CpuNesting, amounts: Mapping[int, Amounts], usable: int) ->
     return capped
 
 
-def allocate(trial: Trial, mask: int | None) -> Holding | Refusal:
-    """Return what the pod would hold under the mask (None: no zones are chosen), or a refusal that
-    names the missing resource.
+def allocate(trial: Trial, mask: int | None) -> Holding | Shortage:
+    """Return what the pod would hold under the mask (None: no zones are chosen), or the missing
+    resource.
     """
     zones: tuple[ZoneAmounts, ...] = ()
     if mask is not None:
         split = split_amounts(trial, nodes_of(mask))
         if isinstance(split, str):
-            policy = trial.node.policy
-            return refusals.insufficient(trial.node, trial.free, trial.request, split, policy)
+            return Shortage(split)
         zones = split
     if trial.machine is None:
         return Holding(zones=zones)
     cpus = _cpu_ids(trial, trial.machine, zones)
     if cpus is None:
-        return refusals.too_few_cpus(trial.node, trial.request, trial.usable)
+        return Shortage(CPU, is_of_ids=True)
     return Holding(cpus, trial.request.cpu_exclusive, zones)
 
 

@@ -17,11 +17,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shared.domain.policies import RESTRICTED, Policy
-from shared.domain.refusal import Refusal
-from shared.domain.resources import Amounts
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.owned.allocate import Trial, allocate
 from shared.owned.scores import score_of_zones
+from shared.owned.values import Holding
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -58,21 +57,24 @@ def offered(trial: Trial, masks: Iterable[int]) -> list[OfferedMask]:
             ),
         )
         for mask in masks
-        if not isinstance(allocate(trial, mask), Refusal)
+        if isinstance(allocate(trial, mask), Holding)
     ]
 
 
 def hints_of(trial: Trial, masks: Iterable[OfferedMask], policy: Policy) -> dict[str, list[Hint]]:
     """Return the hints of every requested resource that some zone has, in the order of `masks`."""
     masks = list(masks)
+    is_by_capacity = trial.node.preferred == "capacity"
     hints: dict[str, list[Hint]] = {}
     for resource in trial.request.amounts:
-        if not any(resource in size for size in trial.free.capacity.values()):
+        width = zoned_width(trial, resource)
+        if not width:
             continue
         lacking = mask_of(z for z in trial.free.zones if not trial.amounts[z].get(resource))
         fitting = [offer for offer in masks if not offer.mask & lacking]
-        width = _preferred_width(trial, resource, fitting)
-        is_any = policy == RESTRICTED and trial.node.preferred == "free"
+        if not is_by_capacity:
+            width = min((offer.mask.bit_count() for offer in fitting), default=0)
+        is_any = policy == RESTRICTED and not is_by_capacity
         hints[resource] = [
             Hint(offer.mask, is_any or offer.mask.bit_count() == width, offer.score)
             for offer in fitting
@@ -80,21 +82,18 @@ def hints_of(trial: Trial, masks: Iterable[OfferedMask], policy: Policy) -> dict
     return hints
 
 
-def _preferred_width(trial: Trial, resource: str, fitting: list[OfferedMask]) -> int:
-    if trial.node.preferred == "capacity":
-        return _width_by_capacity(
-            trial.free.capacity, resource, trial.request.amounts.get(resource, 0)
-        )
-    return min((offer.mask.bit_count() for offer in fitting), default=0)
-
-
-def _width_by_capacity(capacity: Mapping[int, Amounts], resource: str, asked: int) -> int:
-    """Return how many zones the amount needs if they are empty."""
-    sizes = sorted((size.get(resource, 0) for size in capacity.values()), reverse=True)
-    width = 0
-    for size in sizes:
-        width += 1
-        asked -= size
-        if asked <= 0:
+def zoned_width(trial: Trial, resource: str) -> int:
+    """Return how many zones the pod may take for a resource: all of them, or as many as it needs
+    if they are empty (preferred by capacity). 0 if no zone has the resource.
+    """
+    zones = trial.free.capacity.values()
+    if not any(resource in size for size in zones):
+        return 0
+    if trial.node.preferred == "free":
+        return len(zones)
+    missing, width = trial.request.amounts[resource], 0
+    for size in sorted((size.get(resource, 0) for size in zones), reverse=True):
+        missing, width = missing - size, width + 1
+        if missing <= 0:
             break
     return width

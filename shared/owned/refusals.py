@@ -65,10 +65,11 @@ def no_zones(node: OwnedNode, policy: Policy) -> Refusal:
 
 
 def insufficient(
-    node: OwnedNode, free: Free, request: OwnedRequest, resource: str, policy: Policy
+    node: OwnedNode, free: Free, request: OwnedRequest, resource: str, policy: Policy, width: int
 ) -> Refusal:
-    """Refuse a pod, because no zone (single-numa-node) or no set of zones has the resource."""
+    """Refuse a pod, because no set of `width` zones has the resource."""
     is_single = policy == SINGLE_NUMA_NODE
+    width = 1 if is_single else width
     by_zone = {zone: free.amounts[zone].get(resource, 0) for zone in free.zones}
     best_zone = max(by_zone, key=lambda zone: (by_zone[zone], -zone), default=None)
     return Refusal(
@@ -76,7 +77,7 @@ def insufficient(
         Reason.NO_SINGLE_ZONE if is_single else Reason.NO_ZONE_SET,
         resource=resource,
         asked=request.amounts.get(resource, 0),
-        best=max(by_zone.values(), default=0) if is_single else sum(by_zone.values()),
+        best=sum(sorted(by_zone.values(), reverse=True)[:width]),
         best_zone=best_zone if is_single else None,
         zones=tuple(
             ZoneState(zone, amount, amount, free.capacity[zone].get(resource, 0))
@@ -96,7 +97,7 @@ def _of_cpus(node: OwnedNode, request: OwnedRequest, reason: str, phrase: str) -
 
 def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy) -> Refusal:
     """Refuse a pod that would fit, but not apart from pods of other widths or with its devices."""
-    refusal = insufficient(node, free, request, "", policy)
+    refusal = insufficient(node, free, request, "", policy, 0)
     use = ", ".join(f"zone {zone} is {used}" for zone, used in free.use.items())
     subject = f"no zones fit all resources and keep singleNUMANodeExclusive ({use})"
     return msgspec.structs.replace(refusal, subject=subject, zones=(), asked=0, best=0)

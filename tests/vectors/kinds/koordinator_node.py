@@ -206,7 +206,7 @@ def _check_trials(
     wrong = []
     for doc in (doc for doc in trials if doc["status"]["code"] != "Skip"):
         held = allocate(trial, mask_of(doc["mask"]))
-        got = None if isinstance(held, Refusal) else holding_json(held)
+        got = holding_json(held) if isinstance(held, Holding) else None
         wanted = [_trial_json(doc), *([_trial_json(doc["fixed"])] if "fixed" in doc else ())]
         if got not in wanted:
             wrong.append(f"trial {doc['mask']}: ours {got}, recorded {wanted}")
