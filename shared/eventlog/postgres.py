@@ -26,7 +26,14 @@ from shared.eventlog.postgres_connection import (
     unavailable,
 )
 from shared.eventlog.postgres_logins import require_limited_login, warn_if_not_durable
-from shared.eventlog.postgres_pages import READ, READ_STREAM, page_in
+from shared.eventlog.postgres_pages import (
+    READ,
+    READ_SHORT,
+    READ_STREAM,
+    SHORT_PAGE,
+    page_in,
+    short_page_in,
+)
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_timelines import begin_timeline
 from shared.eventlog.postgres_watch import HeadWatch
@@ -180,8 +187,24 @@ class PostgresEventLog:
 
     async def read(self, after: int, limit: int = 1000) -> list[Envelope]:
         start, limit = max(after, 0), min(limit, MAX_PAGE)
-        page = page_in(await self._retry(lambda: self._reading(start, limit)))
+        short = await self._short_page(start, min(limit, SHORT_PAGE))
+        if short is not None:
+            return short
+        row = await self._retry(
+            lambda: self._reading(lambda c: c.fetchrow(READ, start, limit, MAX_PAGE_BYTES))
+        )
+        page = page_in(row)
         return await self._archived.completed(page, start, limit)
+
+    async def _short_page(self, after: int, limit: int) -> list[Envelope] | None:
+        """Return the page if few events are known to be new and none is large, otherwise None."""
+        until, largest = self._watch.known, MAX_PAGE_BYTES // SHORT_PAGE
+        if not after < until <= after + limit:
+            return None
+        rows = await self._retry(
+            lambda: self._reading(lambda c: c.fetch(READ_SHORT, after, limit, largest))
+        )
+        return short_page_in(rows, after, until)
 
     async def read_stream(
         self, stream: str, after_version: int = 0, limit: int = 1000
@@ -281,11 +304,11 @@ class PostgresEventLog:
     async def _fetchrow(self, query: str, *values: object) -> Any:
         return await self._retried(lambda c: c.fetchrow(query, *values))
 
-    async def _reading(self, after: int, limit: int) -> Any:
+    async def _reading(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Read on a dedicated connection, which costs a third of a pooled one: every consumer of a
         process reads pages all the time."""
         try:
-            return await self._reader.run(lambda c: c.fetchrow(READ, after, limit, MAX_PAGE_BYTES))
+            return await self._reader.run(use)
         except LOST_CONNECTION as error:
             raise self._unavailable(error) from error
 

@@ -2,12 +2,17 @@
 
 If the answer to a batch is lost, the batch is sent again with the same commit ids; what was
 appended comes back as `Duplicate`.
+
+Waking the listeners costs as much as an append. A batch wakes them if this process has not done so
+for NOTIFY_EVERY_S; otherwise one notification at the end of that time covers all batches of it. If
+that notification is lost, listeners find the events by their poll.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -20,10 +25,15 @@ from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUE
 from shared.eventlog.port import Appended, Commit, Outcome
 from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_commit, outcomes
 from shared.eventlog.postgres_connection import LOST_CONNECTION
+from shared.eventlog.postgres_watch import CHANNEL
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, timed
 from shared.telemetry.propagation import step
 from shared.telemetry.reasons import plain
+
+NOTIFY_EVERY_S = 0.01
+_NOTIFY_TIMEOUT_S = 1.0
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', position::text) FROM counter"
 
 
 class _Job:
@@ -59,6 +69,8 @@ class Appender:
         self._postponed: _Job | None = None
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
+        self._quiet_until_s = -math.inf
+        self._must_notify = False
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Return one outcome per commit. Raises CommitInvalid before anything is sent, LoginTooWeak
@@ -80,11 +92,13 @@ class Appender:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._abandon(LogUnavailable("the log was closed"))
+        if self._must_notify:
+            await self._notify()
         await self._disconnect()
 
     async def _run(self) -> None:
         while True:
-            jobs = [self._postponed or await self._queue.get()]
+            jobs = [self._postponed or await self._next_job()]
             self._postponed = None
             self._gather(jobs)
             try:
@@ -99,6 +113,28 @@ class Appender:
                 raise
             except Exception as error:
                 _finish_all(jobs, error)
+
+    async def _next_job(self) -> _Job:
+        """Return the next job. Meanwhile notify of earlier batches when that is due."""
+        while self._must_notify:
+            try:
+                async with asyncio.timeout_at(self._quiet_until_s):
+                    return await self._queue.get()
+            except TimeoutError:
+                await self._notify()
+        return await self._queue.get()
+
+    async def _notify(self) -> None:
+        """Notify of all batches so far. After any error the listeners' poll finds the events."""
+        self._quiet_until_s = asyncio.get_running_loop().time() + NOTIFY_EVERY_S
+        self._must_notify = False
+        if self._connection is None:
+            return
+        try:
+            async with asyncio.timeout(_NOTIFY_TIMEOUT_S):
+                await self._connection.fetchval(_NOTIFY)
+        except Exception:
+            await self._disconnect()
 
     def _gather(self, jobs: list[_Job]) -> None:
         """Add waiting jobs up to the limits; postpone the job that no longer fits."""
@@ -151,16 +187,22 @@ class Appender:
         raise AssertionError("a retry context ends by return or raise")
 
     async def _send_once(self, batch: list[Encoded]) -> list[Outcome]:
+        now_s = asyncio.get_running_loop().time()
+        notify = now_s >= self._quiet_until_s
+        self._must_notify |= not notify
         try:
             if self._connection is None:
                 self._connection = await self._connect()
             with timed(names.APPEND_LATENCY):
-                row = await self._connection.fetchrow(APPEND, *arguments(batch))
+                row = await self._connection.fetchrow(APPEND, *arguments(batch, notify))
         except BaseException:
             count(names.APPEND_RETRIES, 1)
             await self._disconnect()
             raise
-        return outcomes(batch, row)
+        answers = outcomes(batch, row)
+        if notify and any(isinstance(answer, Appended) for answer in answers):
+            self._quiet_until_s, self._must_notify = now_s + NOTIFY_EVERY_S, False
+        return answers
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

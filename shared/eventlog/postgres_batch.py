@@ -1,12 +1,14 @@
 """Convert a batch of commits to the parallel arrays of `topolog_append`, and its arrays back to
 outcomes.
 
-Pure: it knows the function's signature (migrations/versions/0007_following.py), not connections.
+Pure: it knows the function's signature (migrations/versions/0011_append_in_loops.py), not
+connections.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -17,7 +19,6 @@ from shared.eventlog.port import (
     Appended,
     Commit,
     Conflict,
-    Draft,
     Duplicate,
     Fenced,
     Outcome,
@@ -29,10 +30,11 @@ from shared.events.codec import encode_on, type_of
 
 APPEND = """
 SELECT * FROM topolog_append(
-    $1::text[], $2::int[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $7::text[],
-    $8::bigint[], $9::text[], $10::int[], $11::int[], $12::text[], $13::int[], $14::bigint[],
-    $15::text[], $16::int[], $17::bytea[], $18::int[], $19::bigint[], $20::bytea[], $21::int[])
+    $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[],
+    $8::bigint[], $9::bytea[], $10::int[], $11::int[],
+    $12::text[], $13::bigint[], $14::text[], $15::int[], $16::bytea[], $17::bool)
 """
+_NOWHERE = Place()
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -52,12 +54,6 @@ def encode_commit(commit: Commit) -> Encoded:
     return Encoded(commit, payloads, sum(map(len, payloads)))
 
 
-def _roots(names: Sequence[str]) -> list[int]:
-    """Return the 1-based index of the first occurrence of each name."""
-    first: dict[str, int] = {}
-    return [first.setdefault(name, index) for index, name in enumerate(names, 1)]
-
-
 def _expectations(commit: Commit) -> list[int]:
     """Return the expectation of each draft: only the first draft of a stream carries one."""
     seen: set[str] = set()
@@ -68,35 +64,30 @@ def _expectations(commit: Commit) -> list[int]:
     return expected
 
 
-def arguments(batch: Sequence[Encoded]) -> list[list[Any]]:
-    """Return the arguments of APPEND, in order."""
+def arguments(batch: Sequence[Encoded], notify: bool = True) -> list[Any]:
+    """Return the arguments of APPEND, in order. `notify` wakes the listeners."""
     commits = [encoded.commit for encoded in batch]
-    drafts: list[Draft] = [draft for commit in commits for draft in commit.drafts]
-    owners = [index for index, commit in enumerate(commits, 1) for _ in commit.drafts]
-    ids = [commit.commit_id for commit in commits]
-    roles = [commit.role for commit in commits]
-    streams = [draft.stream for draft in drafts]
+    drafts = [draft for commit in commits for draft in commit.drafts]
     types = [type_of(draft.event) for draft in drafts]
+    places = [commit.seen or _NOWHERE for commit in commits]
     return [
-        ids,
-        _roots(ids),
-        roles,
-        _roots(roles),
+        [commit.commit_id for commit in commits],
+        [commit.role for commit in commits],
         [commit.epoch for commit in commits],
         [commit.time_us for commit in commits],
         [commit.correlation for commit in commits],
         [commit.causation for commit in commits],
         [commit.trace for commit in commits],
-        _first_drafts(commits),
-        owners,
-        streams,
-        _roots(streams),
+        [place.position for place in places],
+        [place.chain for place in places],
+        _follows(commits),
+        list(accumulate(len(commit.drafts) for commit in commits)),
+        [draft.stream for draft in drafts],
         [expected for commit in commits for expected in _expectations(commit)],
         types,
         [CATALOG[name].schema for name in types],
         [payload for encoded in batch for payload in encoded.payloads],
-        *_places(commits),
-        _follows(commits),
+        notify,
     ]
 
 
@@ -111,43 +102,23 @@ def _follows(commits: Sequence[Commit]) -> list[int]:
     return indexes
 
 
-def _places(commits: Sequence[Commit]) -> tuple[list[int], list[int], list[bytes]]:
-    """Return for each commit the 1-based index of the place that it was decided on (0: none), and
-    the distinct places.
-    """
-    index: dict[Place, int] = {}
-    place_of = [
-        index.setdefault(commit.seen, len(index) + 1) if commit.seen is not None else 0
-        for commit in commits
-    ]
-    return place_of, [place.position for place in index], [place.chain for place in index]
-
-
-def _first_drafts(commits: Sequence[Commit]) -> list[int]:
-    starts, start = [], 1
-    for commit in commits:
-        starts.append(start)
-        start += len(commit.drafts)
-    return starts
-
-
 def outcomes(batch: Sequence[Encoded], row: Any) -> list[Outcome]:
     """Return the outcome of each commit, from the row that APPEND returned."""
-    starts = _first_drafts([encoded.commit for encoded in batch])
+    starts = accumulate((len(encoded.payloads) for encoded in batch), initial=1)
     return [
         _outcome(encoded.commit, index, start, row)
-        for index, (encoded, start) in enumerate(zip(batch, starts, strict=True))
+        for index, (encoded, start) in enumerate(zip(batch, starts, strict=False))
     ]
 
 
 def _outcome(commit: Commit, index: int, start: int, row: Any) -> Outcome:
     code = row["outcome"][index]
     if code == 0:
-        appended = zip(commit.drafts, row["versions"][start - 1 :], strict=False)
+        versions = row["versions"][start - 1 : start - 1 + len(commit.drafts)]
         return Appended(
             row["firsts"][index],
             row["lasts"][index],
-            {draft.stream: version for draft, version in appended},
+            {draft.stream: version for draft, version in zip(commit.drafts, versions, strict=True)},
         )
     if code == 1:
         return Duplicate(row["firsts"][index], row["lasts"][index])

@@ -19,23 +19,23 @@ _POLL_DEAF_S = 0.2
 
 
 class HeadWatch:
-    """Tracks the highest known head and wakes the waiters below it."""
+    """Tracks the highest known head, 0 if none is, and wakes the waiters below it."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[Any]], head: Callable[[], Awaitable[int]]
     ) -> None:
         self._connect = connect
         self._head = head
-        self._known = 0
+        self.known = 0
         self._polled_s = -math.inf
         self._waiters: set[asyncio.Future[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._listening = False
 
     def hinted(self, position: int) -> None:
-        if position <= self._known:
+        if position <= self.known:
             return
-        self._known = position
+        self.known = position
         self._wake()
 
     def _wake(self) -> None:
@@ -49,7 +49,7 @@ class HeadWatch:
             self._task = asyncio.create_task(self._listen(), name="log listener")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while self._known <= after:
+        while self.known <= after:
             now_s = loop.time()
             due_s = self._polled_s + (_POLL_S if self._listening else _POLL_DEAF_S)
             if now_s >= due_s:
@@ -77,7 +77,7 @@ class HeadWatch:
         self._polled_s = asyncio.get_running_loop().time()
         with contextlib.suppress(LogUnavailable, *LOST_CONNECTION):
             position = await self._head()
-            self._known = min(self._known, position)
+            self.known = min(self.known, position)
             self.hinted(position)
 
     async def _listen(self) -> None:
@@ -90,7 +90,7 @@ class HeadWatch:
                 pass
             finally:
                 self._listening = False
-                self._known = 0  # the next answer may come from another database with fewer events
+                self.known = 0  # the next answer may come from another database with fewer events
                 if connection is not None:
                     connection.terminate()
             await asyncio.sleep(0.5)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -28,9 +27,13 @@ from shared.events.cluster_events import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
 from tests.fixtures.servers import PostgresServer, database_name
 
-# Of the arguments of `topolog_append`: releases up to migration 0002 give 17, up to 0006 all of
-# these.
-_TYPES = re.findall(r"\w+\[\]", APPEND)
+# Of these arguments of `topolog_append` releases up to migration 0002 give 17, up to 0006 20, up to
+# 0010 all.
+_TYPES = (
+    *("text[]", "int[]", "text[]", "int[]", "bigint[]", "bigint[]", "text[]", "bigint[]", "text[]"),
+    *("int[]", "int[]", "text[]", "int[]", "bigint[]", "text[]", "int[]", "bytea[]"),
+    *("int[]", "bigint[]", "bytea[]", "int[]"),
+)
 
 
 @pytest.fixture
@@ -41,11 +44,32 @@ async def owner(log_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
+def _earlier_arguments(commits: Sequence[Commit]) -> list[list[Any]]:
+    """Return the arguments for commits of different ids that were decided nowhere."""
+    (ids, roles, epochs, times, correlations, causations, traces, *_, ends, streams) = arguments(
+        [encode_commit(item) for item in commits]
+    )[:12]
+    expected, types, schemas, payloads = arguments([encode_commit(item) for item in commits])[12:16]
+    owners = [index for index, item in enumerate(commits, 1) for _ in item.drafts]
+    starts = [1, *(end + 1 for end in ends[:-1])]
+    nowhere = [0] * len(ids)
+    return [
+        *(ids, _roots(ids), roles, _roots(roles), epochs, times, correlations, causations, traces),
+        *(starts, owners, streams, _roots(streams), expected, types, schemas, payloads),
+        *(nowhere, [], [], nowhere),
+    ]
+
+
+def _roots(names: Sequence[str]) -> list[int]:
+    """Return the 1-based index of the first occurrence of each name."""
+    return [names.index(name) + 1 for name in names]
+
+
 async def append_as_an_earlier_release(connection: Any, count: int, *commits: Commit) -> None:
     given = ", ".join(f"${number}::{kind}" for number, kind in enumerate(_TYPES[:count], 1))
     row = await connection.fetchrow(
         f"SELECT * FROM topolog_append({given})",
-        *arguments([encode_commit(item) for item in commits])[:count],
+        *_earlier_arguments(commits)[:count],
     )
     assert set(row["outcome"]) == {0}
 
@@ -88,7 +112,7 @@ async def test_rows_older_than_chains_are_vouched_for_by_the_first_that_has_one(
         await old.close()
 
 
-@pytest.mark.parametrize("arguments_given", [17, 20])
+@pytest.mark.parametrize("arguments_given", [17, 20, 21])
 async def test_services_of_earlier_releases_append_to_the_same_chain(
     arguments_given: int, postgres_log: PostgresEventLog, owner: Any
 ) -> None:

@@ -99,10 +99,10 @@ async def test_a_service_with_the_owners_url_works_as_the_writer_and_a_reader_re
         connection = await connect(log_url, role=role)
         assert await connection.fetchval("SELECT current_user") == role
         asked = (
-            "SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc WHERE proname = "
-            "'topolog_append'"
+            "SELECT bool_and(has_function_privilege(oid, 'EXECUTE') = $1) FROM pg_proc"
+            " WHERE proname = 'topolog_append'"
         )
-        assert await connection.fetchval(asked) is may_append
+        assert await connection.fetchval(asked, may_append)
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute("UPDATE counter SET position = 0")
         await connection.close()

@@ -21,6 +21,7 @@ from shared.eventlog.pages import FACT_BYTES, KeptBlocks
 from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
+from shared.eventlog.postgres_pages import SHORT_PAGE
 from shared.events.cluster_events import PodRunning
 from shared.events.envelope import Envelope
 from tests.eventlog.test_life import PARTITION, archived, everything, log, relayed  # noqa: F401 - fixture
@@ -143,3 +144,21 @@ def test_blocks_are_kept_by_their_bytes_and_one_at_least(monkeypatch: pytest.Mon
     block("huge")
     block("d")
     assert made[5:] == ["huge", "d"]
+
+
+async def test_every_page_goes_on_after_its_position_whatever_the_sizes(
+    postgres_log: PostgresEventLog,
+) -> None:
+    """Few new events are read as plain rows, in which a large event is missing."""
+    sizes = [1, MAX_PAGE_BYTES // SHORT_PAGE, 1, 1, LARGE, 1, *([1] * SHORT_PAGE), LARGE, LARGE, 1]
+    for number, size in enumerate(sizes):
+        await postgres_log.append([commit(number, size)])
+        for after in range(max(0, number - 3), number + 1):
+            page = await postgres_log.read(after)
+            positions = [envelope.position for envelope in page]
+            assert positions == list(range(after + 1, number + 2))
+    for after in range(len(sizes)):
+        page = await postgres_log.read(after, SHORT_PAGE)
+        positions = [envelope.position for envelope in page]
+        assert positions[:1] == [after + 1]
+        assert positions == list(range(after + 1, after + 1 + len(page)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 HISTORY, LEASES, APPEND = (
     "migrations/versions/0003_history.py",
     "migrations/versions/0004_sessions_of_leases.py",
-    "migrations/versions/0007_following.py",
+    "migrations/versions/0011_append_in_loops.py",
 )
 POSTGRES = "tests/eventlog/test_postgres.py"
 LATER, PROMISES = "tests/eventlog/test_history.py", "tests/eventlog/test_postgres_promises.py"
@@ -52,30 +52,51 @@ TESTED = (
     Mutation(
         "an older epoch appends",
         APPEND,
-        "IF epochs[c] > 0 AND epochs[c] < current[r] THEN",
+        "IF epochs[c] > 0 AND epochs[c] < current THEN",
         "IF false THEN",
         f"{POSTGRES} -k epoch",
     ),
     Mutation(
         "expected versions are not looked at",
         APPEND,
-        "EXIT WHEN expected[d] >= 0 AND expected[d] <> heads[stream_root[d]];",
-        "EXIT WHEN false;",
+        "IF unfollowed OR expected[d] <> stands THEN",
+        "IF unfollowed THEN",
         f"{POSTGRES} -k conflict",
     ),
     Mutation(
         "a commit sent again is appended again",
         APPEND,
-        "IF seen_first[id_root[c]] IS NOT NULL THEN",
-        "IF false THEN",
+        "IF FOUND THEN\n            outcome[c] := 1;",
+        "IF false THEN\n            outcome[c] := 1;",
         f"{POSTGRES} -k duplicate",
     ),
     Mutation(
         "what was decided on another history is appended",
         APPEND,
-        "IF place_of[c] > 0 AND NOT held[place_of[c]] THEN",
-        "IF false THEN",
+        "IF places[c] > 0\n",
+        "IF false\n",
         f"{LATER} -k set_back",
+    ),
+    Mutation(
+        "what follows a refused commit is appended",
+        APPEND,
+        "unfollowed := follows[c] < 0 OR (follows[c] > 0 AND outcome[follows[c]] <> 0);",
+        "unfollowed := follows[c] < 0;",
+        f"{POSTGRES} -k follows",
+    ),
+    Mutation(
+        "a short page without a large event is believed",
+        "shared/eventlog/postgres_pages.py",
+        "if page and page[-1].position >= until else None",
+        "if page else None",
+        "tests/eventlog/test_large_events.py -k whatever",
+    ),
+    Mutation(
+        "nobody is notified of the batches that came right after another",
+        "shared/eventlog/postgres_append.py",
+        "self._must_notify |= not notify",
+        "pass",
+        "tests/eventlog/test_notifying.py",
     ),
     Mutation(
         "the chain leaves the payload out",
