@@ -105,8 +105,8 @@ def constraints() -> str:
 
 def _keys() -> str:
     """Return one row for the keys that are treated alike for the same reason."""
-    lines = ["| keys | ask for | treatment | what keeps or replaces them |"]
-    lines += ["| --- | --- | --- | --- |"]
+    lines = ["|keys|ask for|treatment|what keeps or replaces them|"]
+    lines += ["|---|---|---|---|"]
     groups: dict[tuple[str, str], list[SchedulerKey]] = {}
     for row in KEYS:
         treatment = ", ".join(dict.fromkeys(TREATMENTS[ask] for ask in row.treated))
@@ -117,7 +117,7 @@ def _keys() -> str:
         keys = [f"{place}: {names}" for place, names in _by_place(rows).items()]
         meanings = "<br>".join(dict.fromkeys(row.meaning for row in rows))
         cells = ["<br>".join(keys), meanings, treatment, remedy]
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+        lines.append(f"|{'|'.join(map(_cell, cells))}|")
     return "\n".join(lines)
 
 
