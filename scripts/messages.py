@@ -1,7 +1,7 @@
 """Generate docs/messages.md: every message, its meaning and its remedy, read from the code.
 
 `make docs` writes the page, and a test compares it. Meaning and remedy of a log event are at its
-declaration in shared/telemetry/names.py.
+declaration in shared/telemetry/names.py or agent_names.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from services.scheduler.filter.constraints import predicates, registry
 from services.scheduler.filter.constraints.constraint import RefusalReason
 from services.scheduler.filter.topology import fit
 from shared.domain.refusal import Reason
-from shared.telemetry import declare, names
+from shared.telemetry import agent_names, declare, names
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "messages.md"
@@ -119,7 +119,7 @@ def _warnings() -> list[str]:
         "|event|meaning|remedy|",
         "|---|---|---|",
     ]
-    for name in sorted(getattr(names, constant) for constant in warned()):
+    for name in sorted(_DECLARED[constant] for constant in warned()):
         message = declare.EVENTS[name]
         lines.append(f"|`{name}`|{message.meaning}|{message.remedy}|")
     return [*lines, ""]
@@ -162,6 +162,7 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
+_DECLARED = vars(agent_names) | vars(names)
 _HEAD = """\
 # Messages
 

@@ -1,0 +1,71 @@
+"""What a pod's annotations say about its CPUs and memory. Pure.
+
+1. `resource-status` is Koordinator's, as the binder or koord-scheduler writes it. A pod with a
+   `cpuset` gets these CPUs for itself. A pod with CPU amounts by zone shares its zones' CPUs.
+2. `numa-memory-policy` `bind` confines memory to the zones of the record. Koordinator names the
+   key but gives it no effect; the values `none`, `record` and `bind` are Topolog's.
+
+Source: koordinator a7a1b76b, apis/extension/resource.go (ResourceStatus).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from shared.domain.resources import CPU, is_memory
+from shared.kubelet.cpuset import cpus_of, parse_cpus
+
+STATUS = "scheduling.koordinator.sh/resource-status"
+MEMORY_POLICY = "node.koordinator.sh/numa-memory-policy"
+MemoryPolicy = Literal["none", "record", "bind"]
+MAX_ZONE = 1023
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a pod is to have. Sets are integers: bit i stands for CPU or zone i.
+
+    `cpus` are the pod's own. Without them it shares the CPUs of `zones`; without both it runs on
+    every CPU that no pod has for itself. `memory` are the zones that it is confined to, 0 for all.
+    """
+
+    cpus: int = 0
+    zones: int = 0
+    memory: int = 0
+
+
+NOTHING = Wish()
+
+
+class _ZoneRecord(msgspec.Struct):
+    node: int
+    resources: dict[str, msgspec.Raw] = {}
+
+
+class _Status(msgspec.Struct):
+    cpuset: str = ""
+    zones: list[_ZoneRecord] = msgspec.field(default=[], name="numaNodeResources")
+
+
+def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: MemoryPolicy) -> Wish:
+    """Return what the annotations ask for. Raises ValueError that names the annotation."""
+    text = annotations.get(STATUS, "")
+    if not text:
+        return NOTHING
+    try:
+        status = msgspec.json.decode(text, type=_Status)
+        cpus = parse_cpus(status.cpuset)
+    except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+        raise ValueError(f"annotation {STATUS} is not readable: {error}") from error
+    zones = [record.node for record in status.zones if CPU in record.resources]
+    memory = [record.node for record in status.zones if any(map(is_memory, record.resources))]
+    if any(not 0 <= zone <= MAX_ZONE for zone in (*zones, *memory)):
+        raise ValueError(f"annotation {STATUS} names a zone outside of 0 to {MAX_ZONE}")
+    policy = annotations.get(MEMORY_POLICY) or labels.get(MEMORY_POLICY) or default
+    return Wish(
+        cpus,
+        0 if cpus else cpus_of(zones),
+        cpus_of(memory) if policy == "bind" else 0,
+    )

@@ -1,0 +1,206 @@
+"""The agent over a real socket: what containers get, and what happens if a side dies."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.agent.nri import nri_pb2 as pb
+from services.agent.service import Agent
+from services.agent.settings import AgentSettings
+from shared.domain.statement import LOCK_FILE, STATEMENT_FILE, Statement
+from tests.agent.fake_runtime import FakeRuntime
+from tests.runtime.helpers import until
+
+SET = '{"cpuset":"2-3"}'
+SHARE = '{"numaNodeResources":[{"node":0,"resources":{"cpu":"1","memory":"1Gi"}}]}'
+
+
+def node(folder: Path, **other: Any) -> AgentSettings:
+    """Make a machine of two zones with four CPUs each; CPU 0 is reserved."""
+    system = folder / "sys/devices/system"
+    for zone, cpus in enumerate(("0-3", "4-7")):
+        (system / f"node/node{zone}").mkdir(parents=True)
+        (system / f"node/node{zone}/cpulist").write_text(cpus)
+    (system / "cpu").mkdir()
+    (system / "cpu/online").write_text("0-7\n")
+    (system / "node/online").write_text("0-1\n")
+    (folder / "proc").mkdir()
+    return AgentSettings(
+        nri_socket=str(folder / "nri.sock"),
+        sysfs=str(folder / "sys"),
+        cgroups=str(folder / "cgroups"),
+        host_proc=str(folder / "proc"),
+        kubelet_dir=str(folder / "kubelet"),
+        agent_dir=str(folder / "enforced"),
+        reserved_cpus="0",
+        interval_s=0.1,
+        **other,
+    )
+
+
+@asynccontextmanager
+async def running(settings: AgentSettings) -> AsyncIterator[Agent]:
+    agent = Agent(settings)
+    task = asyncio.create_task(agent.run())
+    try:
+        yield agent
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await agent.close()
+
+
+def stated(folder: Path) -> dict[str, str]:
+    path = folder / "enforced" / STATEMENT_FILE
+    if not path.exists():
+        return {}
+    statement = msgspec.json.decode(path.read_bytes(), type=Statement)
+    return {entry.pod: entry.held[0].ids for entry in statement.containers}
+
+
+async def test_sets_shares_and_other_pods_get_their_cpus(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("plain"), "plain")
+        await runtime.create(runtime.pod("share", SHARE), "share")
+        assert (runtime.cpus("plain"), runtime.cpus("share")) == ("0-7", "1-3")
+        own = runtime.pod("own", SET)
+        await runtime.create(own, "own")
+        assert [runtime.cpus(name) for name in ("own", "share", "plain")] == ["2-3", "1", "0-1,4-7"]
+        refused = await runtime.create(runtime.pod("second", SET), "second")
+        assert (refused.status.code, refused.status.message) == (
+            9,
+            "topolog-agent: CPUs 2-3 belong to pod default/own",
+        )
+        await until(lambda: stated(tmp_path) == {"own": "2-3", "share": "1"})
+        updated = (await runtime.update("own")).update
+        assert [(u.container_id, u.linux.resources.cpu.cpus) for u in updated] == [("own", "2-3")]
+        await runtime.end(own)
+        await until(lambda: runtime.cpus("plain") == "0-7" and runtime.cpus("share") == "1-3")
+        await until(lambda: stated(tmp_path) == {"share": "1-3"})
+
+
+async def test_memory_is_bound_if_the_pod_says_so(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path, memory_policy="bind")):
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("bound", SHARE), "bound")
+        assert (tmp_path / "cgroups/bound/cpuset.mems.effective").read_text() == "0"
+        await until(lambda: "bound" in stated(tmp_path))
+
+
+async def test_with_warn_a_pod_runs_beside_the_sets(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path, unkept="warn")):
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("own", SET), "own")
+        assert not (await runtime.create(runtime.pod("second", SET), "second")).status.code
+        assert runtime.cpus("second") == "0-1,4-7"
+
+
+async def test_a_killed_runtime_is_found_again_and_repaired(tmp_path: Path) -> None:
+    """Containers that were made meanwhile get their CPUs by Synchronize."""
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)) as agent:
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("own", SET), "own")
+        runtime.drop()
+        await until(lambda: agent.problem)
+        sandbox = runtime.pod("share", SHARE)
+        runtime.containers["share"] = runtime.container(sandbox, "share")
+        runtime.write("share", "0-7")
+        await runtime.ready.wait()
+        await until(lambda: not agent.problem)
+        assert (runtime.cpus("own"), runtime.cpus("share")) == ("2-3", "1")
+        assert runtime.connections == 2
+
+
+async def test_what_something_else_writes_is_set_again(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("own", SET), "own")
+        runtime.write("own", "0-7")
+        await until(lambda: runtime.cpus("own") == "2-3")
+
+
+async def test_a_failed_update_is_tried_again(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        well = runtime.update_answer
+        runtime.update_answer = pb.Response(status=pb.Status(code=2, message="failed"))
+        await runtime.create(runtime.pod("own", SET), "own")
+        runtime.write("own", "0-7")
+        await asyncio.sleep(0.5)
+        runtime.update_answer = well
+        await until(lambda: runtime.cpus("own") == "2-3")
+        assert runtime.connections == 1
+
+
+@pytest.mark.parametrize("other", ["static", "koordlet"])
+async def test_it_stands_back_while_another_component_sets_cpus(tmp_path: Path, other: str) -> None:
+    settings = node(tmp_path)
+    path = tmp_path / ("kubelet/cpu_manager_state" if other == "static" else "proc/7/comm")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"policyName": "static"}) if other == "static" else "koordlet\n")
+    async with FakeRuntime(tmp_path) as runtime, running(settings) as agent:
+        await until(lambda: other in agent.problem)
+        assert runtime.connections == 0
+        path.unlink()
+        await runtime.ready.wait()
+        await until((tmp_path / "enforced" / STATEMENT_FILE).exists)
+        path.write_text('{"policyName":"static"}' if other == "static" else "koordlet\n")
+        await until(lambda: other in agent.problem)
+        assert not (tmp_path / "enforced" / STATEMENT_FILE).exists()
+
+
+def variables(settings: AgentSettings) -> dict[str, str]:
+    changed = ("nri_socket", "sysfs", "cgroups", "host_proc", "kubelet_dir", "agent_dir")
+    values = {f"TOPOLOG_{name.upper()}": getattr(settings, name) for name in changed}
+    return {**values, "TOPOLOG_INTERVAL_S": "0.1", "PATH": os.environ["PATH"]}
+
+
+def is_locked(folder: Path) -> bool:
+    with (folder / "enforced" / LOCK_FILE).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+
+
+async def test_a_killed_agent_leaves_no_lock_and_the_next_one_takes_over(tmp_path: Path) -> None:
+    settings = node(tmp_path)
+
+    async def started() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.agent", env=variables(settings),
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+
+    async with FakeRuntime(tmp_path) as runtime:
+        first = await started()
+        async with asyncio.timeout(20):
+            await runtime.ready.wait()
+        await runtime.create(runtime.pod("own", SET), "own")
+        await until(lambda: stated(tmp_path) == {"own": "2-3"})
+        assert is_locked(tmp_path)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+        assert not is_locked(tmp_path)
+        runtime.drop()
+        second = await started()
+        async with asyncio.timeout(20):
+            await runtime.ready.wait()
+        assert (await runtime.create(runtime.pod("second", SET), "second")).status.code == 9
+        second.send_signal(signal.SIGTERM)
+        assert await second.wait() == 0
+        assert not (tmp_path / "enforced" / STATEMENT_FILE).exists()
