@@ -5,6 +5,7 @@ docs`). A test compares them.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,17 @@ import msgspec
 from shared.domain.scheduler_keys import KEYS, TREATMENTS, SchedulerKey
 from shared.events.catalog import CATALOG
 from shared.telemetry import agent_names, names
-from shared.telemetry.declare import EVENTS, METRICS, SPANS, Metric
+from shared.telemetry.declare import METRICS, SPANS, Metric
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = "`make docs` generates this page from the code, and a test compares it."
 
 
 def metrics() -> str:
-    """Return the page of metrics, spans and log events."""
+    """Return the page of metrics and spans."""
     assert agent_names
     assert names
-    lines = ["# Metrics, spans and log events", "", GENERATED, "", "## Metrics", ""]
+    lines = ["# Metrics and spans", "", GENERATED, "", "## Metrics", ""]
     lines += ["|name|kind|labels|meaning|", "|---|---|---|---|"]
     lines += [
         _metric(metric) for metric in sorted(METRICS.values(), key=lambda metric: metric.exposed)
@@ -40,18 +41,8 @@ def metrics() -> str:
     lines += [f"|`{name}`|{_cell(text)}|" for name, text in sorted(SPANS.items())]
     lines += [
         "",
-        "## Log events",
-        "",
-        "The `event` of log lines at level info. [messages](messages.md) has those of warning and",
-        "above with their remedies.",
-        "",
-        "|event|meaning|",
-        "|---|---|",
-    ]
-    lines += [
-        f"|`{name}`|{_cell(event.meaning)}|"
-        for name, event in sorted(EVENTS.items())
-        if not event.remedy
+        "[Messages](messages.md) has the events of log lines at level warning and above;",
+        "`shared/telemetry/names.py` declares all with their meaning.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -115,17 +106,19 @@ def constraints() -> str:
 
 def _keys() -> str:
     """Return one row for the keys that are treated alike for the same reason."""
-    lines = ["| keys | ask for | treatment | what keeps or replaces them |"]
-    lines += ["| --- | --- | --- | --- |"]
+    lines = ["|keys|ask for|treatment|what keeps or replaces them|"]
+    lines += ["|---|---|---|---|"]
     groups: dict[tuple[str, str], list[SchedulerKey]] = {}
     for row in KEYS:
         treatment = ", ".join(dict.fromkeys(TREATMENTS[ask] for ask in row.treated))
-        groups.setdefault((treatment, row.remedy), []).append(row)
+        # Messages name the scheduler; the table has it in its first column.
+        remedy = re.sub(r"\blet [\w' -]+ place\b", "let that scheduler place", row.remedy)
+        groups.setdefault((treatment, remedy), []).append(row)
     for (treatment, remedy), rows in groups.items():
         keys = [f"{place}: {names}" for place, names in _by_place(rows).items()]
         meanings = "<br>".join(dict.fromkeys(row.meaning for row in rows))
         cells = ["<br>".join(keys), meanings, treatment, remedy]
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+        lines.append(f"|{'|'.join(map(_cell, cells))}|")
     return "\n".join(lines)
 
 

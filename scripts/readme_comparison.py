@@ -53,13 +53,13 @@ def block(results: list[dict[str, str]]) -> str:
     lines = [
         "![Rejections by kubelets: the same pods on the same machines, four ways of scheduling](docs/compare.svg)",  # noqa: E501
         "",
-        "| the same pods on the same machines | tasks | ran | rejected by kubelets | p99 wait |",
+        "|the same pods on the same machines|tasks|ran|rejected by kubelets|p99 wait|",
         "|---|---:|---:|---:|---:|",
     ]
     for row in results:
         wait = row["wait_p99_s"]
         lines.append(
-            f"| {row['row']} | {row['tasks']} | {row['ran']} | {_number(row['rejected']):,} | {wait} s |"  # noqa: E501
+            f"|{row['row']}|{row['tasks']}|{row['ran']}|{_number(row['rejected']):,}|{wait} s|"
         )
     return "\n".join([BEGIN, *lines, END])
 

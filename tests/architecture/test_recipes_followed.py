@@ -203,7 +203,7 @@ A_STRATEGY: dict[str, Step] = {
         '    ("Indifferent", ASK, EMPTY, 7),\n',
     ),
     "page": lambda at: at.put(
-        "docs/settings.md", "| `LeastAllocated` |", "| `Indifferent` | nothing | nothing |\n"
+        "docs/settings.md", "|`LeastAllocated`|", "|`Indifferent`|nothing|nothing|\n"
     ),
 }
 

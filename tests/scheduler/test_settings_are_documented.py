@@ -19,7 +19,7 @@ from shared.runtime.settings import CommonSettings, variables
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 ROWS = {
     found[1]: [cell.strip() for cell in found[2].split("|")]
-    for found in re.finditer(r"^\| `(\w+)` \|(.*)\|$", TEXT, re.M)
+    for found in re.finditer(r"^\| ?`(\w+)` ?\|(.*)\|$", TEXT, re.M)
 }
 COMMON = {variable for variable, _ in variables(CommonSettings)}
 OURS = [variable for variable, _ in variables(SchedulerSettings) if variable not in COMMON]
@@ -57,4 +57,4 @@ def test_nothing_is_documented_that_does_not_exist() -> None:
 
 def test_every_strategy_is_documented() -> None:
     section = TEXT.split("## Strategies")[1].split("## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == set(STRATEGIES)
+    assert set(re.findall(r"^\| ?`(\w+)` ?\|", section, re.M)) == set(STRATEGIES)

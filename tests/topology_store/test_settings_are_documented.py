@@ -16,7 +16,7 @@ from shared.runtime.settings import CommonSettings, variables
 TEXT = (Path(__file__).parents[2] / "docs" / "noderesourcetopology.md").read_text()
 ROWS = {
     row[1]: row[2].split("|")[1].strip()
-    for row in re.finditer(r"^\| `(TOPOLOG_\w+)` \|(.*)\|$", TEXT, re.M)
+    for row in re.finditer(r"^\| ?`(TOPOLOG_\w+)` ?\|(.*)\|$", TEXT, re.M)
 }
 COMMON = {variable for variable, _ in variables(CommonSettings)}
 OURS = {variable for variable, _ in variables(TopologyStoreSettings)} - COMMON
