@@ -119,7 +119,8 @@ class Admissions:
             self._forget(event.uid)
         elif isinstance(event, NodeReported):
             report = event.report
-            self._pinned[report.node] = report.tracked, report.pod_level_scope
+            listed = tuple([name for name in report.tracked if name not in report.unlisted])
+            self._pinned[report.node] = listed, report.pod_level_scope
             return self._admitted(event.report.node, event.report.placements or ())
         elif isinstance(event, NodeReportChanged):
             return self._admitted(event.node, event.listed)

@@ -77,6 +77,8 @@ def state(result: dict[str, Any]) -> None:
             ("zone", "resource", "#allocatable", "#guaranteed free", "#free at most"),
             _zone_rows(node["zones"]),
         )
+        if node["policy"]:
+            say(f"placements are confirmed by {node['confirmed_by'] or 'nothing in its reports'}")
         for problem in node["problems"]:
             say(problem)
         for exclusion in node["exclusions"]:

@@ -10,9 +10,11 @@ import msgspec
 
 from services.doctor.finding import Finding, problem, warning
 from services.replay.confirmations import actual_zones
+from services.replay.words import confirmed_by
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
-from shared.domain.report import UNKNOWN, Report
+from shared.domain.report import KOORDLET, UNKNOWN, Report
+from shared.domain.resources import is_memory
 from shared.kubelet.versions import RECORDED, is_recorded, support
 from shared.ledger.state import Ledger, LedgerNode
 
@@ -70,15 +72,31 @@ def _reporting(name: str, node: LedgerNode | None) -> Iterator[Finding]:
         )
 
 
-def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iterator[Finding]:
-    about = f"node {name}"
+def _knowledge(about: str, report: Report) -> Iterator[Finding]:
+    """Yield what the node's exporter does not report."""
     if report.policy == UNKNOWN:
+        by_koordlet = report.exporter == KOORDLET
         yield problem(
             about,
             "its exporter does not know the kubelet's topology policy",
-            "give the exporter the kubelet's configuration "
+            "remove disable-query-kubelet-config from koordlet's arguments"
+            if by_koordlet
+            else "give the exporter the kubelet's configuration "
             "(--kubelet-dir, --kubelet-config or --topology-manager-policy)",
         )
+    if any(map(is_memory, report.unlisted)):
+        yield warning(
+            about,
+            "koordlet does not report the Memory Manager's policy, so each Guaranteed pod's memory "
+            "counts in every zone where it may be",
+            "if no kubelet has memoryManagerPolicy Static: TOPOLOG_KOORDLET_MEMORY_POLICY=None for "
+            "the topology-store",
+        )
+
+
+def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iterator[Finding]:
+    about = f"node {name}"
+    yield from _knowledge(about, report)
     label = (node.observed.labels if node.observed else {}).get(POLICY_LABEL, "")
     labelled, _ = policies.parse(label) or ("", "")
     if label and labelled and report.policy not in (labelled, UNKNOWN):
@@ -99,7 +117,7 @@ def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iter
             "topolog replay log --type PodEnded; "
             "compare the kubelet's configuration with the report's policy",
         )
-    if report.placements is None and report.source != "bus" and not report.fingerprint:
+    if report.source != "bus" and report.exporter != KOORDLET and not confirmed_by(node):
         yield problem(
             about,
             "its reports have neither placements nor a fingerprint: no placement is ever confirmed",

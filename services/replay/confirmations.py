@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from services.replay import reading
 from services.replay.story import Confirmation, Zones
+from services.replay.words import confirmed_by
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of
@@ -92,6 +93,7 @@ async def _confirmation(
                 node,
                 ledger_node.report_version,
                 actual_zones(ledger_node, charge.key),
+                confirmed_by(ledger_node),
             )
     return None
 

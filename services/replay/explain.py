@@ -208,7 +208,8 @@ def _now(history: History, confirmations: list[Confirmation]) -> str:
             prediction = story.verdict_on(decision, confirmation.zones)
             return (
                 f"{text}; on {zones}, {prediction}: confirmed by report "
-                f"{confirmation.report_version} at {clock(confirmation.time_us)}"
+                f"{confirmation.report_version} at {clock(confirmation.time_us)} "
+                f"({confirmation.by})"
             )
     charged = [
         event

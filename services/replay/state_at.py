@@ -11,7 +11,7 @@ from services.replay.deciding_state import followed_at
 from services.replay.node_trouble import dirty_mark, exclusions_of
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
-from services.replay.words import placement_text
+from services.replay.words import confirmed_by, placement_text
 from services.scheduler.score.strategies.koordinator import strategy_for
 from services.scheduler.state.holds import Holds
 from shared.domain.state_hash import state_hash
@@ -79,6 +79,7 @@ def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
         "scope": report.scope if report else "",
         "report_version": node.report_version,
         "report_position": node.report_position,
+        "confirmed_by": confirmed_by(node),
         "dirty": node.dirty,
         "expired": node.expired,
         "ready": node.observed.ready if node.observed is not None else False,

@@ -30,7 +30,7 @@ NO_NOTES: Mapping[int, Sequence[str]] = {}
 
 class Confirmation(msgspec.Struct, frozen=True):
     """The first report on `node` that shows the whole pod: its position, time and version,
-    container -> zones.
+    container -> zones, and what in the report confirmed it.
     """
 
     position: int
@@ -38,6 +38,7 @@ class Confirmation(msgspec.Struct, frozen=True):
     node: str
     report_version: int
     zones: Zones
+    by: str = ""
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 from shared.domain.demand import peak
 from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
-from shared.domain.report import Placement, Report
+from shared.domain.report import KOORDLET, Placement, Report
 from shared.domain.resources import Amounts
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
@@ -24,7 +24,8 @@ from shared.events import report_events as report
 from shared.events import scheduling_events as scheduling
 from shared.events import surroundings_events as surroundings
 from shared.events.catalog import Event
-from shared.ledger.state import Charge
+from shared.ledger.container_zones import lists_placements
+from shared.ledger.state import Charge, LedgerNode
 
 PODS_NAMED = 3
 WEIGHTS_NAMED = 3
@@ -91,6 +92,9 @@ def placement_text(
         f"zone {zone}: {amounts_text(amounts)}"
         for zone, amounts in sorted(charge.confirmed_zones.items())
     )
+    if charge.confirmed and node_report is not None and node_report.unlisted and charge.zones:
+        unlisted = amounts_text(next(iter(charge.zones.values())))
+        hint = f"; {unlisted} counted in {zones_list(charge.zones)}, which no report lists{hint}"
     if charge.confirmed and zones_text:
         return f"confirmed on {zones_text}{hint}"
     if charge.confirmed and node_report is not None and node_report.placements is None:
@@ -103,6 +107,20 @@ def placement_text(
         return f"no longer listed, end not reported: may still hold {zones_text}"
     possible = {zone for zones in charge.possible.values() for zone in zones}
     return f"unconfirmed: may be on {zones_list(possible or charge.zones)}{hint}"
+
+
+def confirmed_by(node: LedgerNode) -> str:
+    """Return what in the node's reports confirms charges, "" for nothing."""
+    report = node.report
+    if report is None:
+        return ""
+    if report.exporter == KOORDLET:
+        return "koordlet's pod-cpu-allocs" if node.listed is not None else ""
+    if lists_placements(node):
+        return "placements"
+    if report.container_zones is not None:
+        return "numaplacement and fingerprint"
+    return "fingerprint" if report.fingerprint else ""
 
 
 def some(keys: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ def _frame(report: Report) -> tuple[object, ...]:
     settings = (report.policy, report.scope, report.options, report.max_numa_nodes, report.tracked)
     machine = (report.cpus, report.devices, report.dynamic, report.kubelet_version)
     managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
-    source = (report.fingerprint_method, report.counts_blocks_in_full)
+    source = (report.fingerprint_method, report.counts_blocks_in_full, report.unlisted)
     listing = (report.placements is None, report.container_zones is None)
     return (*settings, *machine, *managers, *source, *listing)
 

@@ -16,6 +16,7 @@ from services.topology_store.handlers import ReceivedReport, Reports
 from services.topology_store.objects import name_of
 from services.topology_store.validation import RefusedReport
 from shared.domain.report import Report
+from shared.kube.koordlet import MemoryPolicy
 from shared.kube.nrt import SOURCE, NrtError, from_nrt
 from shared.kube.nrt_mirrored import is_mirrored
 from shared.kube.port import WatchEvent
@@ -33,8 +34,11 @@ class Intake:
     """A listener of `Objects`. Of several pending versions of one object only the newest is
     judged."""
 
-    def __init__(self, reports: Reports, clock: Clock) -> None:
+    def __init__(
+        self, reports: Reports, clock: Clock, koordlet_memory: MemoryPolicy = "auto"
+    ) -> None:
         self._reports = reports
+        self._koordlet_memory = koordlet_memory
         self._clock = clock
         self._existing: set[str] = set()
         self._pending: dict[str, ReceivedReport] = {}
@@ -72,7 +76,7 @@ class Intake:
     def _read(self, topology: Object) -> None:
         if is_mirrored(topology):
             return
-        report = read_object(topology)
+        report = read_object(topology, self._koordlet_memory)
         if isinstance(report, RefusedReport):
             count(names.REPORTS, verdict="refused")
             self._out.warning(names.REPORT_REFUSED, node=report.node, problem=report.problem)
@@ -83,7 +87,7 @@ class Intake:
         )
 
 
-def read_object(topology: Object) -> Report | RefusedReport:
+def read_object(topology: Object, koordlet_memory: MemoryPolicy = "auto") -> Report | RefusedReport:
     """Return the report of an object, or its problem."""
     metadata = topology.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -94,7 +98,7 @@ def read_object(topology: Object) -> Report | RefusedReport:
             f"metadata.resourceVersion: {version[:40]!r} is no number, so objects have no order",
         )
     try:
-        report = from_nrt(topology, f"nrt:{metadata.get('uid', '')}", int(version))
+        report = from_nrt(topology, f"nrt:{metadata.get('uid', '')}", int(version), koordlet_memory)
     except NrtError as error:
         return RefusedReport(name_of(topology), str(error))
     problem = validation.problem_of(report.node, report)

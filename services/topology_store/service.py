@@ -111,7 +111,7 @@ def _objects(
 ) -> None:
     listeners: list[Listener] = []
     if settings.reports != "bus":
-        intake = Intake(reports, service.clock)
+        intake = Intake(reports, service.clock, settings.koordlet_memory_policy)
         listeners.append(intake)
         service.task("intake", intake.run)
     terms = Terms(settings.mirror_pessimism, settings.mirror_keep_expired_s)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from services.topology_store.mirroring import Pessimism
+from shared.kube.koordlet import MemoryPolicy
 from shared.runtime.settings import CommonSettings
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -23,7 +24,10 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
     may land, `overreserve` in every zone, `none` nowhere. Each node is written at most once in
     `mirror_interval_s`, all together `mirror_writes_per_s` times a second. The object of a
     silent node is kept for `mirror_keep_expired_s`. `startup_taint` is the key of a taint that
-    is removed from nodes that have reported."""
+    is removed from nodes that have reported.
+
+    `koordlet_memory_policy` is the Memory Manager's policy on nodes that koordlet reports. With
+    `auto` it is None if the CPU Manager is none, and otherwise unknown."""
 
     kubeconfig: str = ""
     report_max_age_s: Seconds = 30.0
@@ -35,3 +39,4 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
     mirror_writes_per_s: Seconds = 50.0
     mirror_keep_expired_s: Seconds = 300.0
     startup_taint: str = ""
+    koordlet_memory_policy: MemoryPolicy = "auto"

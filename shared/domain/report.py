@@ -23,6 +23,8 @@ UNKNOWN = "unknown"
 POD_LEVEL = ""
 # The kubelet's feature gate by which its managers serve pods with resources of their own.
 POD_LEVEL_GATE = "PodLevelResourceManagers"
+# `exporter` of reports that come from koordlet's objects.
+KOORDLET = "koordlet"
 
 
 class ZoneResource(msgspec.Struct, frozen=True, gc=False):
@@ -175,6 +177,9 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     the containers' hashes (`shared.kubelet.fingerprint`). Its reader must know the same containers.
     None if the source gives no such list.
 
+    `unlisted` are tracked resources of which neither `placements` nor `available` show what pods
+    hold, because the source does not say so. It is not known either whether a manager pins them.
+
     `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another
     exporter). `counts_blocks_in_full` is False if `available` may count a memory block over several
     zones otherwise than in full in each of them (NFD, or an unknown exporter).
@@ -205,6 +210,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     source: str = "bus"
     counts_blocks_in_full: bool = True
     container_zones: tuple[int, ...] | None = None
+    unlisted: tuple[str, ...] = ()
 
     @property
     def freshness(self) -> Freshness:

@@ -18,7 +18,7 @@ from shared.domain.atoi import atoi
 from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOPES, SINGLE_NUMA_NODE
 from shared.domain.report import UNKNOWN, Report, Zone, ZoneResource
 from shared.domain.resources import CPU
-from shared.kube import numaplacement
+from shared.kube import koordlet, numaplacement
 
 API_VERSION = "topology.node.k8s.io/v1alpha2"
 KIND = "NodeResourceTopology"
@@ -111,10 +111,15 @@ def to_nrt(report: Report, update: str = "periodic") -> dict[str, Any]:
     }
 
 
-def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
-    """Return the report of a decoded object, without placements: numaplacement has the zones of
-    containers, but not their names. The caller passes the freshness that the source can prove.
-    Raises NrtError."""
+def from_nrt(
+    decoded: object,
+    boot_id: str,
+    boot_time_ms: int,
+    koordlet_memory: koordlet.MemoryPolicy = "auto",
+) -> Report:
+    """Return the report of a decoded object. Only koordlet's have placements: numaplacement has the
+    zones of containers, but not their names. The caller passes the freshness that the source can
+    prove. Raises NrtError."""
     try:
         topology = msgspec.convert(decoded, _Object)
     except msgspec.ValidationError as error:
@@ -128,7 +133,7 @@ def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
     }
     policy, scope = _policy_in(name, topology, attributes)
     fingerprint, method = _fingerprint_in(topology, attributes)
-    return Report(
+    report = Report(
         node=name,
         boot_id=boot_id,
         boot_time_ms=boot_time_ms,
@@ -144,6 +149,13 @@ def from_nrt(decoded: object, boot_id: str, boot_time_ms: int) -> Report:
         container_zones=_container_zones(name, topology.zones, attributes, zones),
         counts_blocks_in_full=UPDATE_ANNOTATION in (topology.metadata.annotations or {}),
     )
+    annotations = topology.metadata.annotations or {}
+    if fingerprint or not koordlet.is_by_koordlet(annotations):
+        return report
+    try:
+        return koordlet.with_facts(report, annotations, koordlet_memory)
+    except koordlet.AnnotationError as error:
+        raise NrtError(f"{KIND} {name}: {error}") from error
 
 
 def _payload(report: Report) -> tuple[str, dict[int, str]] | None:

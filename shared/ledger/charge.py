@@ -33,6 +33,9 @@ from shared.ledger.state import Charge, ZoneAmounts
 
 WHOLE_POD = ""
 
+# More than any zone has.
+UNLIMITED = 1 << 62
+
 # Container name, or WHOLE_POD, -> zones.
 Possible = dict[str, tuple[int, ...]]
 
@@ -98,6 +101,9 @@ def possible_zones(
         separate = [part.name for part in demand] if _masks_may_differ(demand, report) else []
         return dict.fromkeys([WHOLE_POD, *separate], tuple(zones)) if demand else {}
     bound = _limited_by_providers(demand, report, bound)
+    if report.unlisted:  # they may not limit the pod at all
+        open_amounts = dict.fromkeys(report.unlisted, UNLIMITED)
+        bound = {zone: {**amounts, **open_amounts} for zone, amounts in bound.items()}
     possible: Possible = {}
     if report.scope == "pod":
         pod_peak = peak(demand)

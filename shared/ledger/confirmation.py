@@ -11,15 +11,16 @@
    the demand; then a checkpoint that names the uid confirms the pod, or that its kubelet runs it.
 
 4. Of a confirmed pod, init containers may still hold something that no listing shows: the
-   residual.
+   residual. So do resources that the source never lists (`Report.unlisted`). A pod that demands
+   nothing else is confirmed as soon as its kubelet is known to run it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from shared.domain.demand import ContainerDemand, kept_init_cpu, peak
+from shared.domain.demand import ContainerDemand, kept_init_cpu, most, peak
 from shared.domain.device_zones import between_zones
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import POD_LEVEL, Placement, Report
@@ -31,28 +32,63 @@ from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 _NOTHING: Amounts = {}
 
 
-def covers(demand: Sequence[ContainerDemand], listed: Iterable[Placement]) -> bool:
-    """Return True if the placements hold the demand of every app and sidecar container in full."""
+def covers(
+    demand: Sequence[ContainerDemand],
+    listed: Iterable[Placement],
+    unlisted: Collection[str] = (),
+) -> bool:
+    """Return True if the placements hold the demand of every app and sidecar container in full,
+    apart from `unlisted` resources."""
     by_container = {placement.container: _totals(placement) for placement in listed}
     if by_container.keys() == {POD_LEVEL}:
-        # A report that was cut to its size limit has one entry with the sums of a pod.
-        return _covers_sum(demand, by_container[POD_LEVEL])
+        # A report that was cut to its size limit has one entry with the sums of a pod, and so has
+        # every pod that koordlet lists.
+        return _covers_sum(demand, by_container[POD_LEVEL], unlisted)
     for part in demand:
         if part.kind == "init":
             continue
         shown = by_container.get(part.name, _NOTHING)
         for name, amount in part.amounts.items():
-            if shown.get(name, 0) < amount:
+            if shown.get(name, 0) < amount and name not in unlisted:
                 return False
     return True
 
 
-def _covers_sum(demand: Sequence[ContainerDemand], held: Amounts) -> bool:
+def _covers_sum(
+    demand: Sequence[ContainerDemand], held: Amounts, unlisted: Collection[str]
+) -> bool:
     wanted: Amounts = {}
     for part in demand:
         for name, amount in part.amounts.items() if part.kind != "init" else ():
             wanted[name] = wanted.get(name, 0) + amount
-    return all(held.get(name, 0) >= amount for name, amount in wanted.items())
+    return all(
+        held.get(name, 0) >= amount for name, amount in wanted.items() if name not in unlisted
+    )
+
+
+def is_confirmed(charge: Charge, listed: Sequence[Placement], report: Report) -> bool:
+    """Return True if this listing shows where the pod is."""
+    if charge.alias is not None or not covers(charge.demand, listed, report.unlisted):
+        return False
+    if charge.is_admitted:
+        return True
+    if report.unlisted and not listed:
+        return False
+    return is_included(charge, listed, report)
+
+
+def _unlisted_amounts(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAmounts:
+    """Return by zone the most that a confirmed pod may hold there of resources that no source
+    lists. Under single-numa-node they are in the zone of the CPUs that share their mask."""
+    if not report.unlisted:
+        return {}
+    amounts = most(charge.demand)
+    amounts = {name: amounts[name] for name in report.unlisted if name in amounts}
+    zones = tuple(held_zones(listed))
+    is_shared = report.scope == "pod" or all(CPU in part.amounts for part in charge.demand)
+    if report.policy != SINGLE_NUMA_NODE or len(zones) != 1 or not is_shared:
+        zones = tuple([zone.id for zone in report.zones])
+    return dict.fromkeys(zones, amounts) if amounts else {}
 
 
 def is_settled(node: LedgerNode, charge: Charge) -> bool:
@@ -113,6 +149,14 @@ def alias_stays(charge: Charge, listed: Sequence[Placement], report: Report) -> 
 
 
 def residual(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAmounts:
+    """Return by zone what a confirmed pod may hold although no listing shows it."""
+    zones = _kept_by_inits(charge, listed, report)
+    for zone, amounts in _unlisted_amounts(charge, listed, report).items():
+        zones[zone] = {**zones.get(zone, {}), **amounts}
+    return zones
+
+
+def _kept_by_inits(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAmounts:
     """Return by zone what ordinary init containers of a confirmed pod may still hold, although
     podresources does not list it, for the pod's life.
 

@@ -21,6 +21,7 @@ from shared.events.envelope import Envelope
 from shared.ledger import pods, reports
 from shared.ledger.fingerprints import reconciled
 from shared.ledger.nodes import forget_if_empty, node_of
+from shared.ledger.recompute import recompute
 from shared.ledger.state import Ledger
 
 Touched = tuple[str, ...]
@@ -94,6 +95,8 @@ def _node_observed(ledger: Ledger, event: cluster.NodeObserved, envelope: Envelo
     if node.observed is None or node.observed.uid != event.uid:
         node.observed_at = envelope.position
     node.observed, node.is_deleted = event, False
+    if node.basis is not None and node.basis.unlisted:
+        recompute(node, ())  # what the kubelet reserves follows from the Node object
     return (event.name,)
 
 

@@ -22,7 +22,8 @@
 7. Not followed are two ended pods of one name, a report that was read during an admission unless
    what the pod gets next is known (`partial_listings`), and init containers on processors with many
    threads per core, if the report has no layout. The answer is then `TooManyStates`, and the pod
-   to place waits for the next report.
+   to place waits for the next report. Nor is a node followed whose reports never list memory
+   (`Report.unlisted`): only amounts decide there.
 
 Must not know the pod to place.
 """
@@ -73,6 +74,7 @@ from shared.ledger.view import is_contradicted
 # Why a state is open, besides the reasons of `open_holdings` and of the hint providers.
 EARLIER = "pods no longer listed, end not observed"
 NO_PLACEMENTS = "no placements in the report"
+UNLISTED = "memory not listed"
 PARTIALLY_LISTED = "a report made during an admission"
 OTHER_KUBELET = "another kubelet version"
 
@@ -113,8 +115,8 @@ def kubelet_states(
     that requests these amounts of doubtful devices (`in_doubt`)."""
     charges = list(charges)
     listings = _listings(node, report, policy)
-    if listings is None:
-        return TooManyStates(frozenset({NO_PLACEMENTS}))
+    if report.unlisted or listings is None:
+        return TooManyStates(frozenset({UNLISTED if report.unlisted else NO_PLACEMENTS}))
     if node.listed is None and not _all_free(report):
         report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
     if _lacks_layout(node, report, charges, inits):

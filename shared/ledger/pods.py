@@ -92,15 +92,16 @@ def running(ledger: Ledger, event: cluster.PodRunning, envelope: Envelope) -> To
 
 
 def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
-    """Once a pod runs, the memory of its init containers is free; if only they demand anything, the
-    pod is confirmed."""
+    """Once a pod runs, the memory of its init containers is free; if only they demand anything, or
+    what no report lists, the pod is confirmed."""
     charge = node.charges[uid]
     if (charge.runs_at > 0) == (runs_at > 0):
         return
     charge.runs_at = runs_at
     if started_s:
         _started(charge, started_s)
-    if charge.zones and (charge.confirmed or has_only_inits(charge)):
+    unlisted = node.basis is not None and bool(node.basis.unlisted)
+    if charge.zones and (charge.confirmed or unlisted or has_only_inits(charge)):
         recompute(node, (charge.key,))
 
 

@@ -15,9 +15,8 @@ from shared.ledger.alike import kind_of
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
 from shared.ledger.confirmation import (
     alias_stays,
-    covers,
     held_zones,
-    is_included,
+    is_confirmed,
     is_settled,
     residual,
 )
@@ -104,10 +103,7 @@ def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
 def _is_confirmed(node: LedgerNode, charge: Charge) -> bool:
     if node.listed is None:
         return is_settled(node, charge)
-    listed, basis = node.listed.get(charge.key, ()), node.basis
-    if charge.alias is not None or not covers(charge.demand, listed):
-        return False
-    return charge.is_admitted or basis is None or is_included(charge, listed, basis)
+    return node.basis is not None and is_confirmed(charge, listed_of(node, charge.key), node.basis)
 
 
 def widen_possible(node: LedgerNode, charge: Charge) -> None:

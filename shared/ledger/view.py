@@ -175,12 +175,27 @@ def compute_free_min(node: LedgerNode, base: ZoneAmounts | None = None) -> ZoneA
             counted = zone.resources.get(name)
             if counted is not None and counted.available > free and name in amounts:
                 amounts[name] -= counted.available - free
+    for name in basis.unlisted if basis is not None else ():
+        reserved = _reserved(node, name)
+        for amounts in bound.values():
+            if name in amounts:
+                amounts[name] -= reserved
     for charge in node.charges.values():
         if charge.zones:
             subtract(bound, charge.zones)
     for claim in node.claims.values():
         subtract(bound, claim)
     return bound
+
+
+def _reserved(node: LedgerNode, name: str) -> int:
+    """Return how much more the zones have of an unlisted resource than the node allocates. The
+    kubelet reserves it, and any zone may have all of it."""
+    if node.basis is None or node.observed is None:
+        return 0
+    zones = [zone.resources for zone in node.basis.zones]
+    total_in_zones = sum(zone[name].allocatable for zone in zones if name in zone)
+    return max(0, total_in_zones - node.observed.allocatable.get(name, total_in_zones))
 
 
 def subtract(bound: ZoneAmounts, amounts_by_zone: ZoneAmounts) -> None:

@@ -261,6 +261,17 @@ def test_a_dirty_node_whose_fingerprint_does_not_match() -> None:
     assert "fingerprint (all) does not match" in seen
 
 
+def test_objects_without_fingerprint_confirm_nothing() -> None:
+    ((_, seen),) = findings_of(history(placements=None, source="nrt"))
+    assert "no placement is ever confirmed" in seen
+
+
+def test_koordlet_does_not_report_the_memory_managers_policy() -> None:
+    made = history(source="nrt", unlisted=("memory",))
+    ((_, seen),) = findings_of(made)
+    assert "koordlet does not report the Memory Manager's policy" in seen
+
+
 def test_a_machine_whose_kubelet_may_not_finish_its_merge() -> None:
     history_file = History()
     history_file.node()

@@ -12,8 +12,8 @@ SEEDS = range(90_000, 90_200)
 SIMULATED = (
     Mutation(
         "a listing alone proves a pod",
-        "shared/ledger/recompute.py",
-        "if charge.alias is not None or not covers(charge.demand, listed):",
+        "shared/ledger/confirmation.py",
+        "if charge.alias is not None or not covers(charge.demand, listed, report.unlisted):",
         "if charge.alias is not None or not listed:",
         "S4|S11",
         90008,

@@ -144,6 +144,13 @@ def torn() -> Made:
     return world, guaranteed("p", container("c0", 5), container("c1", 6))
 
 
+def never_listed() -> Made:
+    state = kubelet(2, "restricted", cores_per_zone=4)
+    world = proven_world(state, CycleConfig())
+    world.report(msgspec.structs.replace(report_of(state), unlisted=("memory",), boot_time_ms=2))
+    return world, guaranteed("p", container("c", 10, 70))
+
+
 SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     memory.SEVERAL_GROUPS: (memory_groups, Reason.TOO_LITTLE_FREE),
     open_holdings.HIDDEN: (hidden_inits, Reason.NO_SINGLE_ZONE),
@@ -156,6 +163,7 @@ SCENES: dict[str, tuple[Callable[[], Made], Reason]] = {
     kubelet_states.EARLIER: (listed_no_more, Reason.NOT_ON_EVERY_BRANCH),
     kubelet_states.NO_PLACEMENTS: (no_placements, Reason.BRANCH_LIMIT),
     kubelet_states.PARTIALLY_LISTED: (torn, Reason.BRANCH_LIMIT),
+    kubelet_states.UNLISTED: (never_listed, Reason.BRANCH_LIMIT),
 }
 
 

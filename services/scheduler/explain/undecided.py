@@ -25,7 +25,13 @@ from shared.hints.cpu import SPREAD, WHOLE_CORES
 from shared.hints.devices import UNHEALTHY
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.splits import TooManyChoicesError
-from shared.ledger.kubelet_states import EARLIER, NO_PLACEMENTS, OTHER_KUBELET, PARTIALLY_LISTED
+from shared.ledger.kubelet_states import (
+    EARLIER,
+    NO_PLACEMENTS,
+    OTHER_KUBELET,
+    PARTIALLY_LISTED,
+    UNLISTED,
+)
 from shared.ledger.open_holdings import ENDED, HIDDEN
 
 MEMORY_GROUPS, HIDDEN_INIT, ENDED_HELD = SEVERAL_GROUPS, HIDDEN, ENDED
@@ -44,6 +50,7 @@ NAMES = (
     EARLIER,
     NO_PLACEMENTS,
     PARTIALLY_LISTED,
+    UNLISTED,
 )
 
 # Reasons that may hold in one possible state of the kubelet and not in another.

@@ -269,10 +269,10 @@ class NodeInfo:
 
     def is_plain(self) -> bool:
         """Return whether an amount that is free in a zone is free in that zone alone: no options,
-        nothing hidden, no groups of zones, no device in several zones or in none.
+        nothing hidden or unlisted, no groups of zones, no device in several zones or in none.
         """
         report, profile = self.report, self.profile
-        if report is None or report.hidden:
+        if report is None or report.hidden or report.unlisted:
             return False
         if profile.options or profile.between or profile.placeless:
             return False
@@ -397,7 +397,8 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
     Manager then refuses a pod that wants one of them alone (kubelet 1.36).
 
     Pods too large for one zone make such blocks, and under best-effort and none any pod may. If the
-    report lists no pod, its amounts decide.
+    report lists no pod, its amounts decide. If it never lists memory, each pod is charged in full
+    in every zone, so that the groups of other pods leave what the bounds say.
     """
     report = node.basis
     if report is None or len(report.zones) < 2:
@@ -405,7 +406,8 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
     unlisted = zones_in_groups(node) if node.listed is None else NO_ZONES
     if report.policy != policies.SINGLE_NUMA_NODE:
         for charge in charges:
-            if not charge.confirmed and _is_wide(charge, report):
+            is_listed = charge.confirmed and not report.unlisted
+            if not is_listed and _is_wide(charge, report):
                 return frozenset(zone.id for zone in report.zones)
     grouped = set(unlisted)
     for placements in (node.listed or {}).values():

@@ -190,6 +190,8 @@ def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
         not node_info.pending or _is_harmless(node_info, pod_class, plan)
     ):
         return True
+    if report.unlisted:  # where pending pods find a place does not follow from amounts
+        return False
     return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report)
 
 
