@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from services.agent.settings import AgentSettings
 from shared.kube.rights import (
     BY_SERVICE,
     EXPORTER_OBJECTS,
@@ -22,6 +23,7 @@ from shared.kube.rights import (
     STARTUP_TAINT,
     Right,
 )
+from shared.runtime.settings import names as settings_names
 from tests.deploy.manifests import (
     COMPONENTS,
     K8S,
@@ -209,10 +211,10 @@ def test_no_container_can_gain_privileges(workload: Document) -> None:
         assert context["readOnlyRootFilesystem"] is True
         assert context["capabilities"] == {"drop": ["ALL"]}
         is_root = context.get("runAsUser", pod["securityContext"].get("runAsUser")) == 0
-        assert is_root == (name_of(workload) == "exporter")
+        assert is_root == (name_of(workload) in ("exporter", "agent"))
 
 
-def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
+def test_only_exporter_and_agent_mount_folders_of_the_node_and_read_them() -> None:
     mounted = {
         name_of(workload): sorted(
             v["hostPath"]["path"] for v in pod_of(workload)["volumes"] if "hostPath" in v
@@ -225,20 +227,40 @@ def test_only_the_exporter_mounts_folders_of_the_node_and_reads_them() -> None:
         "/var/lib/kubelet",
         "/var/lib/kubelet/pod-resources",
     ]
+    assert mounted.pop("agent") == [
+        "/proc",
+        "/run/topolog",
+        "/sys/devices/system",
+        "/sys/fs/cgroup",
+        "/var/lib/kubelet",
+        "/var/run/nri",
+    ]
     assert not any(mounted.values())
-    (exporter,) = [workload for workload in workloads() if name_of(workload) == "exporter"]
-    (container,) = containers(exporter)
-    variables = {
-        mount["name"]: mount.get("mountPropagation", "None") for mount in container["volumeMounts"]
-    }
-    assert variables["kubelet-state"] == "HostToContainer", (
-        "volumes of pods that ended would stay mounted here, and undetachable"
-    )
-    writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {"tmp"}, (
-        "who connects to a socket writes nothing in its folder (Linux asks for the "
-        "socket's own mode)"
-    )
+    for name, written in (("exporter", {"tmp"}), ("agent", {"tmp", "agent"})):
+        (workload,) = [workload for workload in workloads() if name_of(workload) == name]
+        (container,) = containers(workload)
+        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert mounts["kubelet-state"]["mountPropagation"] == "HostToContainer", (
+            "volumes of pods that ended would stay mounted here, and undetachable"
+        )
+        writable = {name for name, mount in mounts.items() if not mount.get("readOnly")}
+        assert writable == written, (
+            "a client writes nothing in the folder of a socket (Linux asks for the socket's mode)"
+        )
+
+
+def test_the_agent_writes_where_the_exporter_reads() -> None:
+    patches = kustomization(K8S / "components" / "agent")["patches"]
+    operations = yaml.safe_load(patches[0]["patch"])
+    variable, mount, volume = (operation["value"] for operation in operations)
+    (agent,) = workloads("components/agent")
+    (container,) = containers(agent)
+    folders = {entry["name"]: entry for entry in pod_of(agent)["volumes"]}
+    assert volume == folders["agent"]
+    assert variable == {"name": "TOPOLOG_AGENT_DIR", "value": mount["mountPath"]}
+    assert variable in container["env"]
+    declared = settings_names(AgentSettings)
+    assert {entry["name"] for entry in container["env"]} <= declared
 
 
 def test_liveness_asks_for_what_a_restart_cures_and_readiness_for_the_rest() -> None:

@@ -233,6 +233,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         if not folder.name.startswith("kubelet-") and folder.name != "runbooks"
     } - chosen()
     assert others == {
+        "agent",
         "cloudnative-pg",
         "exporter-dra",
         "exporter-readiness",
@@ -252,9 +253,12 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
     assert "topolog-postgres-owner" not in str(
         [document for document in objects if document["kind"] == "CronJob"]
     ), "is not made there"
-    (exporter,) = [document for document in objects if document["kind"] == "DaemonSet"]
+    nodes = {name_of(entry): entry for entry in objects if entry["kind"] == "DaemonSet"}
+    assert nodes.keys() == {"agent", "exporter"}
+    exporter = nodes["exporter"]
     (container,) = containers(exporter)
     assert container["image"] == "registry.example.com/topolog:1"
+    assert {"name": "TOPOLOG_AGENT_DIR", "value": "/agent"} in container["env"]
     options = {
         "kubelet-openshift": "--kubelet-config=/kubelet/config",
         "kubelet-eks": "--host-root=/host",
