@@ -12,6 +12,9 @@ from shared.domain.refusal import Refusal
 from shared.kubelet.masks import mask_of
 from shared.owned import refusals
 from shared.owned.allocate import Shortage, Trial, allocate, trial_of
+from shared.owned.device_choice import DevicesError, choose_devices
+from shared.owned.device_hints import device_hints_of
+from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free
 from shared.owned.hints import Hints, OfferedMask, hints_of, offered, zoned_width
 from shared.owned.merge import Merged, Zones, aligned, merge
@@ -27,14 +30,19 @@ from shared.owned.values import (
 
 
 def admit(
-    node: OwnedNode, free: Free, request: OwnedRequest, others: Sequence[Hints | None] = ()
+    node: OwnedNode,
+    free: Free,
+    request: OwnedRequest,
+    devices: tuple[FreeDevices, DeviceRequest] | None = None,
 ) -> Allocation | Refusal:
     """Return the allocation of a pod on a node, or a refusal.
 
-    `free` is what the pods there leave (`shared.owned.free.free_of`). `others` are the hints of
-    other providers, that is, of devices.
+    `free` is what the pods there leave (`shared.owned.free.free_of`), and `devices` the same for
+    cards (`shared.owned.devices.free_devices_of`) with the cards that the pod asks for.
     """
-    if not any(request.amounts.values()):
+    if devices is not None and not devices[1].amounts:
+        devices = None
+    if not any(request.amounts.values()) and devices is None:
         return Allocation(Holding())
     policy = combined_policy(node.policy, request.policy)
     if policy is None:
@@ -42,27 +50,41 @@ def admit(
     trial = trial_of(node, free, request)
     if isinstance(trial, Refusal):
         return trial
-    if policy == NONE:
-        return _allocation(trial, Merged(None, preferred=True), None, policy)
-    if not free.zones:
-        return refusals.no_zones(node, policy)
-    merged = _merged(trial, policy, others)
+    try:
+        return _admitted(trial, policy, devices)
+    except DevicesError as error:
+        return refusals.no_devices(node, str(error))
+
+
+def _admitted(
+    trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None
+) -> Allocation | Refusal:
+    """Raises DevicesError."""
+    merged: Merged | None = Merged(None, preferred=True)
+    zones = trial.free.zones
+    if policy != NONE:
+        if not zones:
+            return refusals.no_zones(trial.node, policy)
+        merged = _merged(trial, policy, [] if devices is None else [device_hints_of(*devices)])
     if merged is None:
         return _unaligned(trial, policy)
-    only_zone = mask_of(free.zones) if len(free.zones) == 1 else None
-    return _allocation(trial, merged, only_zone if merged.mask is None else merged.mask, policy)
-
-
-def _allocation(
-    trial: Trial, merged: Merged, mask: int | None, policy: Policy
-) -> Allocation | Refusal:
+    mask = merged.mask
+    if mask is None and policy != NONE and len(zones) == 1:
+        mask = mask_of(zones)
     holding = allocate(trial, mask)
     if isinstance(holding, Shortage):
         return _short(trial, holding, policy, (mask or 0).bit_count())
-    bind = trial.bind if trial.machine is not None else ""
-    required = bool(bind) and trial.bind_is_required
-    preferred, score = merged.preferred, merged.score
-    return Allocation(holding, merged.mask, policy, bind, required, preferred, score)
+    is_set = trial.machine is not None
+    return Allocation(
+        holding,
+        merged.mask,
+        policy,
+        trial.bind if is_set else "",
+        is_set and trial.bind_is_required,
+        merged.preferred,
+        merged.score,
+        () if devices is None else choose_devices(*devices, merged.mask, is_scored=True),
+    )
 
 
 def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refusal:

@@ -90,6 +90,10 @@ def insufficient(
     )
 
 
+def no_devices(node: OwnedNode, phrase: str) -> Refusal:
+    return Refusal(node.name, Reason.NODE_RESOURCE, subject="devices", phrase=phrase)
+
+
 def _of_cpus(node: OwnedNode, request: OwnedRequest, reason: str, phrase: str) -> Refusal:
     asked = request.amounts.get(CPU, 0)
     return Refusal(node.name, reason, resource=CPU, asked=asked, phrase=phrase)

@@ -28,12 +28,15 @@ def score_of_amounts(
     capacity: Mapping[str, int],
     used: Mapping[str, int],
     asked: Mapping[str, int],
+    counts_all: bool = False,
 ) -> int:
-    """Return the weighted mean of the used part with the pod (MostAllocated) or the free part."""
+    """Return the weighted mean of the used part with the pod (MostAllocated) or the free part.
+    Resources other than CPU and memory count only if asked for, or with `counts_all`.
+    """
     total = weight_sum = 0
     for resource, weight in weights:
         size, request = capacity.get(resource, 0), asked.get(resource, 0)
-        if not size or (not request and resource not in _ALWAYS_COUNTED):
+        if not (size and (request or counts_all or resource in _ALWAYS_COUNTED)):
             continue
         used_then = used.get(resource, 0) + request
         part = min(used_then, size) if strategy == MOST_ALLOCATED else max(0, size - used_then)

@@ -21,6 +21,7 @@ BindPolicy = Literal["", "FullPCPUs", "SpreadByPCPUs"]
 CpuExclusive = Literal["", "None", "PCPULevel", "NUMANodeLevel"]
 ZoneExclusive = Literal["", "Preferred", "Required"]
 Strategy = Literal["MostAllocated", "LeastAllocated", "DistributeEvenly"]
+DeviceType = Literal["gpu", "rdma", "fpga"]
 PreferredBasis = Literal["free", "capacity"]
 
 FULL_PCPUS: Final = "FullPCPUs"
@@ -96,6 +97,15 @@ class OwnedRequest(msgspec.Struct, frozen=True):
     cpu_exclusive: CpuExclusive = ""
 
 
+class DeviceHolding(msgspec.Struct, frozen=True):
+    """What one pod holds of one card. `functions` are bus ids of virtual functions."""
+
+    type: DeviceType
+    minor: int
+    resources: Amounts
+    functions: tuple[str, ...] = ()
+
+
 class Allocation(msgspec.Struct, frozen=True):
     """The zones, amounts and CPU ids of a pod that a node can take.
 
@@ -103,7 +113,8 @@ class Allocation(msgspec.Struct, frozen=True):
     chose, None if it chose none: without a policy, and under single-numa-node on a node with one
     zone. `policy` is the applied policy. `bind` is the policy by which CPU ids were chosen,
     empty for a share. `is_preferred` says whether the mask is as narrow as the policy wants.
-    `score` ranks the masks of this node (0 to 100 for each resource that names the mask).
+    `score` ranks the masks of this node (0 to 100 for each resource that names the mask). `devices`
+    are the chosen cards.
     """
 
     holding: Holding
@@ -113,6 +124,7 @@ class Allocation(msgspec.Struct, frozen=True):
     bind_is_required: bool = False
     is_preferred: bool = True
     score: int = 0
+    devices: tuple[DeviceHolding, ...] = ()
 
     @property
     def is_recorded(self) -> bool:

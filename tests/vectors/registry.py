@@ -22,8 +22,8 @@ ENDINGS = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 class Kind(Protocol):
     """The members of a module in `tests.vectors.kinds`.
 
-    Optional are `cases(doc)`, `IS_ABSENT` for a kind that asks for a feature that Topolog lacks,
-    and `deliberate(case)`: the names of the differences that a case may show.
+    Optional are `cases(doc)`, and `deliberate(case)`: the names of the differences that a case may
+    show.
     """
 
     KIND: str

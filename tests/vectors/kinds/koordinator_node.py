@@ -1,5 +1,5 @@
-"""Vectors of one decision on one node, and of pods placed and released one after another
-(owned_node, owned_sequences).
+"""Vectors of one decision on one node, with and without devices, and of pods placed and released
+one after another (owned_node, node_with_devices, owned_sequences).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.masks import enumerate_masks, mask_of
 from shared.owned.admit import admit
 from shared.owned.allocate import Trial, allocate, roomiest_last, trial_of
+from shared.owned.device_choice import DevicesError, completed
+from shared.owned.device_hints import device_hints_of
+from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free, free_of
 from shared.owned.hints import hints_of, offered
 from shared.owned.policy import combined_policy
@@ -29,6 +32,12 @@ from tests.vectors.koordinator import (
     request_of,
     with_machines,
 )
+from tests.vectors.koordinator_devices import (
+    device_hints_json,
+    free_devices,
+    holdings_json,
+    request_of_devices,
+)
 
 KIND = "owned_node"
 
@@ -36,7 +45,7 @@ Json = dict[str, Any]
 
 
 def recognises(doc: Json) -> bool:
-    return doc.get("kind") in (KIND, "owned_sequences")
+    return doc.get("kind") in (KIND, "node_with_devices", "owned_sequences")
 
 
 cases = with_machines
@@ -50,6 +59,8 @@ def check(case: Json) -> list[str]:
     holdings = [holding_of(doc) for doc in case["ledger"]]
     counted = _by_records(node, holdings)
     request = request_of(case["pod"], case["config"]["default_cpu_bind_policy"])
+    if "devices" in case:
+        return _check_decision(node, holdings, request, case, case["config"]["scoring_weights"])
     return [
         *_differs("free", _amounts_json(counted), case["free"]),
         *_differs("available_cpus", format_cpus(counted.cpus), case["available_cpus"]),
@@ -102,14 +113,17 @@ def _check_decision(
     other_weights: Json | None = None,
 ) -> list[str]:
     """Compare the outcome, and the hints if the vectors have any."""
-    outcome = admit(node, free_of(node, holdings), request)
-    got = _outcome_json(outcome)
+    devices = _devices_of(case)
+    outcome = admit(node, free_of(node, holdings), request, devices)
+    got = _outcome_json(outcome, devices)
     wanted = [expect for expect in (case["expect"], case.get("expect_fixed")) if expect]
     if any(_is_panic(expect) for expect in wanted):
         return []
     found: list[str] = []
     for expect in wanted:
         found = _differs("outcome", got, _expected_json(expect))
+        if devices is not None and expect["device_hints"] is not None:
+            found += _check_device_hints(*devices, expect["device_hints"])
         if expect.get("hints") is not None and other_weights is not None:
             found += _check_hints(node, _by_records(node, holdings), request, expect, other_weights)
         if not found:
@@ -133,15 +147,43 @@ def _is_placed(expect: Json) -> bool:
 def _expected_json(expect: Json) -> Json | None:
     if not _is_placed(expect):
         return None
-    return {key: expect[key] for key in ("allocated", "cpus", "mask")}
+    fields = ("allocated", "cpus", "mask", *(("devices",) if "devices" in expect else ()))
+    return {key: expect[key] for key in fields}
 
 
-def _outcome_json(outcome: Allocation | Refusal) -> Json | None:
+def _devices_of(case: Json) -> tuple[FreeDevices, DeviceRequest] | None:
+    if "devices" not in case:
+        return None
+    strategy = case["device_scoring_strategy"]
+    free = free_devices(case["devices"], case["held_devices"], strategy)
+    return free, request_of_devices(case["pod_devices"])
+
+
+def _check_device_hints(free: FreeDevices, request: DeviceRequest, expect: Json) -> list[str]:
+    """Compare the hints with and without exclusivity (quirk `pcie-exclusive-does-nothing`)."""
+    hints = {
+        kind: msgspec.structs.replace(hint, exclusive="") for kind, hint in request.hints.items()
+    }
+    variants: list[Json | str] = []
+    for wanted in (request, msgspec.structs.replace(request, hints=hints)):
+        try:
+            variants.append(device_hints_json(device_hints_of(free, wanted)))
+        except DevicesError as error:
+            variants.append(str(error))
+    return [] if expect in variants else _differs("device hints", variants[0], expect)
+
+
+def _outcome_json(
+    outcome: Allocation | Refusal, devices: tuple[FreeDevices, DeviceRequest] | None
+) -> Json | None:
     if isinstance(outcome, Refusal):
         return None
     announced = outcome.holding.zones if outcome.mask is not None else ()
     holding = msgspec.structs.replace(outcome.holding, zones=announced)
-    return {**holding_json(holding), "mask": mask_json(outcome.mask)}
+    got = {**holding_json(holding), "mask": mask_json(outcome.mask)}
+    if devices is not None:
+        got["devices"] = holdings_json([completed(devices[0], held) for held in outcome.devices])
+    return got
 
 
 def _check_hints(
