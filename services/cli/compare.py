@@ -146,6 +146,4 @@ class _Counters:
             bar = "█" * round(share * BAR) + "·" * (BAR - round(share * BAR))
             counts = (newest.ran, newest.rejected, newest.waiting) if newest else (0, 0, 0)
             rows.append([name, bar, *map(str, counts)])
-        self._live.update(
-            table("", ("", "time", "#ran", "#rejected", "#waiting"), rows), refresh=True
-        )
+        self._live.update(table(("", "time", "#ran", "#rejected", "#waiting"), rows), refresh=True)

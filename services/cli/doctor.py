@@ -29,7 +29,7 @@ from shared.events.quarantine import QuarantinedStreams
 from shared.kube.port import Answer, Kube, KubeUnavailableError, Lost
 from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger
-from shared.telemetry.logs import scrub_text
+from shared.telemetry.scrubbing import scrub_text
 
 REJECTIONS_WITHIN_US = 24 * 3600 * 1_000_000
 BUS_PATIENCE_S = 15

@@ -11,15 +11,14 @@ import sys
 import traceback
 from typing import Any
 
-import stamina.instrumentation
 import typer
 from typer.exceptions import TyperException
 
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, complain
 from services.embedded.errors import ChildFailedError, EmbeddedError
 from shared.eventlog.errors import LogBroken, LogBusy, LoginTooWeak, LogNotMigrated, LogUnavailable
-from shared.telemetry.logs import scrub_text
 from shared.telemetry.reasons import plain
+from shared.telemetry.scrubbing import scrub_text
 
 TRACEBACK = "TOPOLOG_TRACEBACK"
 EXIT_INTERRUPTED = 130
@@ -28,7 +27,6 @@ DISK = (errno.ENOSPC, errno.EDQUOT)
 
 def run_app(app: typer.Typer, name: str = "topolog") -> None:
     """Run the command and exit. `name` is what users type, for usage lines."""
-    stamina.instrumentation.set_on_retry_hooks([])
     try:
         sys.exit(app(standalone_mode=False, prog_name=name))
     except KeyboardInterrupt:

@@ -112,7 +112,7 @@ def main(serve: Callable[[], Awaitable[None]]) -> int:
         try:
             await serve()
         except EmbeddedError as error:
-            from shared.telemetry.logs import scrub_text
+            from shared.telemetry.scrubbing import scrub_text
 
             print(scrub_text(f"error: {error}"), file=sys.stderr)
             return _EXIT_SERVER if isinstance(error, ChildFailedError) else _EXIT_CONFIGURATION

@@ -19,7 +19,7 @@ from shared.eventlog.errors import LoginTooWeak
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres_connection import LOST_CONNECTION
 from shared.eventlog.postgres_logins import SERVICE, make_login
-from shared.telemetry.logs import scrub_text
+from shared.telemetry.scrubbing import scrub_text
 
 WAIT_S = 60
 

@@ -6,11 +6,8 @@ Ordinary queries use asyncpg's pool; appender, listener, reader and leases have 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
-
-import stamina
 
 from shared.domain.secret_url import Address
 from shared.eventlog.errors import LogUnavailable
@@ -37,6 +34,7 @@ from shared.eventlog.postgres_pages import (
 from shared.eventlog.postgres_session import Session
 from shared.eventlog.postgres_timelines import begin_timeline
 from shared.eventlog.postgres_watch import HeadWatch
+from shared.eventlog.retrying import retried
 from shared.eventlog.revisions import require_current
 from shared.eventlog.snapshots import superseded
 from shared.events.envelope import Envelope
@@ -316,21 +314,8 @@ class PostgresEventLog:
         return await self._retry(lambda: self._once(use))
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a repeatable call for as long as a lost connection may be hidden. The first try
-        nearly always succeeds, so it runs without the retry machinery."""
-        with contextlib.suppress(LogUnavailable):
-            return await ask()
-        async for attempt in stamina.retry_context(
-            on=LogUnavailable,
-            attempts=None,
-            timeout=self._retry_for_s,
-            wait_initial=0.05,
-            wait_max=2.0,
-            wait_jitter=0.1,
-        ):
-            with attempt:
-                return await ask()
-        raise AssertionError("a retry context ends by return or raise")
+        """Repeat a repeatable call for as long as a lost connection may be hidden."""
+        return await retried(ask, (LogUnavailable,), self._retry_for_s)
 
     async def _leasing(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Run without retries: a lease that cannot be renewed in time counts as lost."""

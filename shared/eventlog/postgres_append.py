@@ -11,14 +11,12 @@ that notification is lost, listeners find the events by their poll.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import asyncpg
-import stamina
 
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUED_JOBS
@@ -26,6 +24,7 @@ from shared.eventlog.port import Appended, Commit, Outcome
 from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_commit, outcomes
 from shared.eventlog.postgres_connection import LOST_CONNECTION
 from shared.eventlog.postgres_watch import CHANNEL
+from shared.eventlog.retrying import retried
 from shared.telemetry import names
 from shared.telemetry.instruments import count, observe, timed
 from shared.telemetry.propagation import step
@@ -160,21 +159,9 @@ class Appender:
             answers = answers[len(job.commits) :]
 
     async def _send(self, batch: list[Encoded]) -> list[Outcome]:
-        # The first try nearly always succeeds, so it runs without the retry machinery.
         observe(names.APPEND_BATCH_COMMITS, len(batch))
         try:
-            with contextlib.suppress(*LOST_CONNECTION):
-                return await self._send_once(batch)
-            async for attempt in stamina.retry_context(
-                on=LOST_CONNECTION,
-                attempts=None,
-                timeout=self._retry_for_s,
-                wait_initial=0.05,
-                wait_max=2.0,
-                wait_jitter=0.1,
-            ):
-                with attempt:
-                    return await self._send_once(batch)
+            return await retried(lambda: self._send_once(batch), LOST_CONNECTION, self._retry_for_s)
         except asyncpg.InsufficientPrivilegeError as error:
             raise LoginTooWeak(
                 "this login may not append; give --database-url with the login topolog_service"
@@ -184,7 +171,6 @@ class Appender:
                 f"append failed for {self._retry_for_s:g} s: {plain(error)}; "
                 "is Postgres up, and does TOPOLOG_DATABASE_URL name it?"
             ) from error
-        raise AssertionError("a retry context ends by return or raise")
 
     async def _send_once(self, batch: list[Encoded]) -> list[Outcome]:
         now_s = asyncio.get_running_loop().time()

@@ -23,7 +23,7 @@ import msgspec
 
 from shared.domain.secret_url import Address, bus_trouble, database_trouble
 from shared.runtime.secret_file import ENDING, SecretFile, SecretUnreadable, Token, UrlFile, read
-from shared.telemetry.logs import scrub
+from shared.telemetry.scrubbing import scrub
 
 T = TypeVar("T", bound=msgspec.Struct)
 PREFIX = "TOPOLOG_"

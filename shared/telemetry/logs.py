@@ -7,25 +7,20 @@ the same form.
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
-import stamina.instrumentation
 import structlog
 
-from shared.domain.secret_url import masked
 from shared.telemetry import names
 from shared.telemetry.instruments import count
-from shared.telemetry.reasons import plain
+from shared.telemetry.scrubbing import scrub
 
 Format = Literal["json", "console"]
 
-_SECRET_KEY = re.compile(r"passw|secret|token|authorization|credential|private_key", re.IGNORECASE)
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -37,24 +32,6 @@ def get(component: str) -> Any:
 def bound(**keys: object) -> AbstractContextManager[Any]:
     """Add keys (pod, node, position, role) to the lines inside the block."""
     return structlog.contextvars.bound_contextvars(**keys)
-
-
-def scrub_text(text: str) -> str:
-    """Mask credentials: userinfo of URLs, authorization values."""
-    return _BEARER.sub(r"\1 ***", masked(text))
-
-
-def scrub(value: object, key: str = "") -> object:
-    """Mask the secrets in a value and the values that it contains."""
-    if key and _SECRET_KEY.search(key) and value not in ("", None):
-        return "***"
-    if isinstance(value, str):
-        return scrub_text(value)
-    if isinstance(value, dict):
-        return {name: scrub(inner, str(name)) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [scrub(inner) for inner in value]
-    return value
 
 
 def _scrub_line(
@@ -103,19 +80,6 @@ def configure(service: str, form: Format = "json", level: str = "info") -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
-    stamina.instrumentation.set_on_retry_hooks([_retrying])
-
-
-def _retrying(details: stamina.instrumentation.RetryDetails) -> None:
-    """Log a retry with its problem and pause, and without the arguments of the call."""
-    error = details.caused_by
-    problem = plain(error) if isinstance(error, OSError) else str(error) or plain(error)
-    structlog.get_logger().warning(
-        names.RETRYING,
-        problem=problem,
-        attempt=details.retry_num,
-        next_in_s=round(details.wait_for, 3),
-    )
 
 
 def _json(line: dict[str, Any], **_options: Any) -> str:

@@ -28,7 +28,7 @@ NEVER_LOADED = {
     "sqlalchemy",
     "typer",
 }
-LOADED_WHERE_NEEDED = {"opentelemetry.sdk", "services.scheduler.extender.server"}
+LOADED_WHERE_NEEDED = {"opentelemetry.sdk", "services.scheduler.extender.server", "stamina"}
 LOADED_AFTER_THE_FIRST_LOOK = {"scheduler": {"httpx2", "lightkube", "nats", "yaml"}}
 MARKER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
 
@@ -122,6 +122,14 @@ def test_a_service_loads_only_what_it_runs_on(service: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (2, ""), done.stderr
+
+
+def test_the_command_line_loads_no_servers_parts() -> None:
+    """Half of the time of `topolog --help` were log lines and metrics, which it has none of."""
+    heavy = {"asyncpg", "numpy", "opentelemetry", "prometheus_client", "rich.console", "structlog"}
+    code = f"import sys, services.cli.main; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 def test_a_default_scheduler_does_not_load_the_upstream_plugin() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from services.cli import output, replay_print
 from services.cli.foreign_pod import ForeignPod
-from services.cli.output import CommandError
+from services.cli.output import PIPE_COLUMNS, CommandError, say_table
 from services.embedded.up.display import Display
 from services.replay.commands import Verdict
 from services.replay.differing import Difference
@@ -194,3 +194,15 @@ def test_only_the_output_module_prints() -> None:
                     direct.append(f"{path.name}:{node.lineno} {name}")
     assert direct == []
     assert get_type_hints(output.say)
+
+
+def test_a_table_is_aligned_by_what_a_terminal_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    say_table(("pod", "#cpu", "node"), [("é", "10", "n1"), ("日本", "5", "a\nb"), ("x", "", "")])
+    assert capsys.readouterr().out == ("pod   cpu  node\né      10  n1\n日本    5  a\\nb\nx\n")
+
+
+def test_a_table_that_is_too_wide_is_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    say_table(("pod", "text"), [("x", "y" * 2 * PIPE_COLUMNS)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= PIPE_COLUMNS for line in lines)

@@ -25,7 +25,7 @@ from shared.domain.secret_url import (
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.postgres_connection import masked_url, plain_url
 from shared.runtime.settings import CommonSettings, SettingsInvalid, load
-from shared.telemetry.logs import scrub_text
+from shared.telemetry.scrubbing import scrub_text
 
 MARK = "sEcReT"
 HOSTILE = st.text(st.sampled_from("#/?@:,;&=%[]\\ \t\n'\"`$!*()<>|^~é℀٤0aZ"), max_size=8)
