@@ -15,13 +15,16 @@ from _pytest.mark.expression import Expression
 from tests.mutations.__main__ import sample
 from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.of_ledger import LEDGER
+from tests.mutations.of_owned import OWNED
 from tests.mutations.of_simulation import SIMULATED
 from tests.mutations.planting import ROOT, copy_to, is_stale, try_one
 from tests.mutations.table import TESTED, Mutation
 
 
 @pytest.mark.parametrize(
-    "mutation", [*TESTED, *LEDGER, *KUBERNETES, *SIMULATED], ids=lambda mutation: mutation.name
+    "mutation",
+    [*TESTED, *LEDGER, *OWNED, *KUBERNETES, *SIMULATED],
+    ids=lambda mutation: mutation.name,
 )
 def test_the_replaced_text_occurs_in_the_code_once(mutation: Mutation) -> None:
     assert not is_stale(mutation), f"{mutation.file} has moved on; give the table its new words"
@@ -30,7 +33,7 @@ def test_the_replaced_text_occurs_in_the_code_once(mutation: Mutation) -> None:
 
 def test_each_catcher_selects_a_test() -> None:
     """A `-k` that selects nothing is a mutation that no test can notice."""
-    catchers = {mutation.catcher for mutation in (*TESTED, *LEDGER, *KUBERNETES)}
+    catchers = {mutation.catcher for mutation in (*TESTED, *LEDGER, *OWNED, *KUBERNETES)}
     files = sorted({word for catcher in catchers for word in shlex.split(catcher) if "/" in word})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

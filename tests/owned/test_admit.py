@@ -69,6 +69,19 @@ def test_an_allocation_gives_what_was_asked_inside_its_mask(
         assert outcome.mask is None or _zones_of(owner, taken) <= set(nodes_of(outcome.mask))
 
 
+@settings(max_examples=60)
+@given(
+    nodes(),
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["FullPCPUs", "SpreadByPCPUs"]))),
+)
+def test_no_cpu_is_in_two_sets(owner: OwnedNode, pods: list[tuple[int, str]]) -> None:
+    holdings = placed(owner, [cpu_set(count, bind=bind) for count, bind in pods])
+    union = 0
+    for holding in holdings:
+        assert not union & (holding.cpus | owner.reserved_cpus)
+        union |= holding.cpus
+
+
 def _zones_of(owner: OwnedNode, cpus: int) -> set[int]:
     assert owner.cpus is not None
     return {zone for zone, every in owner.cpus.in_zone.items() if every & cpus}
@@ -148,6 +161,13 @@ def test_best_effort_takes_all_zones_if_none_is_enough() -> None:
 def test_a_node_with_one_zone_records_it_and_names_no_mask() -> None:
     given_zone = allocation(node(zones=1, policy=SINGLE), share(2000, 1))
     assert (given_zone.mask, by_zone(given_zone)) == (None, {0: 2000})
+
+
+def test_a_cpu_set_has_as_many_ids_in_each_zone_as_its_amount() -> None:
+    """Zone 0 has no memory left, and the set of 6 over three zones is even."""
+    owner = node(zones=3, policy=RESTRICTED)
+    assert format_cpus(allocation(owner, cpu_set(2, 4), held(0, 0, 16)).holding.cpus) == "8-9"
+    assert format_cpus(allocation(owner, cpu_set(6, 33)).holding.cpus) == "0-1,8-9,16-17"
 
 
 def test_a_cpu_set_without_zones_lessens_the_cpus_of_its_zone() -> None:

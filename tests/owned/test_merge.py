@@ -11,32 +11,32 @@ from shared.owned.merge import Zones, merge
 from tests.owned.machines import policies
 from tests.owned.reference import merged_by_product
 
-EVERY = 0b1111
+EVERY = 0b111
+MASKS = sorted(range(1, EVERY + 1), key=lambda mask: (mask.bit_count(), mask))
 USES = ("idle", "single", "shared")
 
-
-@st.composite
-def hint_lists(draw: st.DrawFn) -> list[Hint] | None:
-    """Hints as providers make them: one a mask, the narrowest masks first."""
-    if draw(st.integers(0, 5)) == 0:
-        return None
-    masks = draw(st.sets(st.integers(1, EVERY), max_size=6))
-    order = sorted(masks, key=lambda mask: (mask.bit_count(), mask))
-    return [Hint(mask, draw(st.booleans()), draw(st.integers(0, 3)) * 30) for mask in order]
-
-
-@st.composite
-def providers(draw: st.DrawFn) -> list[Hints | None]:
-    resources = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), hint_lists())
-    return draw(st.lists(st.none() | resources, max_size=2))
+# Hints as providers make them: at most one a mask, the narrowest masks first.
+hint_lists = st.lists(
+    st.none() | st.tuples(st.booleans(), st.sampled_from([0, 30, 60])),
+    min_size=len(MASKS),
+    max_size=len(MASKS),
+).map(
+    lambda drawn: [
+        Hint(mask, *hint) for mask, hint in zip(MASKS, drawn, strict=True) if hint is not None
+    ]
+)
+resources = st.tuples(hint_lists, hint_lists, st.sampled_from([None, []]) | hint_lists).map(
+    lambda lists: dict(zip(("cpu", "memory", "gpu"), lists, strict=True))
+)
+providers = st.tuples(resources) | st.tuples(resources, st.none())
 
 
 @settings(max_examples=150)
 @given(
     policies,
-    providers(),
+    providers,
     st.sampled_from(["", "Required"]),
-    st.tuples(*[st.sampled_from(USES)] * 4),
+    st.tuples(*[st.sampled_from(USES)] * 3),
 )
 def test_the_merge_is_the_best_of_all_combinations(policy, hints, exclusive, uses) -> None:  # type: ignore[no-untyped-def]
     zones = Zones(EVERY, dict(enumerate(uses)), exclusive)
@@ -65,14 +65,14 @@ def test_the_score_decides_between_masks_of_one_width(
 
 
 def test_exclusivity_keeps_wide_pods_off_zones_of_single_ones() -> None:
-    hints: Hints = {"cpu": [Hint(0b0011, True), Hint(0b1100, True)]}
-    uses = {0: "single", 1: "idle", 2: "idle", 3: "idle"}
-    assert merge("restricted", [hints], Zones(EVERY, uses, "Required")).mask == 0b1100  # type: ignore[arg-type]
-    hints = {"cpu": [Hint(0b0011, True)]}
+    hints: Hints = {"cpu": [Hint(0b011, True), Hint(0b110, True)]}
+    uses = {0: "single", 1: "idle", 2: "idle"}
+    assert merge("restricted", [hints], Zones(EVERY, uses, "Required")).mask == 0b110  # type: ignore[arg-type]
+    hints = {"cpu": [Hint(0b011, True)]}
     assert not merge("restricted", [hints], Zones(EVERY, uses, "Required")).is_admitted  # type: ignore[arg-type]
 
 
 def test_a_pod_without_zoned_requests_takes_no_zone_and_passes_under_exclusivity() -> None:
-    uses = dict.fromkeys(range(4), "single")
+    uses = dict.fromkeys(range(3), "single")
     merged = merge("restricted", [None], Zones(EVERY, uses, "Required"))  # type: ignore[arg-type]
     assert merged.is_admitted

@@ -1,0 +1,91 @@
+"""Planted bugs of the choice of zones, CPU ids and cards (see `table`). Values only."""
+
+from __future__ import annotations
+
+from tests.mutations.table import Mutation
+
+MERGE, ADMIT, CARDS = (
+    "tests/owned/test_merge.py",
+    "tests/owned/test_admit.py",
+    "tests/owned/test_devices.py",
+)
+
+OWNED = (
+    Mutation(
+        "a CPU that a pod holds is given again",
+        "shared/owned/free.py",
+        "cpus=every & ~full & ~node.reserved_cpus",
+        "cpus=every & ~node.reserved_cpus",
+        f"{ADMIT} -k two_sets",
+    ),
+    Mutation(
+        "a CPU set without zones leaves its CPUs free",
+        "shared/owned/free.py",
+        "amounts[CPU] = max(amounts.get(CPU, 0), 1000 * count)",
+        "pass",
+        f"{ADMIT} -k lessens",
+    ),
+    Mutation(
+        "the roomiest zone comes first",
+        "shared/owned/allocate.py",
+        "key=lambda zone: (free[zone], zone)",
+        "key=lambda zone: (-free[zone], zone)",
+        f"{ADMIT} -k gives_the_rest",
+    ),
+    Mutation(
+        "what does not fit a mask is dropped",
+        "shared/owned/allocate.py",
+        "        if missing:\n            return resource",
+        "        if False:\n            return resource",
+        f"{ADMIT} -k inside_its_mask",
+    ),
+    Mutation(
+        "CPU ids come from any zone",
+        "shared/owned/allocate.py",
+        "available = trial.usable & machine.in_zone.get(zone, 0)",
+        "available = trial.usable & ~taken",
+        f"{ADMIT} -k as_many_ids",
+    ),
+    Mutation(
+        "the lower number wins before the score",
+        "shared/owned/merge.py",
+        "(hint.mask or 0).bit_count(), -hint.score",
+        "(hint.mask or 0).bit_count(), hint.mask",
+        f"{MERGE} -k score_decides",
+    ),
+    Mutation(
+        "masks of different resources count as aligned",
+        "shared/owned/merge.py",
+        "common = caring[0].intersection(*caring[1:]) if caring",
+        "common = caring[0].union(*caring[1:]) if caring",
+        MERGE,
+    ),
+    Mutation(
+        "exclusivity is not looked at",
+        "shared/owned/merge.py",
+        "        if self.exclusive != REQUIRED:\n            return True",
+        "        return True",
+        f"{MERGE} -k exclusivity",
+    ),
+    Mutation(
+        "restricted prefers by capacity only",
+        "shared/owned/hints.py",
+        "is_any = policy == RESTRICTED and not is_by_capacity",
+        "is_any = False",
+        CARDS + " -k follow_the_gpus",
+    ),
+    Mutation(
+        "a card gives more than it has",
+        "shared/owned/devices.py",
+        "free[name] = max(0, free[name] - holding.resources[name])",
+        "pass",
+        f"{CARDS} -k no_card",
+    ),
+    Mutation(
+        "partitions of the lowest score come first",
+        "shared/owned/gpu_choice.py",
+        "sorted(groups, reverse=True)",
+        "sorted(groups)",
+        f"{CARDS} -k partitions",
+    ),
+)
