@@ -1,8 +1,9 @@
-"""The announcements that are still to be made: of each pod the newest, in order, and bounded.
+"""The queue of announcements (conditions and Kubernetes Events) that are still to be written: the
+newest of each pod, in order, and bounded.
 
-A standby keeps announcements that hold until a pod is bound or ends, because the leader may have
-died before it made them. Folds events in the order of the log. Must not know how announcements are
-made.
+A standby also keeps announcements that hold until a pod is bound or ends, because the leader may
+die before it writes them. Folds events in the order of the log. Must not know how announcements are
+written.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from shared.events.scheduling_events import (
 )
 
 PENDING_PODS = 5_000
-# An announcement is given up after so many answers that put it off. Lost answers do not count.
+# An announcement is given up after this many answers that defer it. Lost answers do not count.
 TRIES = 60
 
 _NO_POD = Identity("", "")
@@ -85,14 +86,14 @@ class Announcement(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Of announcements with one key only the newest is kept."""
+        """The key of an announcement: a newer one with the same key replaces it."""
         if self.kind == "excluded":
             return self.node, self.kind
         return self.uid, self.kind if self.kind in _APART else ""
 
 
 class PendingAnnouncements:
-    """The queue. If another scheduler uses the extender, it announces bound pods of its own."""
+    """The queue. A scheduler that uses the extender announces its bound pods itself."""
 
     def __init__(self, scheduler_name: str) -> None:
         self._scheduler_name = scheduler_name
@@ -128,7 +129,7 @@ class PendingAnnouncements:
         return is_newest
 
     def put_back(self, announcement: Announcement, answered: bool) -> bool:
-        """Queue an announcement again if it still holds. Return False if it was put off too
+        """Queue an announcement again if it still holds. Return False if it was deferred too
         often."""
         if not self.finish(announcement):
             return True
@@ -138,7 +139,8 @@ class PendingAnnouncements:
         return tries < TRIES
 
     def since_us(self, announcement: Announcement) -> int:
-        """Return when the pod's condition became false: another message is no transition."""
+        """Return the time at which the pod's condition became false. A new message alone is no
+        transition."""
         since_us = self._since_us.setdefault(announcement.uid, announcement.time_us)
         _drop_oldest(self._since_us)
         return since_us
@@ -184,7 +186,7 @@ class PendingAnnouncements:
         _drop_oldest(self._victims)
 
     def _drop_lasting(self, uid: str) -> None:
-        """Drop what held only until the pod was bound or ended."""
+        """Drop announcements that held only until the pod was bound or ended."""
         for announcements_by_key in (self._queue, self._in_flight):
             for key in ((uid, ""), (uid, "nominated")):
                 announcement = announcements_by_key.get(key)
@@ -211,7 +213,7 @@ class PendingAnnouncements:
         return self._nomination_ended(event)
 
     def _zone_found(self, event: Event) -> list[Announcement]:
-        """Announce that a pod does not wait for a zone any more."""
+        """Announce that a pod no longer waits for a zone."""
         if isinstance(event, PodVerdictChanged) and zone_text(event.detail):
             self._zone_waits[event.uid] = None
             _drop_oldest(self._zone_waits)
@@ -224,7 +226,8 @@ class PendingAnnouncements:
         return [] if isinstance(event, PodEnded) else [Announcement("zone_found", event.uid)]
 
     def _ignored_preferences(self, event: Event) -> list[Announcement]:
-        """Announce at the binding what the reservation ignored: a withdrawn one had no effect."""
+        """Announce the preferences that the reservation ignored. This waits for the binding,
+        because a withdrawn reservation places no pod."""
         if isinstance(event, PodReserved):
             self._without_effect.pop(event.uid, None)
             if event.without_effect:

@@ -1,6 +1,6 @@
 """Read the pods of a manifest file: Pods, and the pods that a controller would create.
 
-A Deployment of three replicas gives three pods with numbers (`web-0`, `web-1`, `web-2`). Objects
+A Deployment of three replicas gives three numbered pods (`web-0`, `web-1`, `web-2`). Objects
 without pods (Services, ConfigMaps) are skipped and named. Pure: parsed documents in, values out.
 """
 

@@ -18,7 +18,7 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.reserve.holds import HoldSettings
 from services.scheduler.snapshot.config import CycleConfig
 
-# Nodes that may be held at once, in percent.
+# The most nodes that may be held at once, in percent.
 HELD_SHARE = 10
 
 _CACHES: dict[str, CacheName] = {
@@ -62,7 +62,7 @@ def run_cell(
 
 
 def _cycle(row: str) -> CycleConfig:
-    """The production defaults, but for what the row is named after."""
+    """Return the production defaults, changed in the one point that the row is named after."""
     if row == "ledger, proof, by strategy alone":
         return CycleConfig(rank_by_zones=False)
     trust = row == "ledger, trusted prediction"

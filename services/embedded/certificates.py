@@ -28,7 +28,7 @@ LASTS = timedelta(days=3650)
 AUTHORITY_LASTS = 3 * LASTS
 RENEWED_BEFORE = timedelta(days=365)
 _CLIENT = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]{0,252}")
-# Clocks of machines differ.
+# Certificates are valid from a little earlier, because clocks of machines differ.
 _SKEW = timedelta(hours=1)
 
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
@@ -88,7 +88,8 @@ def _authority(now: datetime) -> Pair:
 
 
 def _server(names: Sequence[str], authority: Pair, now: datetime) -> Pair:
-    """Sign for both ends, because the servers of a cluster are clients of each other."""
+    """Create a certificate for both ends, because the servers of a cluster are clients of each
+    other."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Topolog NATS")])
     built = _begun(name, authority[0].subject, key, now, LASTS).add_extension(

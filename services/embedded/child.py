@@ -28,7 +28,8 @@ class FileReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class PostmasterReady(msgspec.Struct, frozen=True, tag=True):
-    """Ready when Postgres writes so into its pid file, with the child's pid (as for pg_ctl)."""
+    """Ready when the pid file of Postgres says `ready` and has the child's pid (pg_ctl does the
+    same)."""
 
     pid_file: Path
 

@@ -1,8 +1,8 @@
 """NodeResourceTopology objects that the node writes itself, as RTE does.
 
-Written on change, at a bounded rate, by server-side apply: it creates and changes in one call and
-leaves nothing of an older state. An object is also written again now and then, because it may have
-been deleted. Must not know how reports are made.
+They are written on change, at a bounded rate, by server-side apply, which creates and changes in
+one call and leaves nothing of an older state. They are also written again periodically, because an
+object may have been deleted. Must not know how reports are made.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Object = dict[str, Any]
 class Objects:
     """Writes the newest report of each node to the API server.
 
-    Calls `on_problem(problem)` at the first failure of a row, and with "" at its end. `accepted` is
-    True if the last write succeeded, None before the first.
+    Calls `on_problem(problem)` at the first of several failures in a row, and with "" when they
+    end. `accepted` is True if the last write succeeded, None before the first.
     """
 
     def __init__(self, kube: Kube, owner: bool, on_problem: Callable[[str], None]) -> None:

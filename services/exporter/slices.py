@@ -1,6 +1,7 @@
 """ResourceSlices of one node as groups of devices: driver, pool, zone, whole or shared.
 
-The zone of a device comes from the first of these that exists; attributes that disagree give none:
+The zone of a device comes from the first of these that exists. If attributes disagree, the device
+has no zone:
 
 1. the standard attribute `resource.kubernetes.io/numaNode` (of a list the first, the device's own),
 2. a driver's own attribute of that name,
@@ -25,10 +26,11 @@ from shared.domain.report import DynamicGroup
 STANDARD = "resource.kubernetes.io/"
 NUMA_NODE = STANDARD + "numaNode"
 PCI_ADDRESS = STANDARD + "pciBusID"
-# Names that drivers used in a domain of theirs before the standard (dra.cpu, dra.net, gpu.amd.com).
+# Attribute names of drivers from before the standard (dra.cpu, dra.net, gpu.amd.com), each in the
+# domain of its driver.
 DRIVER_ATTRIBUTES = ("numaNode", "numaNodeID")
-# Limits for the characters of all device names, and for groups by driver, pool and zone. More would
-# make the report too large, and any driver can write slices.
+# The most characters of all device names, and the most groups by driver, pool and zone: any driver
+# can write slices, and more would make the report too large.
 MAX_NAMES = 64 << 10
 MAX_GROUPS = 512
 MAX_ZONES = 64

@@ -22,7 +22,7 @@ MAX_BYTES = 2**50
 
 
 class Lists:
-    """One kubelet's answers to List. Most of an answer equals the one before.
+    """One kubelet's answers to List. Most of an answer equals the previous one.
 
     A pod with the same bytes keeps its value and is not decoded again. `pods` is the simple way.
     """
@@ -98,7 +98,7 @@ def _claim(claim: pb.DynamicResource) -> list[ClaimedDevice]:
     driver, earlier = "", list[str]()
     for entry in claim.claim_resources:
         cdi = [device.name for device in entry.cdi_devices]
-        # Kubelet 1.36 repeats the names of a driver's earlier devices with each of its devices.
+        # Kubelet 1.36 repeats the names of earlier devices of a driver with each further device.
         is_longer = len(cdi) > len(earlier) and cdi[: len(earlier)] == earlier
         new = cdi[len(earlier) :] if entry.driver_name == driver and is_longer else cdi
         driver, earlier = entry.driver_name, cdi
@@ -129,7 +129,8 @@ def _blocks(messages: Iterable[pb.ContainerMemory]) -> tuple[MemoryBlock, ...]:
 
 
 def _size(block: pb.ContainerMemory) -> int:
-    """Return the size. Raises ValueError above any machine's: a report counts in 64 bits."""
+    """Return the size of a memory block. Raises ValueError if no machine is so large: a report
+    counts in 64 bits."""
     if block.size > MAX_BYTES:
         raise ValueError(
             f"podresources: {block.size} bytes of {block.memory_type[:40]!r} memory; "

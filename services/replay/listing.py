@@ -67,8 +67,8 @@ async def list_events(
 async def _between(
     log: EventLog, wanted: Filter, after: int, until: int
 ) -> AsyncIterator[Envelope]:
-    """Yield the events of these positions in order: only those of the wanted streams, if the filter
-    names them, because their index makes that cheap in a long log.
+    """Yield the events of these positions in order. If the filter names streams, only their events
+    are read, because the index by stream makes that cheap in a long log.
     """
     names = wanted.streams()
     if names is None:

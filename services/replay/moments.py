@@ -17,7 +17,7 @@ _AGO = re.compile(
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _POSITION, _UNIX_S = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]{10,}(\.[0-9]+)?")
 LONGEST = 60
-# The years 1 to 9999, and the hours that a time zone may add, in Unix microseconds.
+# The times of the years 1 to 9999, less the hours that a time zone may add, in Unix microseconds.
 _YEARS_US = (-62_135_683_200_000_000, 253_402_387_199_999_999)
 REMEDY = (
     "give a position (500), head, -100 (a hundred before it), 10m or 10m ago, or a "

@@ -84,7 +84,7 @@ def by_container(zones: Mapping[str, tuple[int, ...]]) -> str:
 def placement_text(
     charge: Charge, predicted: Mapping[str, tuple[int, ...]], node_report: Report | None
 ) -> str:
-    """Return where a charged pod is on its node, or may be."""
+    """Return a phrase for the zones where a charged pod is or may be."""
     hint = f", predicted on {by_container(predicted)}" if predicted else ""
     if not charge.demand:
         return "needs no zone"
@@ -98,7 +98,7 @@ def placement_text(
     if charge.confirmed and zones_text:
         return f"confirmed on {zones_text}{hint}"
     if charge.confirmed and node_report is not None and node_report.placements is None:
-        # A fingerprint confirms the set of pods; only the sums by zone are reported.
+        # A fingerprint confirms the set of pods, and the report has only sums by zone.
         amounts = amounts_text(peak(charge.demand))
         return f"confirmed by fingerprint: {amounts} in use, zone not reported{hint}"
     if charge.confirmed:
@@ -124,7 +124,7 @@ def confirmed_by(node: LedgerNode) -> str:
 
 
 def some(keys: Iterable[str]) -> str:
-    """Return some names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     listed = sorted(keys)
     more = len(listed) - PODS_NAMED
     return ", ".join(listed[:PODS_NAMED]) + (f" and {more} more" if more > 0 else "")

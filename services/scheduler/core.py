@@ -1,18 +1,19 @@
 """The scheduler's core: events in, proposals out.
 
-Holds the ledger, the columnar cluster and the queue; decides which pod goes to which node, and
-which verdicts and marks are new. Own reservations are assumed in the cluster's columns until the
-fold reaches them: the ledger changes only by events. Must not know the log, Kubernetes or a clock.
+Holds the ledger, the columnar cluster and the queue. Decides which pod goes to which node, and
+which outcomes and dirty marks are new. Own reservations are assumed in the cluster's columns until
+the fold reaches them, because the ledger changes only by events. Must not know the log, Kubernetes
+or a clock.
 
 One call of `decide` is one turn:
 
 1. proposals about nodes: exclusions, dirty marks, withdrawals, demand weights, holds;
 2. changed nodes are refreshed, and waiting pods that they may help are woken;
 3. pods are taken from the queue: each is reserved on a node, or waits;
-4. refusals are explained, which costs many times more than to find that no node takes a pod;
+4. refusals are explained, which costs many times more than the filter itself;
 5. if nothing was decided, a search for victims.
 
-A turn ends early when `has_time` says so, and the next one goes on from there.
+A turn ends early if `has_time` returns False, and the next one continues from there.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class OtherPlacing(Protocol):
 class CoreConfig(msgspec.Struct, frozen=True):
     """The core's configuration.
 
-    `upstream` decides instead of the ledger, if given; `provenance` is what decisions name as their
-    origin; `shadow` decides nothing; `asked_by` are the kube-schedulers whose pods are reserved on
+    `upstream` decides instead of the ledger, if given. Decisions name `provenance` as their origin.
+    With `shadow` nothing is decided. Pods of the kube-schedulers in `asked_by` are reserved on
     request."""
 
     scheduler_name: str = "topolog"
@@ -101,10 +102,9 @@ class Counters(msgspec.Struct):
 
 
 class SchedulerCore:
-    """One scheduler's state. `evolve` folds, `decide` proposes, `conflicted` takes back.
-
-    While the log is replayed only the ledger is folded; `begin` makes columns and queue from it at
-    once, and from then on they follow each event. With `begun` they do so from the start."""
+    """One scheduler's state. `evolve` folds, `decide` proposes, `conflicted` drops a proposal.
+    While the log is replayed only the ledger is folded. `begin` makes columns and queue from it at
+    once, and from then on they follow each event; with `begun` they do so from the start."""
 
     def __init__(
         self, config: CoreConfig, folded: SchedulerState | None = None, begun: bool = True
@@ -260,7 +260,7 @@ class SchedulerCore:
                 self.cluster.drop_node(name)
             else:
                 self.cluster.put_node(node)
-            # A newest report that does not count yet: only a comparison of fingerprints can help
+            # The newest report does not count yet, so only a comparison of fingerprints can help
             # pods that wait for this node.
             if node is not None and node.basis != node.report:
                 self._behind.add(name)
@@ -275,7 +275,7 @@ class SchedulerCore:
 
     def _wake(self, has_time: HasTime) -> None:
         """Wake one waiting pod of each class that a change may help. Changes that come during a
-        round are for the next one."""
+        round wait for the next one."""
         self._waking.start_round(self.queue)
         while self._waking.classes:
             class_key = self._waking.classes.pop()
@@ -327,7 +327,7 @@ class SchedulerCore:
         return [stamped(proposal, self.provenance) for proposal in in_order(proposals)]
 
     def has_work(self) -> bool:
-        """Return whether the next turn has something to do although nothing happens."""
+        """Return whether the next turn has work even if no event comes."""
         return bool(self.queue.ready_count() or self._waking.classes or self._unexplained)
 
     def _decide_pods(self, limit: int, orders: count[int], has_time: HasTime) -> list[Proposal]:
@@ -362,7 +362,8 @@ class SchedulerCore:
         return made if nomination is None else [*made, nomination]
 
     def _select(self, pod: Pod) -> Placed | Unplaceable | None:
-        """An error concerns this pod only: it waits with a verdict that names the error."""
+        """Select a node. An error concerns this pod only, which then waits with an outcome that
+        names it."""
         try:
             return self.cluster.select(pod)
         except Exception as error:
@@ -380,7 +381,7 @@ class SchedulerCore:
         return Unplaceable(message, counts={"internal error": 1}, detail=())
 
     def _explanations(self, orders: count[int], has_time: HasTime) -> list[Proposal]:
-        """Explain refusals. While pods are ready, one a turn."""
+        """Explain refusals; one per turn while pods are ready."""
         proposals = list[Proposal]()
         for uid in list(self._unexplained):
             proposals += self._explanation(uid, self._unexplained.pop(uid), orders)
@@ -399,7 +400,7 @@ class SchedulerCore:
 
     def _verdict(self, entry: LedgerPod, choice: Unplaceable, order: int) -> list[Proposal]:
         choice = self._with_preemption(entry.pod, choice)
-        # What a nominee claims itself would read as a new reason to wait.
+        # The claim of a nominated pod itself would look like a new reason to wait.
         claims = bool(entry.verdict) and self.nominations.waits(entry)
         if entry.verdict == choice.message or claims:
             self.counters.repeated_verdicts += 1
@@ -463,7 +464,7 @@ class SchedulerCore:
         return [demand_weights(weights, self.ledger.position, self._version(streams.DEMAND))]
 
     def _holds(self, changed: list[str], now_s: float, now_us: int) -> list[Proposal]:
-        """Holds of nodes begin and end by the first of several schedulers."""
+        """Begin and end holds of nodes. Of several schedulers the first one does so for all."""
         if self.columns is None or not self.shard.leads:
             return []
         return self.holds.proposals(
@@ -477,8 +478,8 @@ class SchedulerCore:
         return self.binds.proposals(self.columns, partial(self._reserve, order=0))
 
     def _refuse_on_behalf_of_waiting(self) -> None:
-        """Count a rejection by every node that is behind while pods wait: without it nothing would
-        ask for a comparison of the node.
+        """Count a rejection by every node whose report does not count yet, while pods wait.
+        Otherwise such a node would never be compared.
         """
         if self._behind and not self.queue.ready_count() and self.queue.waiting_count():
             self.marks.rejected(self.ledger, sorted(self._behind))

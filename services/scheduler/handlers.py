@@ -1,8 +1,8 @@
 """The deciding loop: wait for the fold, decide, append, note the outcomes.
 
-It decides only under a lease, and only once the fold has everything that this process appended and
-everything it lost a race to: an own reservation never counts twice and never goes missing, and no
-race is lost twice to one event. Must not know Kubernetes or how the log is stored.
+It decides only under a lease, and only once the fold has every event that this process appended and
+every event that it lost a race to. So an own reservation counts exactly once, and no race is lost
+twice to one event. Must not know Kubernetes or how the log is stored.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ from shared.telemetry.propagation import trace_of
 
 ROLE = "scheduler"
 BATCH_PODS = 200
-# The time of one turn. Until it ends nothing else in this process goes on, leases are not renewed
-# either.
+# The time of one turn. Nothing else in this process runs meanwhile, not even the renewal of leases.
 TURN_S = 0.25
-# After a turn that took long the loop answers everything that has waited meanwhile. One pass of the
-# event loop is not enough: the renewal of a lease is a conversation with Postgres.
+# The pause after a long turn, in which the loop serves everything that has waited. One pass of the
+# event loop is not enough, because the renewal of a lease exchanges several messages with Postgres.
 LONG_TURN_S, PAUSE_S = 0.05, 0.01
 REACH_TIMEOUT_S = 30.0
 IDLE_S = 1.0
@@ -102,7 +101,7 @@ def load(config: CoreConfig, data: bytes) -> SchedulerCore:
 
 class Decider:
     """Runs `SchedulerCore.decide` against the log, under the lease that `held` lends. `looked` is
-    set once it has looked at the queue and the log has taken its decisions."""
+    set once it has decided the queue and the log has its decisions."""
 
     def __init__(
         self,
@@ -133,7 +132,7 @@ class Decider:
         self._out = logs.get("decider")
 
     def wake(self) -> None:
-        """Look at the core: a request came in."""
+        """Let the loop run: a request came in."""
         self._woken.set()
 
     def share_out(self, members: tuple[str, ...], own: str) -> None:
@@ -153,7 +152,7 @@ class Decider:
             self._acknowledged.check(folded)
 
     def reset(self, _core: SchedulerCore) -> None:
-        """Forget what was appended: the log, its timeline or its history is another one."""
+        """Forget the appended positions: the log, its timeline or its history is another one."""
         self._must_reach, self._place = 0, Place()
         self._acknowledged.clear()
         self._woken.set()
@@ -242,7 +241,7 @@ class Decider:
         self._measure_fill(core)
 
     def _measure_fill(self, core: SchedulerCore) -> None:
-        """Measure now and then only, because it goes over all nodes."""
+        """Measure the zone fill, rarely, because it looks at all nodes."""
         now_s = self._clock.monotonic_s()
         if now_s < self._measure_fill_s:
             return
@@ -265,7 +264,7 @@ class Decider:
     async def _send(
         self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease
     ) -> list[Proposal]:
-        """Append; returns what is left to append.
+        """Append the proposals. Return those that are left to append.
 
         The next reservation on a node expects the version that the one before it makes, and was
         decided with it in mind; so does a node's first reservation after its dirty mark or
@@ -292,7 +291,8 @@ class Decider:
             if proposal.chained & lost:
                 core.conflicted(proposal)
         if any(isinstance(outcome, Conflict) for outcome in outcomes):
-            # Decided again on the same fold, a proposal would lose to the same event once more.
+            # If it were decided again on the same fold, a proposal would lose to the same event
+            # once more.
             with suppress(LogUnavailable):
                 self._must_reach = max(self._must_reach, await self._log.head())
         return [proposal for proposal in later if not proposal.chained & lost]
@@ -338,7 +338,7 @@ class Decider:
             core.conflicted(proposal)
 
     def _log_rejections(self, core: SchedulerCore) -> None:
-        """A replay logs nothing: it was logged when it happened."""
+        """Log rejections. A replay logs nothing, because they were logged when they happened."""
         rejected = core.rejections.take()
         for rejection in rejected if self._live() else ():
             count(names.REJECTED, reason=rejection.reason)

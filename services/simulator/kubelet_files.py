@@ -1,10 +1,10 @@
 """A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own
 format.
 
-Each file is replaced by renaming, so that a process killed half-way leaves the old file whole. The
-larger ones have no checksum, because they change with every pod. A pod that holds nothing of a
-manager changes no file, as with a kubelet, so a watch sees no event. This module does not decide
-when to save and does not judge what it loads.
+Each file is replaced by renaming, so that a process that is killed half-way leaves the old file
+whole. The files of devices and memory have no checksum, because they change with every pod. A pod
+that holds nothing of a manager changes no file, as with a kubelet, so a watch sees no event. This
+module does not decide when to save and does not judge what it loads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEVICE_FILE = "device-plugins/kubelet_internal_checkpoint"
 
 
 def save(folder: Path, old_state: KubeletState | None, new_state: KubeletState) -> None:
-    """Write the checkpoints of the managers whose state differs from `before`, in the kubelet's
+    """Write the checkpoints of the managers whose state differs from `old_state`, in the kubelet's
     order: devices, CPUs, memory (kubelet 1.36).
     """
     if old_state is None or old_state.devices is not new_state.devices:
@@ -64,16 +64,14 @@ def save(folder: Path, old_state: KubeletState | None, new_state: KubeletState) 
 
 
 def stored(state: KubeletState) -> Checkpoints:
-    """What an exporter reads from the checkpoints of a kubelet in this state, without the way over
-    files.
-    """
+    """Return what an exporter would read from the checkpoint files of a kubelet in this state."""
     cpu = CpuCheckpoint(state.kubelet.cpu.policy, state.cpu.shared, state.cpu.entries)
     return checkpoints.of(cpu, memory_checkpoint(state.memory), device_checkpoint(state.devices))
 
 
 def load(folder: Path, fresh: KubeletState) -> tuple[KubeletState | None, str]:
-    """`fresh` with the stored books (pods not yet known), or None with the reason in the kubelet's
-    words.
+    """Return `fresh` with the stored state of its managers (pods not yet known), or None with the
+    reason in the kubelet's words.
 
     An empty reason means that nothing is stored.
     """

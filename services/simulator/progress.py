@@ -17,7 +17,7 @@ from services.simulator.feasibility import Infeasible
 Json = dict[str, Any]
 Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost", "withdrawn"]
 LATENCIES_KEPT = 100_000
-# As a number of pods: no end.
+# A number of pods that stands for a workload without end.
 ENDLESS = -1
 # How many ended pods are still known by uid.
 LATELY = 512
@@ -37,10 +37,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A workload at one moment. `total` is 0 for one without end. `infeasible` pods fit no node and
-    are expected to wait for ever; `left` are feasible ones that have not ended; `lost` vanished
-    without having run to their end; `withdrawn` were infeasible and taken away again; `resumed`
-    were created by an earlier process."""
+    """A workload at one moment. `total` is 0 for a workload without end. `infeasible` pods fit no
+    node and wait for ever. `left` pods are feasible and have not ended. `lost` pods vanished before
+    their end. `withdrawn` pods were infeasible and deleted again. `resumed` pods were created by an
+    earlier process."""
 
     total: int
     created: int
@@ -81,8 +81,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Counts of one workload of `total` pods; `before` is what an earlier process has done of it,
-    maybe more than `total`.
+    """Counts of one workload of `total` pods. `before` counts what an earlier process has done of
+    it, which may be more than `total`.
     """
 
     def __init__(self, total: int, earlier: Ended | None = None) -> None:
@@ -103,17 +103,18 @@ class Progress:
 
     @property
     def asked_before(self) -> int:
-        """How many pods an earlier process asked for; those of `missing` it never saw."""
+        """The number of pods that an earlier process requested, including those that it never
+        saw."""
         return self._before.created + len(self._before.missing)
 
     @property
     def missing_before(self) -> tuple[str, ...]:
-        """Names of pods that an earlier process asked for and never saw."""
+        """Names of pods that an earlier process requested and never saw."""
         return self._before.missing
 
     @property
     def ended(self) -> Ended:
-        """What a later process needs to know."""
+        """The record that a later process needs."""
         lately = self._gone | {uid: stage for uid, stage in self._stages.items() if stage in _OVER}
         over = {name: self._counts[name] for name in _OVER}
         return Ended(self._all_created(), **over, lately=lately, missing=tuple(self._asked))
@@ -140,7 +141,7 @@ class Progress:
             )
 
     def begins(self, now_s: float) -> None:
-        """The workload is played from now on: until then nothing is quiet, it has not begun."""
+        """Note that the workload begins now: a workload that has not begun is never quiet."""
         self._last_s = now_s
 
     def asked(self, name: str) -> None:
@@ -155,7 +156,7 @@ class Progress:
             self._enter(uid, "waiting", now_s)
 
     def seen(self, kind: str, obj: Json, now_s: float) -> Stage | None:
-        """A pod of the workload changed; the stage that it entered, or None."""
+        """Note a changed pod of the workload. Return the stage that it entered, or None."""
         uid = obj["metadata"]["uid"]
         stage = _stage(kind, obj)
         old_stage = self._stages.get(uid)
@@ -204,7 +205,8 @@ class Progress:
         return max(sum(self._counts.values()), self._before.created)
 
     def _forget(self, uid: str) -> None:
-        """A pod that is gone is a number only: a workload without end must not grow in memory."""
+        """Keep only counts of an ended pod, because a workload without end must not grow in
+        memory."""
         self._infeasible.pop(self._names.pop(uid, ""), None)
         if (stage := self._stages.pop(uid, None)) in _OVER:
             self._gone[uid] = stage
@@ -245,7 +247,7 @@ def _stage(kind: str, obj: Json) -> Stage:
 
 
 class _Reached:
-    """When pods reached a stage, and how long it took them."""
+    """Times at which pods reached a stage, and how long they needed."""
 
     def __init__(self) -> None:
         self._took_s: list[float] = []
@@ -267,8 +269,8 @@ class _Reached:
         return Outcome(len(ordered), p50, p99, slowest, self._rate())
 
     def _rate(self) -> float:
-        """Without the first and the last tenth: neither the first pods nor the tail that waits for
-        room.
+        """Return the rate without the first and the last tenth: the first pods come at once, and
+        the last ones wait for room.
         """
         last = len(self._at_s) - 1
         low, high = round(last * 0.1), round(last * 0.9)

@@ -1,6 +1,6 @@
 """Events per second by the log's own clock.
 
-The time of folding says nothing about the cluster: a fold reads hours of events in a second. Pure.
+Wall-clock time would not do: a fold reads hours of events in a second. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Rates:
         self._first_us: int | None = None
 
     def add(self, kind: str, time_us: int) -> None:
-        """Count one event. Clocks of services differ a little: an older event counts as of now."""
+        """Count one event. The clocks of services differ a little, so an older event counts as if
+        it came now."""
         if self._first_us is None:
             self._first_us = time_us
         second = time_us // _US

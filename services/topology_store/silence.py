@@ -1,9 +1,9 @@
-"""Watch for silent nodes: a leased role of a store that receives from the bus. Looks after
-locked nodes.
+"""Find silent nodes: a leased role of a store that receives from the bus. Also follows locked
+nodes.
 
-Silence counts only up to the last moment at which this process received from the bus: a bus that is
-away is no evidence about nodes, and afterwards every node gets its full time again. Must not decide
-what silence means (`core.expire`).
+Silence counts only up to the last moment at which this process received from the bus. A missing bus
+is no evidence about nodes, so afterwards every node gets its full time again. Must not decide what
+silence means (`core.expire`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shared.telemetry.instruments import set_gauge
 
 ROLE = "silence"
 TICK_S = 1.0
-# The bus is away if no echo came for so long.
+# The bus counts as away if no echo came for this long.
 AWAY_AFTER_S = 5.0
-# Health names so many locked nodes one by one.
+# Health names at most this many locked nodes.
 MAX_NAMED = 20
 
 
@@ -65,7 +65,7 @@ class Silence:
         )
 
     async def watch_bus(self) -> None:
-        """Note the last echo, and look after locked nodes, until cancelled."""
+        """Note the last echo, and follow locked nodes, until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
             self.account()
@@ -89,7 +89,7 @@ class Silence:
             await self._clock.sleep(TICK_S)
 
     def account(self) -> None:
-        """Move the moment up to which silence counts. After the bus was away, no node was
+        """Move the moment up to which silence counts. After the bus was away, no node counts as
         silent."""
         until_s = self._clock.monotonic_s() - self._bus.since_echo_s()
         if until_s <= self._until_s:

@@ -21,8 +21,8 @@ from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_hugepage
 class ContainerDemand(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The exclusive amounts of one container, names sorted.
 
-    `zeros` are resources that the container names with an amount of 0. At least one of both is not
-    empty, and some container of the pod has amounts.
+    `zeros` are resources that the container names with an amount of 0. `amounts` or `zeros` has an
+    entry, and some container of the pod has amounts.
     """
 
     name: str
@@ -37,8 +37,8 @@ def zonal_demand(
     """Return the containers that need something exclusive of the `tracked` resources, in the
     kubelet's order.
 
-    Pods with pod-level resources get no exclusive CPUs or memory with default gates (kubelet 1.36),
-    and their devices count. `pod_level_scope` is that of managers that serve them otherwise.
+    With default gates (kubelet 1.36) pods with pod-level resources get exclusive devices, but no
+    exclusive CPUs or memory. `pod_level_scope` is the scope of managers that serve them otherwise.
     """
     pod, demands = as_managed(pod, pod_level_scope), []
     for container in pod.containers:
@@ -87,8 +87,8 @@ def peak(containers: Collection[ContainerDemand]) -> Amounts:
     """Return the most that the containers hold together when the holdings of init containers are
     reused.
 
-    Per resource this is the larger of all apps and sidecars, and any init container with the
-    sidecars before it (the kubelet's pod-scope request).
+    For each resource this is the larger of two amounts: all apps and sidecars together, or an init
+    container with the sidecars before it (the kubelet's pod-scope request).
     """
     running: Amounts = {}
     highest: Amounts = {}
@@ -106,8 +106,8 @@ def peak(containers: Collection[ContainerDemand]) -> Amounts:
 def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
     """Return whether a container that is not an app requests memory that no app requests.
 
-    Under scope pod the kubelet's hint leaves it out (kubelet 1.36). The chosen zone may then lack
-    it, and the kubelet rejects the pod.
+    Under scope pod the kubelet's hint leaves this memory out (kubelet 1.36). The chosen zone may
+    then lack it, and the kubelet rejects the pod.
     """
     hinted = {
         name
@@ -123,8 +123,8 @@ def outside_pod_hint(containers: Collection[ContainerDemand]) -> bool:
 def may_be_split(containers: Collection[ContainerDemand], policy: str, scope: str) -> bool:
     """Return whether several containers request only memory under single-numa-node and scope pod.
 
-    If no zones that the Memory Manager may use hold the sum, it has no preference, nor has another
-    manager, and each container gets zones of its own (kubelet 1.36).
+    If the Memory Manager finds no zones for the sum, it has no preference. No other manager has one
+    either, so each container gets zones of its own (kubelet 1.36).
     """
     if policy != SINGLE_NUMA_NODE or scope != "pod" or len(containers) < 2:
         return False
@@ -132,7 +132,7 @@ def may_be_split(containers: Collection[ContainerDemand], policy: str, scope: st
 
 
 def kept_init_cpu(containers: Collection[ContainerDemand], apart: bool = False) -> int:
-    """Return the millicpu that ordinary init containers may keep besides the CPUs of later
+    """Return the millicpu that ordinary init containers may keep in addition to the CPUs of later
     containers.
 
     The kubelet does not return an init container's exclusive CPUs before the pod ends, and later

@@ -19,7 +19,7 @@ _POLL_DEAF_S = 0.2
 
 
 class HeadWatch:
-    """Tracks the highest known head, 0 if none is, and wakes the waiters below it."""
+    """Tracks the highest known head (0 for none), and wakes waiters below it."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[Any]], head: Callable[[], Awaitable[int]]
@@ -73,7 +73,7 @@ class HeadWatch:
             self._waiters.discard(waiter)
 
     async def _poll(self) -> None:
-        # A restored backup may have set the head back, so only the answer counts.
+        # Only the answer counts, because a restored backup may have set the head back.
         self._polled_s = asyncio.get_running_loop().time()
         with contextlib.suppress(LogUnavailable, *LOST_CONNECTION):
             position = await self._head()

@@ -45,9 +45,10 @@ Counts = tuple[int, ...]
 
 
 class View(NamedTuple):
-    """A resource as a kubelet may see it that knows more devices than are listed, or that is of
-    another version: the zones its hints run over, and the fewest zones that so many devices touch,
-    as (amount, zones). If `least` is empty, that is computed from the listed devices."""
+    """A resource as the kubelet may see it, because it knows more devices than the report lists, or
+    is of another version: the zones that its hints run over, and `least`, the fewest zones that
+    this many devices touch, as (amount, zones). An empty `least` is computed from the listed
+    devices."""
 
     zones: tuple[int, ...]
     least: tuple[tuple[int, int], ...]
@@ -110,7 +111,7 @@ class DeviceCountManager(ResourceManager):
             kept, strict = _kept(reusable, row, len(free)), _is_strict(reusable, row)
             if amount or view is None:
                 preferred &= self._single(row, free, kept, amount, strict)
-            else:  # a request of 0: zones without devices are as good
+            else:  # a request of 0: zones without devices are equally good
                 hints = self._hints(row, free, kept, amount, view, strict)
                 masks = [hint.mask or 0 for hint in hints]
                 preferred &= sum([mask for mask in masks if not mask & (mask - 1)])
@@ -176,8 +177,8 @@ class DeviceCountManager(ResourceManager):
     def views(
         self, resource: str, amounts: Collection[int], zones: Collection[int]
     ) -> list[View | None]:
-        """Return every way to see the resource that matters to pods that ask for these amounts, if
-        unhealthy devices may lie in these zones, besides the listed devices.
+        """Return the views of the resource that differ for pods that request these amounts, if
+        these zones may have unhealthy devices in addition to the listed ones.
 
         More devices touch no more zones, and each further zone has some or none. Raises
         TooManyWaysError."""
@@ -224,8 +225,8 @@ class DeviceCountManager(ResourceManager):
         kind: ContainerKind,
         hint: Hint,
     ) -> Sequence[tuple[Devices, Reusable]]:
-        """Each resource in turn: reusable devices, then those under the hint, then others, then
-        those without a zone. Raises TooManyWaysError."""
+        """Allocate each resource in turn: first reusable devices, then devices under the hint, then
+        others, then devices without a zone. Raises TooManyWaysError."""
         if reusable is None and kind != "init":
             free = self._from_one_group(state, requested, hint.mask or 0)
             if free is not None:
@@ -247,7 +248,8 @@ class DeviceCountManager(ResourceManager):
     def _from_one_group(
         self, state: Devices, requested: RequestedAmounts, mask: int
     ) -> Devices | None:
-        """The usual case: one group lies under the hint and has enough, so there is one way."""
+        """Allocate in the usual case: one group lies under the hint and has enough, so there is one
+        way."""
         for name, amount in requested:
             row = self._rows.get(name, -1)
             group = self._alone[row].get(mask, -1) if row >= 0 else -1
@@ -282,7 +284,8 @@ class DeviceCountManager(ResourceManager):
         return allocations
 
     def release(self, state: Devices, held: Sequence[ZonedAmount]) -> Devices:
-        """Never more than a group has become free, and never less than none."""
+        """Return the state after the end of a pod that held these devices. A group has at most as
+        many free devices as it has healthy ones."""
         for item in held:
             row = self._rows.get(item.resource, -1)
             if row < 0:
@@ -297,15 +300,17 @@ class DeviceCountManager(ResourceManager):
         return state
 
     def taken(self, before: Devices, after: Devices) -> tuple[Counts, ...]:
-        """By resource and group, including what init containers keep for the pod's life."""
+        """Return the devices taken by resource and group, including those that init containers keep
+        for the pod's life."""
         rows = zip(before.free, after.free, strict=True)
         return tuple([_minus(free, remaining) for free, remaining in rows])
 
     def zones_taken(
         self, before: Devices, after: Devices, left: Reusable, left_after: Reusable
     ) -> int | None:
-        """None under policy none, because pooled counts have no zones. A device in several zones
-        counts in the lowest of them, unless another device lies in one of them."""
+        """Return the zones of the taken devices, None under policy none, because pooled counts have
+        no zones. A device in several zones counts in the lowest of them, unless another device lies
+        in one of them."""
         if self.pooled:
             return None
         masks: list[int] = []
@@ -357,10 +362,10 @@ def _keep(
 def _still_to_touch(
     masks: tuple[int, ...], kept: Counts, amount: int, strict: bool
 ) -> tuple[int, list[int]]:
-    """Return how many free devices a set of zones needs besides what init containers left there,
-    and the zone masks of that, each of which the set must touch.
+    """Return how many free devices a set of zones needs in addition to the devices that init
+    containers left there, and the zone masks of those, each of which the set must touch.
 
-    Devices that they left in no zone count for nothing here; a `strict` kubelet has no hint then.
+    Devices without a zone that they left do not count; a `strict` kubelet has no hint then.
     """
     kept_groups = [
         (mask, count) for mask, count in zip(masks, kept, strict=True) if count and (mask or strict)
@@ -375,8 +380,8 @@ def _read_both_ways(
     that has zones.
 
     The kubelet ignores devices whose plugin sends no topology. Devices whose topology is empty
-    touch no zone, and no hint can contain them (1.36, generateDeviceTopologyHints). No report says
-    which of the two it is, so the second way gets a mark."""
+    touch no zone, and no hint can contain them (1.36, generateDeviceTopologyHints). A report does
+    not say which of the two applies, so the second way has a mark."""
     kept = dict(reusable) if isinstance(reusable, tuple) else {}
     counts = zip(masks, kept.get(row, ()), strict=False)
     if kind != "init" or not any(masks) or not any(count and not mask for mask, count in counts):
@@ -401,8 +406,8 @@ def _is_alone(masks: Sequence[int], mask: int) -> bool:
 
 
 def _picks(masks: tuple[int, ...], free: Counts, need: int, mask: int | None) -> list[Counts]:
-    """Return the devices taken by group in every way: those under the mask first, then those in
-    other zones, then those without a zone."""
+    """Return every way to take devices by group: under the mask first, then in other zones, then
+    without a zone."""
     if mask is None:
         return ways(need, free)
     if mask in masks and free[group := masks.index(mask)] >= need and _touches_one(masks, mask):
@@ -450,7 +455,7 @@ class DeviceHints(HintProvider, frozen=True):
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
-        """By device if the report has them, else by the counts of its zones."""
+        """Observe single devices if the report has them, else the counts of its zones."""
         pools = _by_device(report, placements) if report.devices is not None else _by_zone(report)
         if policy == NONE:
             pools = {name: {0: _sum(groups.values())} for name, groups in pools.items()}
@@ -515,8 +520,8 @@ def _by_zone(report: Report) -> _Pools:
 
 
 def _may_hide(report: Report) -> bool:
-    """Return True if a report by zone alone counts devices that may not be handed out. If it lists
-    devices, the ledger knows better (`shared.ledger.unhealthy`)."""
+    """Return whether a report without devices may count devices that the kubelet does not hand out.
+    With devices, `shared.ledger.unhealthy` decides it."""
     if report.devices is not None:
         return False
     for zone in report.zones:

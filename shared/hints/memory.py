@@ -40,7 +40,8 @@ class MemoryHints(HintProvider, frozen=True):
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool
     ) -> Observed:
-        """What stale entries of the checkpoint hold is free at the next admission."""
+        """Return the states. Memory that stale entries of the checkpoint hold is free at the next
+        admission."""
         tables = {zone.id: zone.resources for zone in report.zones}
         zones = tuple(sorted(tables))
         names = tuple(
@@ -73,8 +74,8 @@ class MemoryHints(HintProvider, frozen=True):
 def _ways_to_group(
     state: Memory, zones: tuple[int, ...], masks: Sequence[int]
 ) -> tuple[Memory, ...]:
-    """Return the state with each zone of the `masks` in one of them, or alone. Only to 1.31 may a
-    zone be in several."""
+    """Return every state in which each zone of the `masks` is in one of them, or alone. A zone may
+    be in several masks only up to kubelet 1.31."""
     ways = []
     for zone, group in zip(zones, state.groups, strict=True):
         groups = [mask for mask in masks if mask >> zone & 1]
@@ -100,8 +101,8 @@ def _loose(held: Sequence[ZonedAmount]) -> tuple[int, ...]:
 
 
 def _by_checkpoint(manager: MemoryBlockManager, state: Memory, report: Report) -> Memory:
-    """Return the state by the manager's own figures. Blocks of init containers wait for their pod
-    to run; the kubelet drops those of pods that no listing names when it is next asked."""
+    """Return the state by the manager's own figures. Blocks of init containers are free once their
+    pod runs. The kubelet drops blocks of pods that no listing names at its next admission."""
     inits = [manager.blocks_of(hidden.held) for hidden in report.hidden if hidden.pod]
     stale = [item for hidden in report.hidden if not hidden.pod for item in hidden.held]
     for blocks in inits:

@@ -57,8 +57,8 @@ class Certificates:
         if self._authority:
             self._context.load_verify_locations(self._authority)
         if pair := client_adapter.user_cert(self._user, self._config.abs_file):
-            # Try the pair in another context: a certificate without its key would replace the old
-            # certificate.
+            # Load the pair into another context first: a certificate without its key would replace
+            # the old certificate.
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*pair)
             self._context.load_cert_chain(*pair)
 

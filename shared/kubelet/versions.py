@@ -1,7 +1,8 @@
 """Rules of admission that differ between minor versions of the kubelet.
 
-1. `RULES` has one entry for each minor from 1.27 to 1.37. Everything else in the model holds for
-   all of them: merge, policies, allocation of CPUs, memory and devices did not change since 1.27.
+1. `RULES` has one entry for each minor from 1.27 to 1.37. Everything else in the model is the same
+   for all of them: merge, policies, and allocation of CPUs, memory and devices have not changed
+   since 1.27.
 
 2. A version names its minor (`rules_of`). Some versions may have one of several rule sets: a
    version that cannot be read may be any minor, a pre-release may still have the rules of the minor

@@ -14,8 +14,8 @@
 
 4. Devices that are in several zones at once are charged in every zone of their resource.
 
-5. The scheduler asks before it reserves a pod, and every fold asks again, so answers are
-   remembered. These are memos of pure functions: forgetting them changes nothing.
+5. The scheduler computes a landing before it reserves a pod, and every fold computes it again, so
+   results are cached. These are caches of pure functions: dropping them changes nothing.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ UNLIMITED = 1 << 62
 # Container name, or WHOLE_POD, -> zones.
 Possible = dict[str, tuple[int, ...]]
 
-# Entries of each memo. Pods of one kind share their demand, and land in the same zones again and
-# again. If there are more, all are forgotten.
+# The most entries of each cache. Pods of one kind share their demand and land in the same zones
+# again and again. A full cache is emptied.
 REMEMBERED = 4096
 
 
@@ -52,7 +52,7 @@ class Landing(NamedTuple):
 
 
 class _RememberedLanding(NamedTuple):
-    """The landing, and the very objects it was computed from. They are never changed in place."""
+    """A landing and the objects that it was computed from, which are never changed in place."""
 
     demand: tuple[ContainerDemand, ...]
     report: Report
@@ -65,7 +65,7 @@ _charged: dict[tuple[object, ...], tuple[tuple[ContainerDemand, ...], ZoneAmount
 
 
 def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts) -> Landing:
-    """Return the landing of a pod with this demand. It stays as long as the node's `free_max`,
+    """Return the landing of a pod with this demand. It is valid as long as the node's `free_max`,
     which reservations do not change."""
     key = id(demand), id(free_max)
     remembered = _landings.get(key)
@@ -94,8 +94,8 @@ def possible_zones(
 ) -> Possible:
     """Return the zones that could hold each part of the pod by `bound`.
 
-    A part that fits nowhere gets every zone: it is on the node although it should not be, so
-    nothing is known about it."""
+    A part that fits nowhere gets every zone, because the pod is on the node all the same, and its
+    zone is unknown."""
     zones = sorted(bound)
     if report.policy != SINGLE_NUMA_NODE:
         separate = [part.name for part in demand] if _masks_may_differ(demand, report) else []
@@ -123,7 +123,7 @@ def possible_zones(
 def _limited_by_providers(
     demand: Collection[ContainerDemand], report: Report, bound: Mapping[int, Amounts]
 ) -> Mapping[int, Amounts]:
-    """Return the bound with 0 of a resource in zones that can never give it by its provider,
+    """Return the bound with 0 of a resource in zones from which its provider never gives it,
     whatever the report shows there."""
     if amounts_are_all():
         return bound
@@ -138,15 +138,15 @@ def _limited_by_providers(
 
 
 def _masks_may_differ(demand: Collection[ContainerDemand], report: Report) -> bool:
-    """Return True if containers may get different masks, and that matters because later ones need
-    not reuse an init container's CPUs."""
+    """Return whether containers may get different masks, so that a later container need not reuse
+    the CPUs of an init container."""
     one_mask = report.policy in (NONE, RESTRICTED) or report.scope == "pod"
     return not one_mask and any(part.kind == "init" and CPU in part.amounts for part in demand)
 
 
 def apart(possible: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return True if the pod is possible both as a whole and by container: each container may be
-    anywhere by itself."""
+    """Return whether the possible zones are known both for the pod as a whole and by container, so
+    that each container may be anywhere by itself."""
     return WHOLE_POD in possible and len(possible) > 1
 
 
@@ -166,8 +166,8 @@ def _zones_with_room(
 
 
 def widen(old: Possible, new: Possible) -> Possible:
-    """Return the union by part. If the parts change from pod to containers, both stay, because each
-    may have happened."""
+    """Return the union of both by part. If the parts change from the whole pod to containers, both
+    stay, because either may be true."""
     if not old:
         return new
     return {
@@ -226,7 +226,7 @@ def _most_by_zone(
 def _with_between(
     charged: ZoneAmounts, demand: Sequence[ContainerDemand], zones: Sequence[int], between: Between
 ) -> ZoneAmounts:
-    """Add devices that are in several zones: taken in one, they are taken in all of them."""
+    """Add devices that are in several zones: a device taken in one zone is taken in all of them."""
     if not between:
         return charged
     for name, device_zones in between:

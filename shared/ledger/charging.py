@@ -24,11 +24,11 @@ from shared.ledger.state import (
 )
 from shared.ledger.view import listed_of, restore, subtract
 
-# Ended pods of one name that a node remembers one by one.
+# The most ended pods of one name that a node remembers one by one.
 LIVES_LIMIT = 8
 
-# Expectations and departed pods that a node keeps for fingerprints. Older ones are dropped, which
-# only delays a match.
+# The most expectations and departed pods that a node keeps for fingerprints. Older ones are
+# dropped, which only delays a match.
 HISTORY_LIMIT = 1024
 
 
@@ -56,8 +56,8 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
 
 
 def _forget_absence(node: LedgerNode, key: str, uid: str) -> None:
-    """A pod that ended by absence from a list is seen again: it never ended, and what the report
-    lists is its own."""
+    """Forget the end of a pod that was only absent from a list and is seen again: listed amounts of
+    its name are its own."""
     ended = node.ended.get(key)
     if ended is None or ended.absent is None or ended.absent.uid != uid:
         return
@@ -98,8 +98,9 @@ def release_charge(
 ) -> None:
     """Release the pod's charge: it ended, was rejected, or its reservation was withdrawn.
 
-    `came`: it may have held something, and if so until `finished_s`. `absent`: the only evidence is
-    a list that lacks it, so a report that lists it brings the charge back (`is_contradicted`)."""
+    `came` says that the pod may have held something, at most until `finished_s`. `absent` says that
+    the only evidence is a list that lacks it, so a report that lists it brings the charge back
+    (`is_contradicted`)."""
     node = ledger.nodes.get(entry.node)
     entry.node, entry.charged_at = "", 0
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
@@ -150,8 +151,8 @@ def ended_of(charge: Charge, lives: tuple[Life, ...] | None = None) -> Ended:
 
 
 def _note_departed(node: LedgerNode, charge: Charge) -> None:
-    """Remember what a report that still lists the pod shows of it. Expectations outlive the pods
-    that they name."""
+    """Remember what a report lists of a pod that has ended. Expectations outlive the pods that they
+    name."""
     node.departed[charge.uid] = listed_demand(charge.demand)
     while len(node.departed) > HISTORY_LIMIT:
         del node.departed[next(iter(node.departed))]
@@ -159,7 +160,7 @@ def _note_departed(node: LedgerNode, charge: Charge) -> None:
 
 def _note_freed(node: LedgerNode, charge: Charge, position: int) -> None:
     """Remember what an end gave back until a match shows that the report includes it. Beyond the
-    limit the two oldest become one, which only keeps them longer."""
+    limit the two oldest entries are merged, which only keeps them longer."""
     node.freed.append(Freed(position, could_have_freed(node, charge)))
     if len(node.freed) > HISTORY_LIMIT:
         first, second = node.freed[:2]

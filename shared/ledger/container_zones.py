@@ -1,11 +1,11 @@
-"""Placements from a report that has the zone of each container, but not its name
+"""Placements from a report that has the zone of each container without names
 (`Report.container_zones`, numaplacement).
 
 1. The containers are those of the pods that the report's fingerprint matches, in the order of their
    hashes. If there are more or fewer of them than the report counts, nothing follows.
 
-2. A container's zone holds all that it requests exclusively. The report must count at least the sum
-   of that as used in each zone, or nothing follows.
+2. A container's zone holds everything that it requests exclusively. In each zone the report must
+   count at least the sum of this as used, or nothing follows.
 
 3. Such a node lists placements for its basis, the last report that was matched. A later report
    without a match changes neither.

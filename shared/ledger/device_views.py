@@ -1,5 +1,5 @@
-"""How the kubelet of a node may see its devices: which resources are in doubt, and its states in
-every way to see them.
+"""The ways in which the kubelet of a node may see its devices: which resources are in doubt, and
+the states for each way.
 
 1. Unhealthy devices that no report lists change what the kubelet prefers, under restricted and
    best-effort.
@@ -29,8 +29,8 @@ from shared.ledger.unhealthy import doubted
 
 
 def in_doubt(node: LedgerNode, policy: str) -> frozenset[str]:
-    """Return the device resources that may have other hints than the devices of the report have
-    over the zones that bear them, under this policy of the Topology Manager."""
+    """Return the device resources for which the kubelet may have other hints than the report
+    suggests, under this policy of the Topology Manager."""
     if policy not in (RESTRICTED, BEST_EFFORT):
         return frozenset()
     return doubted(node) | (_over_all_zones(node) if policy == BEST_EFFORT else frozenset())
@@ -60,8 +60,8 @@ ALWAYS_CHECKED = frozenset({True})
 
 
 class DeviceViews(NamedTuple):
-    """Every base in every way to see devices, None for too many. `unhealthy`: unhealthy devices
-    make a difference."""
+    """`bases` are all bases in every way to see devices, None if there are too many. `unhealthy`
+    says that unhealthy devices make a difference."""
 
     bases: tuple[NodeState, ...] | None
     unhealthy: bool

@@ -21,8 +21,8 @@ def node_of(ledger: Ledger, name: str) -> LedgerNode:
 
 
 def forget_if_empty(ledger: Ledger, node: LedgerNode) -> None:
-    """Forget a node without a Node object, reports and pods. A node that reports but has never had
-    a Node object stays, because an operator looks for it."""
+    """Forget a node without a Node object, reports and pods. A node that reports and has no Node
+    object stays, because an operator may look for it."""
     is_silent = node.report is None or (node.is_deleted and node.expired)
     if node.observed is None and is_silent and not node.charges and not node.claims:
         del ledger.nodes[node.name]
@@ -43,8 +43,8 @@ def forget_ended(node: LedgerNode, key: str) -> None:
 
 
 def stop_counting(node: LedgerNode, key: str) -> None:
-    """Forget that the last ended pod of the name was only absent from a list: it has ended for
-    certain, or it is charged again."""
+    """Forget the doubt about the last ended pod of this name, which was only absent from a list: it
+    has ended for certain, or it is charged again."""
     ended = node.ended[key]
     if ended.is_counted and ended.absent is not None:
         count(node, ended.absent.request, -1)

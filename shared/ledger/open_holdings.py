@@ -1,9 +1,9 @@
-"""Holdings that a report leaves open: what may be held, in every way.
+"""Resources that pods may or may not hold, because the report does not show it.
 
-Each open holding is a tuple of ways, and each way has the held amounts; an empty way has none.
-Negative amounts are given back. Devices between zones (`device_zones`) are known by zone only, and
-a device of several zones counts in each of them: which groups of devices they are from is open,
-too.
+An open holding is a tuple of alternatives ("ways"). Each way has the amounts that are held in that
+case; an empty way holds nothing, and a negative amount is given back. Devices between zones
+(`device_zones`) are only known by zone, and a device of several zones counts in each of them. So
+the group that such devices come from is open, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shared.hints.cpu import by_socket
 from shared.hints.splits import MOST, TooManyChoicesError, ways
 from shared.ledger.state import Freed, ZoneAmounts
 
-# States of one node that are followed before any pod is admitted.
+# The most states of one node before any pod is admitted.
 MOST_STATES = 64
 
 # Why a state is open.
@@ -52,8 +52,8 @@ def kept_by_inits(zones: ZoneAmounts, report: Report, bounds: set[str]) -> list[
 
 
 def freed_or_not(freed: Iterable[Freed], bounds: set[str]) -> list[Ways]:
-    """Return what pods gave back that ended since a report without placements was confirmed: the
-    report may count it as used, or not."""
+    """Return what ended pods gave back since a report without placements was confirmed. The report
+    may count it as used, or not."""
     holdings: list[Ways] = []
     for end in freed:
         for open_ways in _in_one_zone(end.zones, ENDED, bounds):
@@ -62,8 +62,8 @@ def freed_or_not(freed: Iterable[Freed], bounds: set[str]) -> list[Ways]:
 
 
 def held_or_not(many: Iterable[ZoneAmounts], report: Report) -> list[Ways]:
-    """Return all of each or nothing, and of devices between zones any part. Raises
-    TooManyChoicesError.
+    """Return for each of many holdings two ways, held or not; of devices between zones any part may
+    be held. Raises TooManyChoicesError.
 
     The claims of nominated pods are such holdings: no kubelet knows of them, so a new pod must be
     admitted either way."""
@@ -83,8 +83,9 @@ def negative(held: Held) -> Held:
 
 
 def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
-    """Under restricted only containers may take from several zones that ask for more than one zone
-    has when empty, with unhealthy devices and reserved CPUs; CPUs by socket always may."""
+    """Return whether a container may take the resource from several zones. Under restricted it may
+    if it requests more than an empty zone has (unhealthy devices and reserved CPUs included), and
+    CPUs by socket always may."""
     if report.policy == RESTRICTED and not (name == CPU and by_socket(report)):
         capacities = [
             zone.resources[name].capacity for zone in report.zones if name in zone.resources
@@ -95,8 +96,7 @@ def _may_spread(name: str, zones: ZoneAmounts, report: Report) -> bool:
 
 
 def _out_of_several(name: str, zones: ZoneAmounts, report: Report) -> Ways:
-    """Return the ways to hold up to the amount once. What no checkpoint shows is reported as
-    available."""
+    """Return the ways to hold any part of the amount, which the report counts as available."""
     step = 1000 if name == CPU else 1
     available = {
         zone.id: zone.resources[name].available for zone in report.zones if name in zone.resources
@@ -133,7 +133,8 @@ def _in_one_zone(zones: ZoneAmounts, why: str, bounds: set[str]) -> list[Ways]:
 
 
 def _parts(name: str, amount: int) -> list[int]:
-    """CPUs and devices one by one; memory whole, because the reused part of it is listed."""
+    """Return the amounts that may be held: CPUs and devices in every number, memory as a whole,
+    because the reused part of it is listed."""
     if is_memory(name):
         return [amount] if amount else []
     step = 1000 if name == CPU else 1
@@ -158,8 +159,8 @@ def _only(zones: ZoneAmounts, names: set[str], wanted: bool) -> ZoneAmounts:
 
 
 def _out_of_groups(zones: ZoneAmounts, report: Report) -> list[Ways]:
-    """Return by resource every way to hold devices of which no zone counts more than these amounts,
-    and the way to hold none. Raises TooManyChoicesError."""
+    """Return by resource every way to hold at most this many devices of each zone, and the way to
+    hold none. Raises TooManyChoicesError."""
     names = sorted({name for amounts in zones.values() for name in amounts})
     return [_ways_out_of_groups(name, zones, report.devices or ()) for name in names]
 

@@ -23,7 +23,7 @@ Touched = tuple[str, ...]
 
 
 def observed(ledger: Ledger, event: cluster.PodObserved, envelope: Envelope) -> Touched:
-    """A pod that is observed on a node is charged there from now on, whoever bound it."""
+    """Charge a pod to the node on which it is observed, whichever scheduler bound it."""
     share((event.pod,))
     entry = ledger.pods.get(event.pod.uid)
     if entry is None:
@@ -56,15 +56,15 @@ def _is_on(ledger: Ledger, entry: LedgerPod, name: str, envelope: Envelope) -> T
 
 
 def _same_demand(pod: Pod, other: Pod) -> bool:
-    """Labels change with the binding already (PodTopologyLabels, Kubernetes 1.35), so most changes
-    of a spec leave the charge as it is."""
+    """Return whether a changed pod has the same demand. Labels change with each binding
+    (PodTopologyLabels, Kubernetes 1.35), so most changes leave the charge as it is."""
     same_containers = pod.containers == other.containers and pod.qos == other.qos
     return same_containers and pod.overhead == other.overhead and pod.pod_level == other.pod_level
 
 
 def _respecified(ledger: Ledger, entry: LedgerPod, event: cluster.PodObserved) -> None:
-    """A charged pod that was resized in place keeps its charge with a new demand. It is the same
-    pod: what its kubelet lists is its own, and when it was sent stays known."""
+    """Give a charged pod that was resized in place its new demand. It stays the same pod for the
+    kubelet's listings, and keeps the position of its reservation."""
     name, charged_at = entry.node, entry.charged_at
     node = ledger.nodes[name]
     old = node.charges[event.pod.uid]
@@ -92,8 +92,8 @@ def running(ledger: Ledger, event: cluster.PodRunning, envelope: Envelope) -> To
 
 
 def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
-    """Once a pod runs, the memory of its init containers is free; if only they demand anything, or
-    what no report lists, the pod is confirmed."""
+    """Note that a pod runs, so that the memory of its init containers is free. If only these have a
+    demand, or one that no report lists, this confirms the pod."""
     charge = node.charges[uid]
     if (charge.runs_at > 0) == (runs_at > 0):
         return
@@ -106,8 +106,8 @@ def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
 
 
 def _started(charge: Charge, started_s: int) -> None:
-    """Note a start, but only of a pod that was sent since the node's kubelet may have admitted all
-    of its pods again: the start in a status is the first one."""
+    """Note a start, but only of a pod that was sent after the last time that the kubelet may have
+    admitted all pods again: a status shows the first start only."""
     if charge.sent_at and not charge.started_s:
         charge.started_s = started_s
 
@@ -128,7 +128,8 @@ def ended(ledger: Ledger, event: cluster.PodEnded, envelope: Envelope) -> Touche
 
 
 def _ended_for_certain(ledger: Ledger, event: cluster.PodEnded) -> Touched:
-    """A pod that was only absent from a list has ended: reports keep no charge of it."""
+    """Note that a pod that was only absent from a list has ended for certain: reports no longer
+    keep its charge."""
     node = ledger.nodes.get(event.node)
     if node is None or event.cause == "absent_from_list":
         return ()
@@ -201,7 +202,7 @@ def bound(ledger: Ledger, event: binding.PodBound, envelope: Envelope) -> Touche
 
 
 def refused(ledger: Ledger, event: binding.BindRefused, envelope: Envelope) -> Touched:
-    """A definite no.
+    """The API server refused the binding for good.
 
     A pod that does not exist leaves the ledger, and a pod on another node waits for its
     observation. A pod that is being deleted waits for its end and is not decided again, because the

@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.runtime.http_access import TLS
 
-# From the connection, or the first byte of a later request, to the last byte.
+# Seconds from the connection, or from the first byte of a later request, to the last byte.
 READ_LIMIT_S = 5.0
 
 # Beyond this, the connection that has waited longest for its request is closed.

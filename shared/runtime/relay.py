@@ -27,7 +27,7 @@ CONSUMER = "relay"
 # it from the log.
 MAX_BODY_BYTES = 900_000
 
-# The bus is only a doorbell, so no reader waits for the relay, and each page costs a checkpoint.
+# The bus only wakes readers, which do not wait for the relay, and each page costs a checkpoint.
 _OPTIONS = ConsumerOptions(page_events=500, linger_s=0.1)
 
 

@@ -2,10 +2,10 @@
 did.
 
 A case opens when a pod is first observed on a node and does not run yet. Topolog filters that node
-for the pod, by the ledger before the placement, and selects a node of its own. The case closes when
-the kubelet runs or rejects the pod. Constraints are ignored for the first question, because the
-other scheduler checks its own; node amounts and zones are not. Nothing is reserved. This module
-does not know the log or a clock.
+for the pod, with the ledger as it was before the placement, and also selects a node of its own. The
+case closes when the kubelet runs or rejects the pod. The filter of the other scheduler's node looks
+at amounts and zones only, because that scheduler has checked its own constraints. Nothing is
+reserved. This module does not know the log or a clock.
 """
 
 from __future__ import annotations

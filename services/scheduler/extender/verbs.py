@@ -36,9 +36,9 @@ from shared.ledger.state import LedgerPod
 
 # Nodes evaluated, and refusals explained, for one request; the next request goes on.
 EXACT_LIMIT = 200
-# From so many unsure nodes on, all are evaluated at once first.
+# If at least this many nodes are unsure, all are evaluated at once first.
 BULK_FROM = 24
-# Spreads that scores keep apart: kube-scheduler reads whole numbers from 0 to 10.
+# The number of spreads that scores distinguish: kube-scheduler reads whole numbers from 0 to 10.
 BANDS = 5
 NOT_SEEN = "node not seen yet"
 _UNEXPLAINED = "its NUMA zones do not fit the pod"
@@ -55,7 +55,7 @@ class FilterAnswer(msgspec.Struct):
 
 
 class NodeText(NamedTuple):
-    """A refusal in words, valid for this version of the node, and whether an eviction may help."""
+    """The text of a refusal for this version of the node, and whether an eviction may help."""
 
     node_info: NodeInfo | None
     version: int
@@ -64,9 +64,7 @@ class NodeText(NamedTuple):
 
 
 class Texts:
-    """Refusals in words by pod class and node name; the class that was not used for longest goes
-    first.
-    """
+    """Texts of refusals by pod class and node name. The least recently used class goes first."""
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
@@ -88,8 +86,8 @@ def unconstrained(pod: Pod) -> Pod:
 def filtered(
     placing: ColumnarPlacing, pod: Pod, names: Sequence[str], texts: Texts
 ) -> FilterAnswer:
-    """Filter these nodes. Equal refusals have one text, because kube-scheduler counts nodes by
-    it.
+    """Filter these nodes. Equal refusals have equal texts, because kube-scheduler counts nodes by
+    text.
     """
     answer = FilterAnswer()
     for judged_pod, part_names in by_given_resources(pod, names, placing.view):
@@ -131,10 +129,10 @@ def failed_nodes(answer: FilterAnswer, nominated: str) -> tuple[dict[str, str], 
     kube-scheduler evicts pods for this one, "" for none.
 
     kube-scheduler 1.36 tries to preempt on every node of FailedNodes, and its dry run asks no
-    extender. If its own predicates pass already, it finds no victim, says so with a text that
-    differs each time, takes the changed condition for a change of the pod and tries again, tens of
-    times a second. Therefore only the nominated node is in FailedNodes: as unresolvable, it would
-    let kube-scheduler evict elsewhere while the victims there still terminate."""
+    extender. If its own predicates pass already, it finds no victim and writes a condition whose
+    text differs each time. It then takes the changed condition for a change of the pod, and tries
+    again tens of times a second. So only the nominated node is in FailedNodes: if it were
+    unresolvable, kube-scheduler would evict elsewhere while the victims there still terminate."""
     failed = {name: text for name, text in answer.failed.items() if name == nominated}
     others = {name: text for name, text in answer.failed.items() if name != nominated}
     return failed, {**answer.unresolvable, **others}
@@ -171,8 +169,8 @@ def _explain(
 
 
 def _unusable(placing: ColumnarPlacing, pod: Pod, pod_class: PodClass) -> dict[str, str]:
-    """Reasons by node that no eviction changes: resources that the node gives no pod, zones kept
-    for nominees of no lower priority, and exclusions."""
+    """Return reasons by node that no eviction changes: resources that the node gives to no pod,
+    zones that are kept for nominated pods of no lower priority, and exclusions."""
     view = placing.view
     refusals = nominated.zones_kept(pod, view)
     refusals = refusals | unusable_resources.unusable_nodes(pod_class.pod, view)
@@ -218,8 +216,8 @@ def _bring_up_to_date(placing: ColumnarPlacing, pod_class: PodClass) -> None:
 
 
 def _protect_pending_pods(placing: ColumnarPlacing, pod_class: PodClass, most: int) -> None:
-    """The bulk evaluation knows that the pod fits. Whether it takes the place of a pod whose
-    admission is pending is evaluated node by node.
+    """Evaluate up to `most` nodes with pending admissions one by one: the bulk evaluation only
+    knows that the pod fits, not whether it takes the place of a pending pod.
     """
     scores = placing.evaluator.cache.scores[pod_class.row]
     exact = placing.evaluator.cache.exact[pod_class.row]
@@ -258,8 +256,8 @@ def _ranked(placing: ColumnarPlacing, judged_pod: Pod, names: Sequence[str]) -> 
 
 
 def in_bands(ranks: Mapping[str, int]) -> dict[str, int]:
-    """Return scores, 0 to 100: each spread has a band of its own, the least spread the highest. The
-    widest share the lowest of `BANDS`. Nodes that are ruled out score 0.
+    """Return scores from 0 to 100 in bands: the lower the spread of a node, the higher its band.
+    The widest spreads share the lowest of `BANDS`. Nodes that do not fit score 0.
     """
     spreads = sorted({spread_of(rank) for rank in ranks.values() if rank > RULED_OUT})
     bands = min(BANDS, len(spreads))
@@ -333,8 +331,8 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
 
 
 # Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks
-# an extender, and the kubelet leaves them out of admission and alignment. Which resources these are
-# on a node is decided by the constraint `given_by_drivers`.
+# an extender, and the kubelet leaves them out of admission and alignment. The constraint
+# `given_by_drivers` decides which resources these are on a node.
 
 
 def without_given_resources(pod: Pod, node_info: NodeInfo, view: ClusterView) -> Pod:

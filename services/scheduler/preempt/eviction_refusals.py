@@ -3,8 +3,8 @@ them.
 
 No event shows that a disruption budget changed, or that a pod became ready and a budget allows one
 more eviction, so both are tried again after a while. If a budget refused, pods with the same labels
-would get the same answer, and each pod of a large workload would cost a nomination. Volatile: after
-a restart all are tried again. This module does not know the log or a clock.
+would get the same answer, and each pod of a large workload would cost a nomination. The state is
+volatile: after a restart all are tried again. This module does not know the log or a clock.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import msgspec
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerPod
 
-# In the API server's message if a budget refuses, and no policy (recordings D of kube-apiserver
-# 1.36).
+# Part of the API server's message if a budget refuses, not a policy (kube-apiserver 1.36,
+# recordings D).
 BUDGET = "disruption budget"
-# Time until another pod like the victim is asked for, and the victim itself, which may be the only
-# pod that a budget guards.
+# Seconds until the eviction of a similar pod is tried, and of the victim itself, which may be the
+# only pod that a budget guards.
 ALIKE_AGAIN_S, ITSELF_AGAIN_S = 10.0, 60.0
 # Labels that distinguish pods of one workload; budgets do not select by them.
 OF_ONE_POD = frozenset(
@@ -46,7 +46,7 @@ class _Refused(msgspec.Struct):
 
 
 class EvictionRefusals:
-    """Victims by uid, and kinds of pods."""
+    """Refused victims by uid, and kinds of pods by their labels."""
 
     def __init__(self) -> None:
         self._one: dict[str, _Refused] = {}
@@ -60,8 +60,8 @@ class EvictionRefusals:
             self._many[alike] = _Refused(alike)
 
     def started(self, pod: Pod) -> bool:
-        """Note that one more pod runs: a budget may allow an eviction of a pod like it. Returns
-        whether one may be asked for again.
+        """Note that one more pod runs, so that its budget may allow an eviction. Return whether an
+        eviction may be tried again.
         """
         if not self._one and not self._many:
             return False
@@ -75,7 +75,7 @@ class EvictionRefusals:
         self._one.pop(uid, None)
 
     def passes(self, now_s: float) -> bool:
-        """Note the time; returns whether a pod may be asked for again."""
+        """Note the time. Return whether an eviction may be tried again."""
         victims_expired = _expire(self._one, now_s, ITSELF_AGAIN_S)
         return _expire(self._many, now_s, ALIKE_AGAIN_S) or victims_expired
 

@@ -12,8 +12,8 @@ from shared.ledger.state import Ledger, LedgerNode, Stage
 
 
 def of(ledger: Ledger) -> dict[str, int]:
-    """Return counts: pods by stage, nodes (those that report, reporting names without a Node
-    object), zones, and what is in use."""
+    """Return counts: pods by stage, nodes, nodes that report, reporting names without a Node
+    object, zones, and zones in use."""
     stages = Counter(entry.stage for entry in ledger.pods.values())
     nodes = [node for node in ledger.nodes.values() if node.observed is not None or node.charges]
     return {
@@ -49,7 +49,7 @@ def zones_in_use(node: LedgerNode) -> int:
     )
 
 
-# Pod classes that are named; the pods of others are counted together.
+# The most requests that are named; pods with others are counted together.
 MOST_CLASSES = 20
 OTHERS = "other"
 

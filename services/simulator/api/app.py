@@ -88,9 +88,7 @@ class ApiApp:
         return objects.bound(self.store, place.namespace, str(name), body, request)
 
     async def _await_version(self, request: Request) -> None:
-        """A read of a version not reached yet waits a moment for it, as the real watch cache
-        does.
-        """
+        """Wait a moment for a version that is not reached yet, as the real watch cache does."""
         if request.method != "GET" or "resourceVersion" not in request.query:
             return
         version = request.number("resourceVersion")

@@ -26,13 +26,13 @@ class ApiServer:
         self.url = f"http://{address}"
 
     async def stop(self) -> None:
-        """End watches, refuse new connections, wait for the rest."""
+        """End watches, refuse new connections, and wait for open requests."""
         self._server.should_exit = True
         self._app.end_watches()
         await asyncio.wait([self._task])
 
     async def wait(self) -> None:
-        """Until the server has stopped."""
+        """Wait until the server has stopped."""
         await asyncio.wait([self._task])
 
 

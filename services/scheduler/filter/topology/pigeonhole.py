@@ -1,23 +1,24 @@
-"""The pigeonhole bound: too few other pods to take every zone. Cheap and sufficient where many pods
-have unknown zones; a search over the orders of 40 pods never ends, this takes microseconds.
+"""The pigeonhole bound: a zone remains for the pod if the other pods are too few to take every
+zone. It is sufficient, and takes microseconds even if 40 pods have unknown zones, whose orders no
+search could try.
 
-1. Each part of a pending pod stands in one zone, or comes later. To keep a part out of a zone, the
+1. Each part of a pending pod is in one zone, or comes later. To keep a part out of a zone, the
    other parts there must take more of some resource than the zone has beyond the part's request:
-   the zone's need. A pod that runs already takes a zone, but looks for none.
-2. Counting. Even the largest parts, counted again for each zone, are not enough in number to meet
-   every need (`_too_few_takers`).
+   the zone's need. A pod that runs already takes a zone, but needs no other one.
+2. Counting. If the number of parts that each zone needs, the largest parts first, adds up to more
+   than there are, a zone remains (`_too_few_takers`).
 3. Covering (bin covering, bounded by fractions). A part covers the share of a need that it takes,
    the largest share over the resources: at most the whole zone, and nothing of a zone where it
-   cannot stand. If every zone of a set is blocked, then for any weights of zones their sum is at
-   most what all parts cover, each part counted where its weighted share is largest. If that fails
-   for one set and some weights, a zone remains. Shares are integers, rounded up.
+   cannot be. If every zone of a set is blocked, then for any weights of zones their sum is at most
+   what all parts cover, each part counted where its weighted share is largest. If that fails for
+   one set and some weights, a zone remains. Shares are integers, rounded up.
 4. The sets are the zone that is hardest to block, the two hardest, and so on. Zones weigh the same,
    or as much as they need of a resource: equal weights count parts, the others add up amounts.
 5. If that leaves doubt, whole parts are placed in every way (`exact_covering`).
 6. The loop form of the covering bound (`is_left_a_zone`) suits a handful of parts, the array form
    (`each_is_left_a_zone`) suits many. Arrays use 64 bits: amounts beyond those of real machines
-   count as more than is requested, or less than is free, and large ones are counted in units, so
-   that the array form says yes less often here and there.
+   count as more than is requested, or less than is free, and large ones are counted in units. So
+   the array form may prove less than the loop form, never more.
 
 Must not know hint providers.
 """
@@ -47,29 +48,28 @@ from shared.ledger.view import restore
 
 # The share of a part that blocks a zone alone.
 WHOLE = 1 << 30
-# Up to this many shares (seekers, parts, zones) plain loops are cheaper: a share takes about 1 us
-# in
-# a loop, a few of them in arrays about 100 us.
+# Up to this many shares (seekers x parts x zones) plain loops are cheaper: a share takes about 1 us
+# in a loop, and the array form at least 100 us.
 HANDFUL = 100
-# Next to more parts, whole parts are not placed: there are too many ways.
+# The most parts for which whole parts are placed: more have too many ways.
 MOST_PLACED_PARTS = 10
-# Answers that are remembered of one node.
+# The most cached answers of one node.
 MOST_ANSWERS = 256
-# Of a resource in arrays: sums of two are exact.
+# The largest amount in arrays: sums of two are exact.
 MOST_AMOUNT = 1 << 60
-# Of a resource when shares are computed in arrays: products are exact.
+# The largest amount when shares are computed in arrays: products are exact.
 MOST_UNITS = 1 << 32
-# The weight of a zone in arrays: what all parts cover of it stays exact.
+# The largest weight of a zone in arrays: the sum that all parts cover of it stays exact.
 MOST_WEIGHT = 1 << 20
-# Numbers that are looked at together.
+# The most numbers that are computed at once.
 AT_ONCE = 1 << 18
-# No resource's name: every zone weighs the same.
+# In place of a resource's name: every zone weighs the same.
 _EQUAL = ""
 
 
 class PendingPart(NamedTuple):
-    """What a zone must have for a part to stand there (`asked`), the most that the part takes of
-    the zone then, and what it surely holds at any time (`least`).
+    """One part of a pending pod: `asked` is the amount that a zone must have for it, `take` the
+    most that it then takes of the zone, and `least` the amount that it surely holds at any time.
     """
 
     asked: Amounts
@@ -99,8 +99,8 @@ def parts_of(
     or init containers that draw others after them, make the bound wrong.
 
     `between` are the resources with devices between zones, if they are known already. An admitted
-    pod found a zone and looks for none. Under best-effort, or if it may be split, it
-    may have been placed over several zones, unless it surely found one.
+    pod has a zone and looks for none. Under best-effort, or if it may be split, it may have been
+    placed over several zones, unless it surely found one.
     """
     if between is None:
         between = [name for name, _ in between_zones(report)]
@@ -133,8 +133,8 @@ def parts_of(
 def _with_least(
     parts: list[PendingPart], demand: Sequence[ContainerDemand], policy: str
 ) -> list[PendingPart]:
-    """Containers reuse what init containers hold, and only under single-numa-node surely hold all
-    in one zone.
+    """Add what the parts surely hold. Containers reuse the holdings of init containers, and only
+    under single-numa-node surely hold all in one zone.
     """
     if policy != SINGLE_NUMA_NODE or any(part.kind == "init" for part in demand):
         return parts
@@ -142,8 +142,8 @@ def _with_least(
 
 
 def _draws(demand: Sequence[ContainerDemand]) -> bool:
-    """Later containers go where init containers leave CPUs or devices to reuse; memory draws no
-    container (kubelet 1.36).
+    """Return whether init containers draw later ones to their zones, because they leave CPUs or
+    devices to reuse. Memory draws no container (kubelet 1.36).
     """
     for part in demand:
         if part.kind == "init" and not all(is_memory(name) for name in part.amounts):
@@ -152,8 +152,8 @@ def _draws(demand: Sequence[ContainerDemand]) -> bool:
 
 
 def _first_is_enough(demand: Sequence[ContainerDemand]) -> bool:
-    """The zone that takes the first init container takes all: the amounts that it leaves are enough
-    for each later container next to running ones.
+    """Return whether the zone of the first init container surely takes all containers: it leaves
+    enough for each later container next to running ones.
     """
     first, running = demand[0], dict[str, int]()
     for part in demand[1:]:
@@ -169,8 +169,8 @@ def pending_parts_on(node_info: NodeInfo, report: Report) -> PendingParts | None
     """Return the parts of the node's pending pods; None if one of them need not take single zones
     or is partially admitted.
 
-    A pod that ran in this boot and is listed no more holds its earlier amounts or ended: `base`
-    does without them.
+    A pod that ran in this boot and is no longer listed may hold its earlier amounts or have ended,
+    so `base` does not count them as free.
     """
     every: list[PendingPart] = []
     seek: list[PendingPart] = []
@@ -191,8 +191,8 @@ def pending_parts_on(node_info: NodeInfo, report: Report) -> PendingParts | None
 
 
 def _limits(node_info: NodeInfo, report: Report) -> Bounds:
-    """Return the amounts that pods hold together at most, by zone: a pod may hold a device that no
-    report counts any more."""
+    """Return the most that pods hold together in each zone: a pod may hold a device that reports no
+    longer count."""
     node = node_info.ledger
     lost = doubted(node)
     return {
@@ -208,7 +208,7 @@ def _limits(node_info: NodeInfo, report: Report) -> Bounds:
 def joined(
     pending: PendingParts, charge: Charge, node_info: NodeInfo, report: Report
 ) -> PendingParts | None:
-    """Return the parts with an assumed pod more, on a node that is unchanged otherwise."""
+    """Return the parts with one more assumed pod on an otherwise unchanged node."""
     if not charge.zones:
         return pending
     parts = _parts_of_charge(charge, node_info, report)
@@ -230,9 +230,9 @@ def _parts_of_charge(charge: Charge, node_info: NodeInfo, report: Report) -> Pod
 
 
 class PendingParts:
-    """The parts of all pending pods of one node, and the largest of them that `seek` a zone.
-    `base` is `free_min` without these pods, `rooms` is `free_max`, and `limits` is the part of it
-    that pods cannot exceed together.
+    """The parts of all pending pods of one node, and the largest of them that `seek` a zone. `base`
+    is `free_min` without these pods, `rooms` is `free_max`, and `limits` bounds what all pods hold
+    together.
     """
 
     __slots__ = ("_answers", "_packing", "base", "limits", "parts", "ranks", "rooms", "seek")
@@ -295,8 +295,8 @@ class PendingParts:
 
 
 def every_part_finds_a_zone(pending: PendingParts, newcomer: PodParts) -> bool:
-    """Sufficient: each pending part, and each part of the newcomer, finds a zone, whichever comes
-    first.
+    """Return True if each pending part and each part of the newcomer surely finds a zone, in any
+    order.
     """
     ranks = pending.ranks.joined(_takes(newcomer.every))
     parts = [*pending.parts, *newcomer.every]
@@ -334,8 +334,8 @@ def _takes(parts: Iterable[PendingPart]) -> list[Amounts]:
 
 
 def _is_covered_by(part: PendingPart, larger: PendingPart) -> bool:
-    """A zone that remains for the larger part remains for this one, which may stand wherever the
-    larger does and takes no more.
+    """Return whether a zone that remains for the larger part remains for this one, because it fits
+    wherever the larger one does and takes no more.
     """
     if part.asked != part.take or larger.asked != larger.take:
         return False
@@ -343,7 +343,7 @@ def _is_covered_by(part: PendingPart, larger: PendingPart) -> bool:
 
 
 def _largest(parts: Sequence[PendingPart]) -> list[PendingPart]:
-    """The parts that no other part covers."""
+    """Return the parts that no other part covers."""
     largest: list[PendingPart] = []
     for part in parts:
         if not any(_is_covered_by(part, larger) for larger in largest):
@@ -368,7 +368,7 @@ class Ranks:
         self._sums: dict[str, list[int]] = {}
 
     def joined(self, more: Iterable[Amounts]) -> Ranks:
-        """Return the ranks with these parts more."""
+        """Return the ranks with these parts added."""
         joined_amounts = {name: list(amounts) for name, amounts in self._amounts.items()}
         for amounts in more:
             for name, amount in amounts.items():
@@ -376,7 +376,7 @@ class Ranks:
         return Ranks(joined_amounts)
 
     def sums(self, name: str) -> list[int]:
-        """Return what the largest part takes, the two largest together, and so on."""
+        """Return the sums of the largest part, of the two largest parts, and so on."""
         sums = self._sums.get(name)
         if sums is None:
             largest_first = [-amount for amount in self._amounts.get(name, ())]
@@ -409,8 +409,8 @@ def _too_few_takers(asked: Amounts, base: Bounds, others: Ranks, most_parts: int
 
 
 class _Zone(NamedTuple):
-    """A zone that would hold the seeker: what the others cover of it together and each by itself,
-    and its needs.
+    """A zone that could hold the seeker: its needs, and what the other parts cover of it, together
+    and each by itself.
     """
 
     covered: int
@@ -421,8 +421,8 @@ class _Zone(NamedTuple):
 def is_left_a_zone(
     asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence[PendingPart]
 ) -> bool:
-    """Sufficient: some zone remains for the `asked` amounts, wherever the others stand. Without
-    them, zones have at least `base` free and at most `rooms`.
+    """Return True if some zone surely remains for the `asked` amounts, wherever the others are.
+    Without the others, zones have at least `base` and at most `rooms` free.
     """
     wanted = {name: amount for name, amount in asked.items() if amount}
     zones = []
@@ -448,7 +448,8 @@ def _covered(zone: _Zone) -> int:
 
 
 def _may_stand(asked: Amounts, room: Amounts) -> bool:
-    """Devices that a part holds may be gone: only CPUs and memory say where it may stand."""
+    """Return whether a part may be in a zone with this room. Only CPUs and memory decide, because a
+    device that it holds may have vanished."""
     for name, amount in asked.items():
         if amount > room.get(name, 0) and not is_device(name):
             return False
@@ -479,9 +480,9 @@ def _is_uncovered(zones: Sequence[_Zone], weighed_by: str) -> bool:
 
 
 class Packing(NamedTuple):
-    """Parts, and the zones where they may stand. `asked` and `take` are [part, resource]. Without
-    the parts, zones have at least `base` free and at most `rooms` [zone, resource]. The last
-    resource has no name, and no zone has any of it.
+    """Parts and zones as arrays. `asked` and `take` are [part, resource]. Without the parts, zones
+    have at least `base` and at most `rooms` free [zone, resource]. The last resource has no name,
+    and no zone has any of it.
     """
 
     names: tuple[str, ...]
@@ -500,7 +501,7 @@ class Packing(NamedTuple):
         return cls(names, empty, empty, free_min, free_max).joined(parts)
 
     def joined(self, parts: Sequence[PendingPart]) -> Packing:
-        """Return the packing with these parts more."""
+        """Return the packing with these parts added."""
         asked = _rows([part.asked for part in parts], self.names)
         take = _rows([part.take for part in parts], self.names)
         return self._replace(
@@ -521,7 +522,7 @@ def _rows(parts: Sequence[Amounts], names: tuple[str, ...], limit: int = MOST_AM
 
 
 def each_is_left_a_zone(packing: Packing, seekers: Sequence[int]) -> bool:
-    """Sufficient: some zone remains for each of these parts, wherever all others stand."""
+    """Return True if some zone surely remains for each of these parts, wherever all others are."""
     stands = _stands(packing)
     step = max(1, AT_ONCE // max(1, packing.base.size * len(packing.asked)))
     for first in range(0, len(seekers), step):
@@ -532,15 +533,16 @@ def each_is_left_a_zone(packing: Packing, seekers: Sequence[int]) -> bool:
 
 
 def _stands(packing: Packing) -> Bools:
-    """[zone, part]: whether the part may stand there; see `_may_stand`."""
+    """Return [zone, part]: whether the part may be in the zone; see `_may_stand`."""
     plain = [index for index, name in enumerate(packing.names) if not is_device(name)]
     stands: Bools = np.all(packing.asked[:, plain] <= packing.rooms[:, None, plain], axis=2)
     return stands
 
 
 def _cannot_be_covered(packing: Packing, stands: Bools, seekers: Ints) -> bool:
-    """Arrays are [seeker, zone, ...]. Zones are in the order of what others cover of them; zones
-    that do not hold the seeker come last.
+    """Return True if, for every seeker, the others surely cannot cover all of its zones. Arrays are
+    [seeker, zone, ...], zones in the order in which others cover them least; zones that cannot hold
+    the seeker come last.
     """
     asked, index = packing.asked[seekers, None, :], np.arange(len(seekers))
     needs = packing.base - asked + 1
@@ -574,6 +576,7 @@ def _shares(take: Ints, needs: Ints) -> Ints:
 
 
 def _weights(needs: Ints, holds: Bools) -> Ints:
-    """[seeker, zone, kind]: 1, and the zone's needs, in units that keep sums exact."""
+    """Return the weights [seeker, zone, kind]: 1, and the zone's needs, in units that keep sums
+    exact."""
     units = np.maximum(1, -(-needs.max(axis=1, keepdims=True, initial=0) // MOST_WEIGHT))
     return np.concatenate((holds[:, :, None], needs // units), axis=2)

@@ -1,7 +1,8 @@
 """The zones that can hold a request alone, for scoring.
 
-A requested resource that no zone of the node lists is the host's and constrains no zone, except for
-cpu, memory and hugepages, which zones must list. Zero requests constrain nothing.
+A requested resource that no zone of the node lists belongs to the node as a whole and constrains no
+zone. cpu, memory and hugepages are different: zones must list them. Zero requests constrain
+nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _holds(zone: ZoneView, wanted: Amounts) -> bool:
 
 
 def available_of(zone: ZoneView, name: str) -> int:
-    """Return the zone's available amount, within 0 and allocatable whatever the report said."""
+    """Return the zone's available amount, bounded by 0 and its allocatable amount."""
     return max(0, min(zone.available.get(name, 0), zone.allocatable.get(name, 0)))
 
 

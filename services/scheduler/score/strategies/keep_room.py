@@ -8,9 +8,9 @@ first. Without demand weights this is plain best fit.
 3. On nodes with a `restricted` kubelet the node's sets of zones lose room, too, for classes that
    need several zones (`set_room.py`). On nodes whose kubelet refuses a pod only for the node's
    totals, the whole node stands for the zone.
-4. What the request takes of the room in any zone where it fits does not count: scores have few
-   steps, and it would hide what differs.
-5. Among zones that lose as little, the fullest wins.
+4. The loss that the request causes in every zone where it fits is subtracted: scores have few
+   steps, and it would hide the differences.
+5. Among zones with equal loss, the fullest wins.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from services.scheduler.score.strategies.strategy import (
 )
 from shared.domain.resources import Amounts
 
-# Smaller differences of weighed loss do not count.
+# Smaller differences between weighed losses do not count.
 GRAIN = 1024
-# The weight of the share that is left of the requested resources: it decides between zones that
+# The weight of the share of the requested resources that stays free: it decides between zones that
 # lose next to nothing.
 SHARE = 16
 
 
 def _loss_levels() -> tuple[int, ...]:
-    """The least loss of each score below the best: one by one, later in steps of an eighth."""
+    """Return the least loss of each score below the best: the first levels rise by one, later ones
+    by an eighth."""
     levels = [1]
     while len(levels) < BEST - 1:
         levels.append(levels[-1] + max(1, levels[-1] // 8))
@@ -58,7 +59,7 @@ _LOSS_LEVELS = np.array(LOSS_LEVELS, dtype=np.float64)
 
 
 class KeepRoom:
-    """100, less one for each step of the weighed loss of room; steps grow with the loss."""
+    """Score 100, less one for each step of the weighed loss of room; steps grow with the loss."""
 
     name = "KeepRoom"
     combine: Literal["mean", "least"] = "mean"
@@ -168,7 +169,8 @@ class KeepRoom:
 
 
 class _Landed:
-    """Scores run for every decision: few and large steps."""
+    """Arrays for scores after landing. They are computed for every decision, so in few and large
+    steps."""
 
     def __init__(
         self, items: Items, names: Sequence[str], table: RoomTable, lost_anywhere: int

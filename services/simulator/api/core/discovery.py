@@ -1,5 +1,5 @@
-"""What the server says about itself: resource lists, groups, versions, tiny OpenAPI. Must not know
-objects or HTTP.
+"""The discovery documents of the server: resource lists, groups, versions, a tiny OpenAPI. Must not
+know objects or HTTP.
 
 Source: recordings A and B of kube-apiserver 1.36; README fact 6: an OpenAPI v3 document with one
 PATCH operation a kind that takes `fieldValidation` is all that kubectl needs before create, apply
@@ -105,7 +105,7 @@ def _kinds_of(group_name: str) -> list[Kind]:
 
 
 def _virtual(group_name: str) -> list[Json]:
-    """Resources that are only posted to."""
+    """Return the resources that clients only create."""
     resources = [(resource, kind, False) for name, resource, kind in _REVIEWS if name == group_name]
     if not group_name:
         resources.append(("bindings", "Binding", True))

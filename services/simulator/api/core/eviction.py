@@ -87,8 +87,8 @@ def _blocked(store: Store, pod: Entry, stamp: str) -> Refusal | None:
 
 
 def _unguarded(budget: Entry, status: Json, pod: Entry) -> bool:
-    """Return whether the budget does not guard the pod: it is not ready, and enough others are, or
-    the budget says so.
+    """Return whether the budget does not protect the pod: it is not ready, and enough others are
+    ready, or the budget allows evictions of unready pods.
     """
     always = budget.obj["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
     return not _healthy(pod) and (
@@ -133,7 +133,7 @@ def budget_status(store: Store, budget: Entry, stamp: str) -> Json:
 
 
 def _since(budget: Entry, allowed: bool, stamp: str) -> str:
-    """The transition time moves only when the condition turns."""
+    """Return the transition time, which moves only when the condition changes."""
     for condition in budget.obj.get("status", {}).get("conditions") or []:
         if (condition.get("status") == "True") is allowed:
             return str(condition.get("lastTransitionTime") or stamp)
@@ -154,7 +154,7 @@ def _scaled(value: int | str, total: int) -> int:
 
 
 def refresh_budgets(store: Store, namespace: str, stamp: str) -> None:
-    """Bring the status of a namespace's budgets up to date; no version when nothing changed."""
+    """Update the status of a namespace's budgets. Without a change there is no new version."""
     for budget in store.entries("poddisruptionbudgets", namespace):
         status = budget_status(store, budget, stamp)
         if status != budget.obj.get("status"):

@@ -1,5 +1,5 @@
-"""What the server fills into `spec.resources` of a Pod (KEP-2837): limits of hugepages and requests
-from those of the containers.
+"""Defaults of `spec.resources` of a Pod (KEP-2837): limits of hugepages, and requests, both from
+those of the containers.
 
 Source: k8s.io/kubernetes pkg/apis/core/v1/defaults.go (defaultHugePagePodLimits,
 defaultPodRequests), held against kube-apiserver 1.36.2. Amounts are canonical quantities here

@@ -1,7 +1,7 @@
 """Whether a Pod may be created or changed so. Must not know storage or requests.
 
-Messages are kube-apiserver 1.36's for what users hit: names, containers, images, resources,
-immutability; of its place, `placement_rules`.
+Messages are those of kube-apiserver 1.36 for mistakes that users make: names, containers, images,
+resources, immutability. `placement_rules` has the fields about a pod's place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _CHOICES = {
 
 
 def malformed(pod: Json) -> str:
-    """A value that the decoder itself refuses (400), or empty: so far, quantities."""
+    """Return the problem with a value that the decoder itself refuses (400), "" for none. Only
+    quantities are checked so far."""
     spec = pod.get("spec") or {}
     groups: list[Any] = [spec.get("overhead")]
     for field in ("initContainers", "containers"):
@@ -159,7 +160,7 @@ def _exceeds(request: str, right: str) -> bool:
 
 
 def immutability(old: Json, new: Json) -> list[Cause]:
-    """What an update of a pod's spec may not touch; empty when it is allowed."""
+    """Return the problem with an update of a pod's spec, empty if it is allowed."""
     if old == new:
         return []
     changed = _changed_fields(old, new)

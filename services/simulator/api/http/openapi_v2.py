@@ -1,8 +1,8 @@
 """A tiny OpenAPI v2 document in protobuf, which kubectl up to 1.28 asks for before create and
 apply. Nothing else.
 
-One PATCH operation a kind with a `fieldValidation` query parameter, as in the v3 document. Message
-and field numbers are those of gnostic's openapiv2/OpenAPIv2.proto.
+Each kind has one PATCH operation with a `fieldValidation` query parameter, as in the v3 document.
+Message and field numbers are those of gnostic's openapiv2/OpenAPIv2.proto.
 """
 
 from __future__ import annotations
