@@ -5,7 +5,7 @@ gives none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import accumulate
 
 from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, Policy
 from shared.domain.refusal import Refusal
@@ -16,7 +16,7 @@ from shared.owned.device_choice import DevicesError, choose_devices
 from shared.owned.device_hints import device_hints_of
 from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free
-from shared.owned.hints import Hints, OfferedMask, hints_of, offered, zoned_width
+from shared.owned.hints import Hints, OfferedMask, hints_of, masks_of_width, offered, zoned_width
 from shared.owned.merge import Merged, Zones, aligned, merge
 from shared.owned.policy import combined_policy
 from shared.owned.values import (
@@ -95,21 +95,35 @@ def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refu
 
 
 def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Merged | None:
-    """Return the merged hint; None if a strict policy admits none. Masks are tried by width, until
-    a preferred one is found.
+    """Return the merged hint; None if a strict policy admits none. Masks are tried by width, from
+    the narrowest that has enough free until a preferred one is found.
     """
     free = trial.free
     zones = Zones(mask_of(free.zones), free.use, exclusive_of(trial.request))
     masks: list[OfferedMask] = []
-    hints: Hints = {}
+    hints: Hints = hints_of(trial, masks, policy)
     widest = 1 if policy == SINGLE_NUMA_NODE else len(free.zones)
-    for width in range(1, widest + 1):
-        masks += offered(trial, map(mask_of, combinations(free.zones, width)))
+    for width in range(_narrowest(trial), widest + 1):
+        masks += offered(trial, masks_of_width(free.zones, width))
         hints = hints_of(trial, masks, policy)
         merged = aligned(policy, (hints, *others), zones)
         if merged is not None:
             return merged
     return merge(policy, (hints, *others), zones) if policy == BEST_EFFORT else None
+
+
+def _narrowest(trial: Trial) -> int:
+    """Return how many zones have enough free for each resource, the roomiest first; more than all
+    if they have not.
+    """
+    zones, width = trial.free.zones, 1
+    for resource, asked in trial.request.amounts.items():
+        if zoned_width(trial, resource):
+            sizes = sorted((trial.amounts[zone].get(resource, 0) for zone in zones), reverse=True)
+            sums = accumulate(sizes)
+            enough = (count for count, total in enumerate(sums, 1) if total >= asked)
+            width = max(width, next(enough, len(zones) + 1))
+    return width
 
 
 def exclusive_of(request: OwnedRequest) -> ZoneExclusive:

@@ -151,7 +151,9 @@ def _cpu_ids(trial: Trial, machine: CpuNesting, zones: tuple[ZoneAmounts, ...]) 
         return None
     shares = {record.zone: record.amounts.get(CPU, 0) // 1000 for record in zones}
     if not zones and trial.node.cpu_strategy == DISTRIBUTE_EVENLY:
-        shares = _even_shares(machine, trial.usable, count)
+        shares = _even_shares(
+            machine, trial.usable, count, machine.cpus_per_core if trial.bind == FULL_PCPUS else 1
+        )
     if not shares:
         return _checked(trial, machine, _chosen(trial, machine, trial.usable, count))
     taken = 0
@@ -174,12 +176,12 @@ def _checked(trial: Trial, machine: CpuNesting, cpus: int | None) -> int | None:
     return cpus if keeps_bind(machine, cpus, trial.bind) else None
 
 
-def _even_shares(machine: CpuNesting, usable: int, count: int) -> dict[int, int]:
-    """Return equal numbers of CPUs by zone, over the fewest zones that can give them; empty if one
-    zone suffices or no number of zones can (DistributeEvenly, as the kubelet's
+def _even_shares(machine: CpuNesting, usable: int, count: int, unit: int) -> dict[int, int]:
+    """Return equal numbers of CPUs by zone in parts of `unit`, over the fewest zones that can give
+    them; empty if one zone suffices or no number of zones can (DistributeEvenly, as the kubelet's
     distribute-cpus-across-numa).
     """
-    unit = machine.cpus_per_core if count % machine.cpus_per_core == 0 else 1
+    unit = 1 if count % unit else unit
     by_zone = {zone: (usable & every).bit_count() for zone, every in machine.in_zone.items()}
     order = sorted(by_zone, key=lambda zone: (-by_zone[zone], zone))
     for width in range(1, len(order) + 1):

@@ -7,7 +7,7 @@ a7a1b76b, plugins/deviceshare/topology_hint.go.
 
 from __future__ import annotations
 
-from shared.kubelet.masks import enumerate_masks, mask_of
+from shared.kubelet.masks import mask_of
 from shared.owned.device_choice import DevicesError, choose_devices, needs_of
 from shared.owned.devices import (
     ANY_ZONE,
@@ -15,7 +15,7 @@ from shared.owned.devices import (
     DeviceRequest,
     FreeDevices,
 )
-from shared.owned.hints import Hint
+from shared.owned.hints import Hint, masks_of_width
 from shared.owned.values import DeviceHolding
 
 BEST_GPUS_SCORE = 500
@@ -26,8 +26,9 @@ def device_hints_of(free: FreeDevices, request: DeviceRequest) -> dict[str, list
     cannot be chosen under the mask of all zones.
     """
     devices = [device for by_minor in free.devices.values() for device in by_minor.values()]
-    zones = tuple(sorted({d.zone for d in devices if d.zone not in (None, ANY_ZONE)}))
-    masks = enumerate_masks(tuple(zone for zone in zones if zone is not None))
+    zones = tuple(sorted({d.zone for d in devices if d.zone is not None} - {ANY_ZONE}))
+    widths = range(1, len(zones) + 1)
+    masks = [mask for width in widths for mask in masks_of_width(zones, width)]
     chosen: dict[int, tuple[DeviceHolding, ...]] = {}
     for mask in masks:
         try:

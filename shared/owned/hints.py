@@ -12,7 +12,9 @@ Source: Koordinator a7a1b76b, plugins/nodenumaresource (generateResourceHints).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from math import comb
 
 import msgspec
 
@@ -36,6 +38,18 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
 
 # Resource -> hints. None means "no preference", [] means "cannot be satisfied".
 Hints = Mapping[str, list[Hint] | None]
+
+
+# The most masks of one width that are tried. 13 zones stay below it at every width.
+MAX_MASKS = 2000
+
+
+def masks_of_width(zones: tuple[int, ...], width: int) -> Iterator[int]:
+    """Yield the masks of this width; on machines with very many zones only neighbouring ones."""
+    if comb(len(zones), width) <= MAX_MASKS:
+        yield from map(mask_of, combinations(zones, width))
+    else:
+        yield from (mask_of(zones[i : i + width]) for i in range(len(zones) - width + 1))
 
 
 class OfferedMask(msgspec.Struct, frozen=True, gc=False):

@@ -188,6 +188,13 @@ def test_distribute_evenly_takes_equal_numbers_of_the_fewest_zones() -> None:
     assert format_cpus(allocation(owner, cpu_set(8)).holding.cpus) == "0-7"
 
 
+def test_a_machine_with_very_many_zones_is_decided_by_neighbouring_ones() -> None:
+    owner = node(zones=40, cores=1, policy=RESTRICTED)
+    used = [held(zone, 2000) for zone in range(40) if zone not in (7, 8, 9, 10, 11, 30)]
+    assert list(by_zone(allocation(owner, share(10000), *used))) == [7, 8, 9, 10, 11]
+    assert refusal(owner, share(13000), *used).best == 12000
+
+
 @pytest.mark.parametrize(
     ("owner", "request_", "reason"),
     [
