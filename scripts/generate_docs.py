@@ -53,10 +53,10 @@ def _metric(metric: Metric) -> str:
 
 
 _EVENTS = (
-    "Every row of the log is one of these events, encoded as JSON. A field without a type is a",
-    "string. A field with `?` may be absent; its default is then the one shown, or empty, 0, false",
-    "or null. The schema is 1 unless an event says otherwise. Schemas only grow, so every release",
-    "decodes the events of older ones.",
+    "Every row of the log is one of these events, encoded as JSON; `shared/events` has the types",
+    "of the fields. A field with `?` may be absent; its default is the one shown, or empty, 0,",
+    "false or null. The schema is 1 unless an event says otherwise. Schemas only grow, so every",
+    "release decodes the events of older ones.",
 )
 
 
@@ -67,27 +67,16 @@ def events() -> str:
         entry = CATALOG[name]
         schema = f"Schema {entry.schema}. " if entry.schema > 1 else ""
         lines += [f"## {name}", "", f"{schema}{_sentences(entry.struct)}", ""]
-        fields = [_field(entry.struct, field) for field in msgspec.structs.fields(entry.struct)]
+        fields = [_field(field) for field in msgspec.structs.fields(entry.struct)]
         lines += [f"Fields: {', '.join(fields)}." if fields else "No fields.", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _field(struct: type[msgspec.Struct], field: Any) -> str:
-    hints = {
-        name: hint
-        for kind in reversed(struct.__mro__)
-        for name, hint in vars(kind).get("__annotations__", {}).items()
-    }
+def _field(field: Any) -> str:
+    """Return the name of a field, and a default that a reader could not guess."""
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
-    hint = hints.get(field.name, "str")
-    typed = f"{field.name}{'' if required else '?'}{'' if hint == 'str' else f': {hint}'}"
-    return f"`{typed}{_default(field)}`"
-
-
-def _default(field: Any) -> str:
-    """Return a default that a reader could not guess."""
     is_shown = field.default is not msgspec.NODEFAULT and field.default
-    return f" = {field.default!r}" if is_shown else ""
+    return f"`{field.name}{'' if required else '?'}{f' = {field.default!r}' if is_shown else ''}`"
 
 
 def _sentences(struct: type[msgspec.Struct]) -> str:

@@ -42,8 +42,8 @@ def _title(result: Result) -> str:
     )
     policy = "" if cell.policy == "single-numa-node" else f", {cell.policy}"
     return (
-        f"{where}{policy}, load {cell.load:g}, reports "
-        f"{'on change' if cell.on_change else f'every {cell.interval_s} s'}"
+        f"{where}{policy}, load {cell.load:g}, "
+        f"{'on change' if cell.on_change else f'{cell.interval_s} s'}"
     )
 
 

@@ -263,8 +263,8 @@ class TestContainersDoNotShare:
     def test_default_ranks_nodes_by_each_container_on_untouched_zones_all_the_same(
         self, strategy: str
     ) -> None:
-        """Kept on purpose, behind the filter: docs/compat-upstream.md, "Scores of several
-        containers".
+        """Kept on purpose, behind the filter: "Scores of several containers" in the README of
+        plugins/upstream_compat.
         """
         zones = numa(0, WHOLE), numa(1, WHOLE)
         alone = [
