@@ -14,7 +14,7 @@ Theory, for a newcomer who adds a key:
    (`services/binder`), `topolog doctor` and the table in docs/constraints.md all use these rows.
 
 Sources: koordinator a7a1b76b (apis/extension), volcano-sh/apis 536f121 (labels.go), katalyst-api
-1869da5 (pkg/consts/qos.go), KAI-Scheduler 72de64fc (pkg/common/constants, podgrouper constants),
+1869da5 (pkg/consts/qos.go), KAI-Scheduler d5bc503a (pkg/common/constants, podgrouper constants),
 scheduler-plugins 903da7df (coscheduling). This module does not know nodes.
 """
 
@@ -49,6 +49,9 @@ TREATMENTS: dict[Ask, str] = {
 }
 # A longer value is not stored, and counts as one that cannot be read.
 LONGEST_VALUE = 2048
+
+# The part of Koordinator's topology policy that only prefers; a row of its own.
+PREFERS_EXCLUSIVE = "scheduling.koordinator.sh/numa-topology-spec: singleNUMANodeExclusive"
 
 _ELSEWHERE: tuple[Ask, ...] = ("scheduler",)
 _PREFERRED: tuple[Ask, ...] = ("preference",)
@@ -213,11 +216,29 @@ _QUEUES: tuple[tuple[str, Place, str], ...] = (
     ("kai.scheduler/queue", "pod label", KAI),
 )
 
+_EVICTION = "Topolog evicts by priority alone; use a PriorityClass or a PodDisruptionBudget"
+_EVICTIONS: tuple[tuple[str, Place, str, Asks], ...] = (
+    ("kai.scheduler/preemptibility", "pod label", "whether the pod may be evicted",
+     _unless(("preemptible",), _PREFERRED)),
+    ("kai.scheduler/preemption-delay", "pod annotation", "how long the pod is not evicted",
+     _always("preference")),
+    ("kai.scheduler/staleness-grace-period", "pod annotation",
+     "when a gang that lost members is evicted", _always("preference")),
+    ("kai.scheduler/task-priority", "pod label", "which pods of a gang are placed first",
+     _always("preference")),
+)  # fmt: skip
+
 KEYS: tuple[SchedulerKey, ...] = (
     # Alignment. `services/scheduler/snapshot/topology_policy.py` reads these.
     SchedulerKey(
         "scheduling.koordinator.sh/numa-topology-spec", "pod annotation", KOORDINATOR,
         "the pod's own topology policy", ("zones", "preference"), _always("zones"), _ONE_ZONE,
+    ),
+    SchedulerKey(
+        PREFERS_EXCLUSIVE, "pod annotation", KOORDINATOR,
+        "Preferred: zones apart from pods over several zones", _PREFERRED, _always("preference"),
+        "the kubelet chooses zones without regard to it; use nodes with topologyManagerPolicy "
+        "single-numa-node, where no pod is over several zones",
     ),
     SchedulerKey(
         "volcano.sh/numa-topology-policy", "pod annotation", VOLCANO,
@@ -291,6 +312,9 @@ KEYS: tuple[SchedulerKey, ...] = (
               _size(_GROUP_MIN_MEMBER)),
     _gang_row(_GROUP_MIN_MEMBER, "pod annotation", VOLCANO, _size(_GROUP_MIN_MEMBER)),
     _gang_row("pod-group-name", "pod annotation", KAI, _size()),
+    _gang_row("kai.scheduler/batch-min-member", "pod annotation", KAI,
+              _size("kai.scheduler/batch-min-member")),
+    _gang_row("kai.scheduler/subgroup-name", "pod label", KAI, _size()),
     # Devices.
     SchedulerKey(
         "scheduling.koordinator.sh/device-allocate-hint", "pod annotation", KOORDINATOR,
@@ -353,6 +377,11 @@ KEYS: tuple[SchedulerKey, ...] = (
         for kind, asks in (("required", _ELSEWHERE), ("preferred", _PREFERRED))
     ),
     SchedulerKey(
+        "kai.scheduler/segment-size", "pod annotation", KAI,
+        "pods in one segment of a topology; a segment's placement is another key", _PREFERRED,
+        _always("preference"), _RACKS,
+    ),
+    SchedulerKey(
         "kai.scheduler/node-pool", "pod label", KAI, "the pod runs in a node pool", _ELSEWHERE,
         _always("scheduler"), "use nodeSelector kai.scheduler/node-pool instead of the label",
     ),
@@ -395,6 +424,10 @@ KEYS: tuple[SchedulerKey, ...] = (
         SchedulerKey(key, place, reader, "the pod's queue", _PREFERRED,
                      _always("preference"), _QUEUE)
         for key, place, reader in _QUEUES
+    ),
+    *(
+        SchedulerKey(key, place, KAI, meaning, _PREFERRED, asks, _EVICTION)
+        for key, place, meaning, asks in _EVICTIONS
     ),
 )  # fmt: skip
 

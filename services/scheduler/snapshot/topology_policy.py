@@ -146,6 +146,15 @@ def _koordinator_policy(pod: Pod) -> PodPolicy:
     return _policy(parsed[0], "pod")
 
 
+def prefers_exclusive(pod: Pod) -> bool:
+    """Return whether the pod prefers zones apart from pods over several zones."""
+    try:
+        spec = msgspec.json.decode(pod.annotations.get(POD_ANNOTATION) or "{}", type=_Spec)
+    except msgspec.MsgspecError:
+        return False
+    return spec.exclusive == "Preferred"
+
+
 def _volcano_policy(pod: Pod) -> PodPolicy:
     text = pod.annotations.get(VOLCANO_ANNOTATION, "")
     parsed = parse(text)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from services.binder.announcements import ignored_preferences
 from services.scheduler.watch import pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.refusal import Reason
+from shared.domain.scheduler_keys import PREFERS_EXCLUSIVE
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.scheduling_events import PodReserved
@@ -229,3 +231,19 @@ async def test_best_effort_has_no_effect_under_policy_none(policy: str, has_effe
     assert await placed(story, seen(annotations={key: "best-effort"})) == "n1"
     (reserved,) = await story.events(PodReserved)
     assert reserved.without_effect == (() if has_effect else (key,))
+
+
+@pytest.mark.parametrize(
+    ("policy", "has_effect"), [("best-effort", False), ("single-numa-node", True)]
+)
+async def test_preferring_exclusive_zones_has_no_effect_where_pods_are_over_several(
+    policy: str, has_effect: bool
+) -> None:
+    story = await world(policy)
+    spec = '{"singleNUMANodeExclusive":"Preferred"}'
+    wanted = {"scheduling.koordinator.sh/numa-topology-spec": spec}
+    assert await placed(story, seen(annotations=wanted)) == "n1"
+    (reserved,) = await story.events(PodReserved)
+    assert reserved.without_effect == (() if has_effect else (PREFERS_EXCLUSIVE,))
+    message = ignored_preferences(reserved.without_effect)
+    assert ("the kubelet chooses zones without regard to it" in message) is not has_effect
