@@ -120,6 +120,8 @@ def confirmed_by(node: LedgerNode) -> str:
         return "placements"
     if report.container_zones is not None:
         return "numaplacement and fingerprint"
+    if node.listed is not None:
+        return "numa-placement-observed and fingerprint"
     return "fingerprint" if report.fingerprint else ""
 
 

@@ -15,9 +15,9 @@ from services.topology_store import validation
 from services.topology_store.handlers import ReceivedReport, Reports
 from services.topology_store.objects import name_of
 from services.topology_store.validation import RefusedReport
-from shared.domain.report import Report
+from shared.domain.report import OBJECT, Report
 from shared.kube.koordlet import MemoryPolicy
-from shared.kube.nrt import SOURCE, NrtError, from_nrt
+from shared.kube.nrt import NrtError, from_nrt
 from shared.kube.nrt_mirrored import is_mirrored
 from shared.kube.port import WatchEvent
 from shared.runtime.clock import Clock
@@ -71,7 +71,7 @@ class Intake:
 
     def _is_source_of(self, node: str) -> bool:
         state = self._reports.nodes.get(node)
-        return state is not None and state.report is not None and state.report.source == SOURCE
+        return state is not None and state.report is not None and state.report.source == OBJECT
 
     def _read(self, topology: Object) -> None:
         if is_mirrored(topology):

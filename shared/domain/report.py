@@ -25,6 +25,8 @@ POD_LEVEL = ""
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 # `exporter` of reports that come from koordlet's objects.
 KOORDLET = "koordlet"
+# `source` of reports that come from NodeResourceTopology objects.
+OBJECT = "nrt"
 
 
 class ZoneResource(msgspec.Struct, frozen=True, gc=False):

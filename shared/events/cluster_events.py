@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from shared.domain.pod import Pod
+from shared.domain.report import ZonedAmount
 from shared.domain.resources import Amounts
 from shared.events.about import About, AboutNothing, AboutPodOnNode
 
@@ -74,6 +75,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     scheduler bound it. `problem` says why the manifest cannot be scheduled (an unparsable quantity,
     an unsupported constraint), and is empty if it can. `started_s` is as in PodRunning.
     `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33).
+    `placement` is where annotations say that the pod holds resources (KAI-Scheduler's
+    numa-placement-observed), kept for nodes whose reports list no pods.
     """
 
     pod: Pod
@@ -85,6 +88,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     problem: str = ""
     started_s: int = 0
     generation: int = 0
+    placement: tuple[ZonedAmount, ...] = ()
 
     @property
     def about(self) -> About:

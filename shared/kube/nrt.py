@@ -16,7 +16,7 @@ import msgspec
 from shared.domain import dynamic, quantity
 from shared.domain.atoi import atoi
 from shared.domain.policies import BEST_EFFORT, NONE, POLICIES, RESTRICTED, SCOPES, SINGLE_NUMA_NODE
-from shared.domain.report import UNKNOWN, Report, Zone, ZoneResource
+from shared.domain.report import OBJECT, UNKNOWN, Report, Zone, ZoneResource
 from shared.domain.resources import CPU
 from shared.kube import koordlet, numaplacement
 
@@ -31,7 +31,6 @@ UPDATE_ANNOTATION = "k8stopoawareschedwg/rte-update"
 MAX_NUMA_NODES = "topologyManagerMaxNUMANodes"
 DEFAULT_NUMA_NODES = 8
 NUMA_NODES_CAP = 1024
-SOURCE = "nrt"
 ALL = "all"
 MAX_ZONES = 64
 _ZONE_NAME = re.compile(r"node-(\d{1,5})", re.ASCII)
@@ -145,7 +144,7 @@ def from_nrt(
         placements=None,
         fingerprint=fingerprint,
         fingerprint_method=method,
-        source=SOURCE,
+        source=OBJECT,
         container_zones=_container_zones(name, topology.zones, attributes, zones),
         counts_blocks_in_full=UPDATE_ANNOTATION in (topology.metadata.annotations or {}),
     )

@@ -1,5 +1,5 @@
-"""Placements from a report that has the zone of each container without names
-(`Report.container_zones`, numaplacement).
+"""Placements of pods that a report's fingerprint matches: from the zone of each container
+(`Report.container_zones`, numaplacement), or from annotations (`observed_places`).
 
 1. The containers are those of the pods that the report's fingerprint matches, in the order of their
    hashes. If there are more or fewer of them than the report counts, nothing follows.
@@ -18,18 +18,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shared.domain.demand import ContainerDemand
-from shared.domain.report import Placement, Report, ZonedAmount
+from shared.domain.report import KOORDLET, OBJECT, Placement, Report, ZonedAmount
 from shared.kubelet.fingerprint import container_hash
 from shared.ledger.alike import kind_of
+from shared.ledger.observed_places import Listing, observed_listing
 from shared.ledger.state import LedgerNode, LedgerPod
-
-Listing = dict[str, tuple[Placement, ...]]
 
 
 def lists_placements(node: LedgerNode) -> bool:
     """Return True if every report of the node lists placements itself."""
     report = node.report
-    return node.listed is not None and report is not None and report.container_zones is None
+    return node.listed is not None and report is not None and not lists_by_match(report)
+
+
+def lists_by_match(report: Report) -> bool:
+    """Return True if only a match can say which pods' placements the report shows."""
+    is_object = report.source == OBJECT and report.exporter != KOORDLET
+    return report.container_zones is not None or is_object
+
+
+def may_list(node: LedgerNode, report: Report) -> bool:
+    """Return True if a match of the report may give placements."""
+    if report.container_zones is not None:
+        return True
+    return lists_by_match(report) and (
+        node.listed is not None or any(charge.observed for charge in node.charges.values())
+    )
 
 
 def listing_of(
@@ -39,13 +53,18 @@ def listing_of(
     pods: Mapping[str, LedgerPod],
 ) -> Listing | None:
     """Return what the report lists if these pods (key, uid) are on the node, by key."""
-    if report.container_zones is None:
+    if not may_list(node, report):
         return None
-    containers: dict[int, tuple[str, str, ContainerDemand]] = {}
+    demands: dict[tuple[str, str], Sequence[ContainerDemand]] = {}
     for key, uid in expected:
         demand = _demand(node, report, key, uid, pods)
         if demand is None:
             return None
+        demands[key, uid] = demand
+    if report.container_zones is None:
+        return observed_listing(report, demands, node.charges)
+    containers: dict[int, tuple[str, str, ContainerDemand]] = {}
+    for (key, uid), demand in demands.items():
         namespace, _, name = key.partition("/")
         for part in demand:
             if part.kind != "init" and part.amounts:

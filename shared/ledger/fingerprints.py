@@ -17,8 +17,9 @@ from shared.events.scheduling_events import NodeReconciled
 from shared.kubelet.fingerprint import fingerprint
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import listed_demand
-from shared.ledger.container_zones import Listing, listing_of
+from shared.ledger.container_zones import listing_of, lists_by_match
 from shared.ledger.nodes import forget_ended
+from shared.ledger.observed_places import Listing
 from shared.ledger.recompute import recompute
 from shared.ledger.state import Expectation, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import total
@@ -38,7 +39,7 @@ def match(ledger: Ledger, node: LedgerNode) -> Match | None:
 
 
 def _match(ledger: Ledger, node: LedgerNode, report: Report) -> Match | None:
-    is_listed = node.listed is not None and report.container_zones is None
+    is_listed = node.listed is not None and not lists_by_match(report)
     if is_listed or not report.fingerprint:
         return None
     for expectation in node.history:

@@ -14,6 +14,8 @@ from shared.events.envelope import Envelope
 from shared.ledger.alike import share
 from shared.ledger.charging import charge_pod, release_charge
 from shared.ledger.confirmation import has_only_inits
+from shared.ledger.container_zones import may_list
+from shared.ledger.fingerprints import confirm_containers
 from shared.ledger.nodes import node_of, stop_counting
 from shared.ledger.recompute import narrow_charge, recompute, redemand
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
@@ -42,8 +44,19 @@ def observed(ledger: Ledger, event: cluster.PodObserved, envelope: Envelope) -> 
     touched = _is_on(ledger, entry, event.node, envelope)
     entry.stage = "running" if event.phase == "Running" else "bound"
     runs_at = envelope.position if event.phase == "Running" else 0
-    _admit(ledger.nodes[event.node], event.pod.uid, runs_at, event.started_s)
+    node = ledger.nodes[event.node]
+    _admit(node, event.pod.uid, runs_at, event.started_s)
+    _observe(ledger, node, node.charges[event.pod.uid], event)
     return tuple(sorted({*touched, *_drop_claim(ledger, entry)})) if entry.nominated else touched
+
+
+def _observe(ledger: Ledger, node: LedgerNode, charge: Charge, event: cluster.PodObserved) -> None:
+    """Note where annotations say that the pod is. They may confirm the pods of the node."""
+    if charge.observed != event.placement:
+        charge.observed = event.placement
+        if node.report is not None and may_list(node, node.report):
+            confirm_containers(ledger, node)
+            recompute(node)
 
 
 def _is_on(ledger: Ledger, entry: LedgerPod, name: str, envelope: Envelope) -> Touched:

@@ -9,7 +9,7 @@ import msgspec
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.ledger.certainty import check_after_report, check_before_report
-from shared.ledger.container_zones import lists_placements
+from shared.ledger.container_zones import lists_by_match, lists_placements, may_list
 from shared.ledger.fingerprints import confirm_containers, container_listing
 from shared.ledger.nodes import forget_ended, node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
@@ -30,7 +30,7 @@ def reported(ledger: Ledger, event: NodeReported, version: int, position: int) -
     listed = None
     if report.placements is not None:
         listed = by_key(report.placements)
-    elif report.container_zones is not None and not (has_moved or lists_placements(node)):
+    elif may_list(node, report) and not (has_moved or lists_placements(node)):
         listed = container_listing(ledger, node, bare)
     check_before_report(ledger, node, bare, listed, has_moved or node.released)
     node.listed = listed
@@ -53,8 +53,8 @@ def changed(ledger: Ledger, event: NodeReportChanged, version: int, position: in
     names: set[str] | None = None
     listed = node.listed
     report, has_moved = _changed_report(last, event), last.boot_id != event.boot_id
-    if report.container_zones is not None:
-        listed = container_listing(ledger, node, report)
+    if lists_by_match(report):
+        listed = container_listing(ledger, node, report) if may_list(node, report) else None
     elif listed is not None:
         new = by_key(event.listed)
         listed, names = _changed_listing(listed, event, new), {*event.unlisted, *new}
@@ -131,7 +131,7 @@ def _make_current(
     """Make the report current. Return True if nothing counts any more of what was known of pods'
     places, because the report has another shape or an operator released the node."""
     has_moved = has_moved or node.released
-    if has_moved and report.container_zones is not None:
+    if has_moved and lists_by_match(report):
         node.listed = None
     node.report, node.report_version, node.report_position = report, version, position
     node.expired, node.locked, node.released = False, "", False
@@ -147,7 +147,7 @@ def _make_current(
 def _list_containers(ledger: Ledger, node: LedgerNode, earlier_position: int) -> None:
     """Update the placements of a node whose reports have the zones of containers only. Without a
     match, the listing is still that of the earlier report."""
-    if node.report is None or node.report.container_zones is None:
+    if node.report is None or not may_list(node, node.report):
         return
     if confirm_containers(ledger, node):
         _forget_ended(node)

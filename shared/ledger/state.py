@@ -13,7 +13,7 @@ import msgspec
 
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
-from shared.domain.report import Placement, Report
+from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import Amounts
 from shared.events.cluster_events import NodeObserved
 
@@ -62,6 +62,8 @@ class Charge(msgspec.Struct, gc=False):
     narrowed: bool = False
     # What must be in one zone, by its reservation (`PodReserved.one_zone`).
     one_zone: str = ""
+    # Where annotations of the pod say that it is (`PodObserved.placement`).
+    observed: tuple[ZonedAmount, ...] = ()
 
     @property
     def is_admitted(self) -> bool:

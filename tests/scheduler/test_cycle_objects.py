@@ -10,12 +10,23 @@ import random
 
 import pytest
 
+from services.scheduler.filter.topology.fit import obstacle
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
+from shared.events.cluster_events import PodObserved
+from shared.kube.kai import observed_placement, written
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from tests.kubelet.machines import container, guaranteed, kubelet
-from tests.scheduler.kubelet_worlds import NODE, measured, proven_world
+from tests.scheduler.kubelet_worlds import (
+    NODE,
+    Made,
+    measured,
+    proven_world,
+    report_of,
+    scene,
+    world_of,
+)
 from tests.scheduler.test_cycle_soundness import RULES
 
 
@@ -27,6 +38,45 @@ def test_where_a_fingerprint_confirms_all_pods_it_is_sound_and_nearly_exact(
     assert (found.unsound, found.refused_needlessly) == ([], [])
     assert found.passed > 25
     assert len(found.refused_within_bounds) <= 0.25 * found.passed
+
+
+def annotated(seed: int, policy: str, scope: str) -> Made:
+    """KAI-Scheduler's exporter has annotated each pod of an object's node."""
+    seen = scene(seed, policy, scope, unconfirmed=0)
+    world = world_of(seen, CycleConfig(), as_object=True)
+    placements = report_of(seen.base).placements or ()
+    for active in seen.base.pods.values():
+        own = [placement for placement in placements if placement.pod == active.pod.name]
+        placement = observed_placement(written(own))
+        event = PodObserved(active.pod, node=NODE, phase="Running", placement=placement)
+        world.fold(f"pod/{active.pod.uid}", event)
+    return Made(seen, world, ["listed"] if world.ledger.nodes[NODE].listed is not None else [])
+
+
+@pytest.mark.parametrize(("policy", "scope"), RULES)
+def test_annotations_of_pods_are_sound_and_not_less_exact(policy: str, scope: str) -> None:
+    found = measured(
+        range(8000, 8060), policy, scope, 0, made=lambda seed: annotated(seed, policy, scope)
+    )
+    assert (found.unsound, found.refused_needlessly) == ([], [])
+    assert found.cases["listed"] > 20
+    without = measured(range(8000, 8060), policy, scope, unconfirmed=0, as_object=True)
+    assert len(found.refused_within_bounds) <= len(without.refused_within_bounds)
+
+
+def test_where_annotations_place_pods_they_may_be_evicted() -> None:
+    state = kubelet(2, "restricted")
+    pod = guaranteed("a", container(cpu=4, memory=8))
+    state = drop_stale(start_containers(admit(state, pod).state, pod))
+    world = proven_world(state, CycleConfig(), as_object=True)
+    node_info = world.cluster.node(NODE)
+    assert node_info is not None
+    assert "its reports carry no placements" in obstacle(node_info)
+    placement = observed_placement(written(report_of(state).placements or ()))
+    world.fold("pod/a", PodObserved(pod, node=NODE, phase="Running", placement=placement))
+    node_info = world.cluster.node(NODE)
+    assert node_info is not None
+    assert obstacle(node_info) == ""
 
 
 @pytest.mark.parametrize("zones", [4, 8])

@@ -15,6 +15,7 @@ from services.scheduler.snapshot import resize
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.kept import is_value
 from shared.domain.quantity import QuantityError, amount
+from shared.domain.report import ZonedAmount
 from shared.domain.resources import Amounts, is_device
 from shared.events.cluster_events import (
     EndCause,
@@ -25,6 +26,8 @@ from shared.events.cluster_events import (
     PodRunning,
     Taint,
 )
+from shared.kube.kai import observed_placement
+from shared.ledger.container_zones import lists_by_match
 from shared.ledger.state import Ledger, LedgerPod
 
 Object = dict[str, Any]
@@ -52,11 +55,12 @@ def pod_event(
         return _observed(obj, metadata, node, phase) if _is_listed(ledger, node, metadata) else None
     if not node and str(spec.get("schedulerName") or "default-scheduler") not in schedulers:
         return None
-    read = spec | resize.reported(status)
+    placement = _placement(ledger, node, metadata)
+    read = spec | resize.reported(status) | ({"placement": placement} if placement else {})
     if entry is None or not (_is_unmoved(entry, node, metadata) and specs.same(uid, read)):
-        event = _observed(obj, metadata, node, phase)
+        event = _observed(obj, metadata, node, phase, placement)
         specs.note(uid, read)
-        if entry is None or _differs(entry, event):
+        if entry is None or _differs(entry, event) or _is_placed_elsewhere(ledger, event):
             return event
     if phase == "Running" and node and entry.stage != "running":
         return PodRunning(uid, node, str(metadata.get("resourceVersion", "")), started_s(status))
@@ -81,6 +85,23 @@ def _is_listed(ledger: Ledger, node: str, metadata: Object) -> bool:
     if entry is None or entry.listed is None or key in entry.ended or key in entry.name_counts:
         return False
     return any(placement.held for placement in entry.listed.get(key, ()))
+
+
+def _placement(ledger: Ledger, node: str, metadata: Object) -> tuple[ZonedAmount, ...]:
+    """Return where annotations say that the pod is, if the reports of its node list no pods."""
+    ledger_node = ledger.nodes.get(node)
+    if ledger_node is None or ledger_node.report is None:
+        return ()
+    if not lists_by_match(ledger_node.report) or ledger_node.report.container_zones is not None:
+        return ()
+    return observed_placement(part(metadata, "annotations"))
+
+
+def _is_placed_elsewhere(ledger: Ledger, event: PodObserved) -> bool:
+    """Return whether annotations say otherwise than before where the pod is."""
+    node = ledger.nodes.get(event.node)
+    charge = node.charges.get(event.pod.uid) if node is not None else None
+    return charge is not None and charge.observed != event.placement
 
 
 def _is_unmoved(entry: LedgerPod, node: str, metadata: Object) -> bool:
@@ -112,7 +133,13 @@ def _ended(uid: str, node: str, phase: str, status: Object, metadata: Object) ->
     )
 
 
-def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserved:
+def _observed(
+    obj: Object,
+    metadata: Object,
+    node: str,
+    phase: str,
+    placement: tuple[ZonedAmount, ...] = (),
+) -> PodObserved:
     pod, problem = read_pod(obj)
     annotations = part(metadata, "annotations")
     return PodObserved(
@@ -125,6 +152,7 @@ def _observed(obj: Object, metadata: Object, node: str, phase: str) -> PodObserv
         problem=problem,
         started_s=started_s(part(obj, "status")),
         generation=_generation(metadata),
+        placement=placement,
     )
 
 
