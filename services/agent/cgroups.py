@@ -22,10 +22,11 @@ _V1 = ("cpuset.effective_cpus", "cpuset.effective_mems")
 
 
 def folder(path: str) -> str:
-    """Return the folder of a container's path, relative to the root of its tree."""
+    """Return the folder of a container's or pod's path, relative to the root of its tree."""
     parts = path.split(":")
     if len(parts) != 3:
-        return path.strip("/")
+        is_slice = path.endswith(".slice") and "/" not in path
+        return _slices(path) if is_slice else path.strip("/")
     prefix = "-".join(part for part in parts[1:] if part)
     return f"{_slices(parts[0])}/{prefix}.scope".lstrip("/")
 

@@ -18,7 +18,7 @@ RUNTIME_SERVICE: Final = "nri.pkg.api.v1alpha1.Runtime"
 PLUGIN_SERVICE: Final = "nri.pkg.api.v1alpha1.Plugin"
 READ_BYTES = 1 << 16
 # Codes of gRPC.
-UNKNOWN, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 9, 12
+UNKNOWN, INVALID_ARGUMENT, FAILED_PRECONDITION, UNIMPLEMENTED = 2, 3, 9, 12
 
 
 class CallError(Exception):
@@ -101,6 +101,9 @@ class Connection:
             if request.service != PLUGIN_SERVICE:
                 raise CallError(UNIMPLEMENTED, f"no service {request.service}")
             return pb.Response(payload=self._answer(request.method, request.payload))
+        except DecodeError as error:
+            status = pb.Status(code=INVALID_ARGUMENT, message=f"unreadable request: {error}")
+            return pb.Response(status=status)
         except CallError as error:
             return pb.Response(status=pb.Status(code=error.code, message=str(error)))
 

@@ -49,13 +49,14 @@ class Cpuset(msgspec.Struct, frozen=True):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """A pod's sandbox and its wish."""
+    """A pod's sandbox, its wish, and the parent of its containers' cgroups if it is known."""
 
     sandbox: str
     uid: str
     namespace: str
     name: str
     wish: Wish = NOTHING
+    cgroup: str = ""
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -196,6 +197,16 @@ def ended(state: State, sandbox: str) -> State:
         if container.sandbox != sandbox
     }
     return msgspec.structs.replace(state, pods=pods, containers=containers)
+
+
+def idle(state: State) -> dict[str, str]:
+    """Return the cgroups of pods without live containers, by sandbox.
+
+    Such a pod has ended if its cgroup is gone. A runtime that was restarted does not report the end
+    of sandboxes that it started before (containerd, `needsStopping`).
+    """
+    live = {container.sandbox for container in state.containers.values()}
+    return {key: pod.cgroup for key, pod in state.pods.items() if pod.cgroup and key not in live}
 
 
 def synchronized(

@@ -236,7 +236,9 @@ def count_containers(state: State) -> None:
 
 
 def _pod(pod: pb.PodSandbox) -> tuple[Pod, tuple[Mapping[str, str], Mapping[str, str]]]:
-    return Pod(pod.id, pod.uid, pod.namespace, pod.name), (pod.annotations, pod.labels)
+    parent = pod.linux.cgroup_parent
+    made = Pod(pod.id, pod.uid, pod.namespace, pod.name, cgroup=parent)
+    return made, (pod.annotations, pod.labels)
 
 
 def _container(container: pb.Container) -> Container:

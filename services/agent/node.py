@@ -54,6 +54,11 @@ class Node:
                 made[container.id] = cpuset
         return made
 
+    def is_gone(self, cgroup: str) -> bool:
+        """Return whether the folder of cgroups is there, but not this one."""
+        tree = self._cgroups / cgroups.tree(self._cgroup_file)
+        return tree.is_dir() and not (tree / cgroups.folder(cgroup)).is_dir()
+
     def other_enforcer(self) -> str:
         """Return what else sets CPUs on this node, with the remedy; "" if nothing does."""
         state = _text(Path(self._settings.kubelet_dir) / "cpu_manager_state")

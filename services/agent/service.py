@@ -126,6 +126,9 @@ class Agent:
 
     async def _settle(self, connection: Connection, plugin: Plugin, is_tick: bool) -> None:
         if is_tick:
+            for sandbox, cgroup in core.idle(plugin.state).items():
+                if self._node.is_gone(cgroup):
+                    plugin.state = core.ended(plugin.state, sandbox)
             self._repair(plugin)
         if problem := await send_due(connection, plugin):
             self._log.warning(names.UPDATE_FAILED, problem=problem)

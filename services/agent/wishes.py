@@ -22,6 +22,8 @@ STATUS = "scheduling.koordinator.sh/resource-status"
 MEMORY_POLICY = "node.koordinator.sh/numa-memory-policy"
 MemoryPolicy = Literal["none", "record", "bind"]
 MAX_ZONE = 1023
+# Room for 4096 single CPUs. Users may write annotations, and long ones would delay the runtime.
+MAX_TEXT = 24 << 10
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -54,10 +56,12 @@ def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: Mem
     text = annotations.get(STATUS, "")
     if not text:
         return NOTHING
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"annotation {STATUS} is longer than {MAX_TEXT} characters")
     try:
         status = msgspec.json.decode(text, type=_Status)
         cpus = parse_cpus(status.cpuset)
-    except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ValueError(f"annotation {STATUS} is not readable: {error}") from error
     zones = [record.node for record in status.zones if CPU in record.resources]
     memory = [record.node for record in status.zones if any(map(is_memory, record.resources))]

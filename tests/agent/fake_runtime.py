@@ -73,7 +73,7 @@ class FakeRuntime:
             annotations[STATUS] = status
         self.pods[f"sandbox-{name}"] = pb.PodSandbox(
             id=f"sandbox-{name}", name=name, uid=f"uid-{name}", namespace="default",
-            annotations=annotations,
+            annotations=annotations, linux=pb.LinuxPodSandbox(cgroup_parent=f"/{name}"),
         )  # fmt: skip
         return f"sandbox-{name}"
 
@@ -86,7 +86,7 @@ class FakeRuntime:
     async def create(self, sandbox: str, name: str) -> pb.Response:
         """Create and start a container, unless the plugin refuses."""
         container = self.container(sandbox, name)
-        response = await self.call("CreateContainer", self._request(container))
+        response = await self.call("CreateContainer", self.request(container))
         if response.status.code:
             return response
         created = pb.CreateContainerResponse.FromString(response.payload)
@@ -95,8 +95,8 @@ class FakeRuntime:
         container.linux.resources.cpu.CopyFrom(cpu)
         self.containers[name] = container
         self._apply(created.update)
-        await self.call("PostCreateContainer", self._request(container))
-        await self.call("PostStartContainer", self._request(container))
+        await self.call("PostCreateContainer", self.request(container))
+        await self.call("PostStartContainer", self.request(container))
         return response
 
     async def end(self, sandbox: str) -> None:
@@ -104,29 +104,29 @@ class FakeRuntime:
         for container in list(self.containers.values()):
             if container.pod_sandbox_id == sandbox:
                 del self.containers[container.id]
-                response = await self.call("StopContainer", self._request(container))
+                response = await self.call("StopContainer", self.request(container))
                 self._apply(pb.UpdatesResponse.FromString(response.payload).update)
         event = pb.StateChangeEvent(event=pb.STOP_POD_SANDBOX, pod=self.pods.pop(sandbox))
         await self.call("StateChange", event)
 
     async def update(self, name: str) -> pb.UpdatesResponse:
         """Change a container's resources as a kubelet does; return what the plugin adds."""
-        response = await self.call("UpdateContainer", self._request(self.containers[name]))
+        response = await self.call("UpdateContainer", self.request(self.containers[name]))
         return pb.UpdatesResponse.FromString(response.payload)
 
-    async def call(self, method: str, request: Any) -> pb.Response:
+    async def call(self, method: str, request: Any, payload: bytes = b"") -> pb.Response:
         self._stream += 2
         stream, future = self._stream, asyncio.get_running_loop().create_future()
         self._calls[stream] = future
         message = pb.Request(
-            service=PLUGIN_SERVICE, method=method, payload=request.SerializeToString()
+            service=PLUGIN_SERVICE, method=method, payload=payload or request.SerializeToString()
         )
         self._send(Message(PLUGIN, stream, REQUEST, message.SerializeToString()))
         async with asyncio.timeout(5):
             answer: pb.Response = await future
             return answer
 
-    def _request(self, container: pb.Container) -> pb.ContainerRequest:
+    def request(self, container: pb.Container) -> pb.ContainerRequest:
         return pb.ContainerRequest(pod=self.pods[container.pod_sandbox_id], container=container)
 
     def _apply(self, updates: Any) -> None:

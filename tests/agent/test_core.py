@@ -16,8 +16,13 @@ from services.agent.wishes import NOTHING, Wish
 
 MACHINE = Machine({0: 0b1111, 1: 0b11110000}, memory=0b11, reserved=0b1)
 SMALL = Machine({0: 0b0111, 1: 0b11000}, memory=0b11, reserved=0b1)
-SETS = st.sampled_from((0, 0, 0b1, 0b10, 0b110, 0b1000, 0b11000, 0b100000))
-WISHES = st.builds(Wish, SETS, st.sampled_from((0, 0b1, 0b10, 0b11, 0b100)))
+WISHES = st.sampled_from(
+    [
+        NOTHING,
+        *(Wish(zones=zones) for zones in (0b1, 0b10, 0b11, 0b100)),
+        *(Wish(cpus=cpus) for cpus in (0b1, 0b10, 0b110, 0b1000, 0b11000, 0b100000)),
+    ]
+)
 PODS = [Pod(f"s{number}", f"u{number // 2}", "ns", f"p{number}") for number in range(6)]
 STEPS = st.lists(
     st.tuples(
@@ -26,7 +31,8 @@ STEPS = st.lists(
         st.integers(0, 1),
         WISHES,
     ),
-    max_size=30,
+    min_size=8,
+    max_size=20,
 )
 
 
@@ -172,3 +178,12 @@ def test_what_containers_have_is_stated_by_zone() -> None:
     shared = core.placements(running(Wish(zones=0b1)), {"c": Cpuset(0b1110, 0b11)})
     assert [(held.amount, held.ids) for held in shared[0].held] == [(0, "1-3")]
     assert core.placements(running(NOTHING), {"c": Cpuset(0b1110, 0b11)}) == ()
+
+
+def test_a_new_sandbox_of_a_pod_gets_no_empty_pool() -> None:
+    """The former sandbox of the pod may have its CPUs for a moment longer."""
+    state = State(MACHINE, {"s0": pod(0, Wish(cpus=0b11110000))})
+    problem = core.refusal(state, pod(1, Wish(zones=0b10)))
+    assert problem is not None
+    assert problem.reason == "pool"
+    assert core.refusal(state, pod(1, Wish(cpus=0b11110000))) is None

@@ -49,11 +49,22 @@ def test_annotations_are_read(
     assert wishes.read(annotations, labels, "record") == wish
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{", '{"cpuset":"a"}', '{"cpuset":7}', '{"numaNodeResources":[{"node":5000,'
-     '"resources":{"cpu":"1"}}]}', '{"numaNodeResources":[{"node":-1,"resources":{"cpu":"1"}}]}'],
-)  # fmt: skip
+def one_zone(node: int) -> str:
+    return json.dumps({"numaNodeResources": [zone(node, "cpu")]})
+
+
+UNREADABLE = {
+    "no JSON": "{",
+    "deep": '{"x":' + "[" * 9000,
+    "long": "0" * 30_000,
+    "no CPUs": '{"cpuset":"a"}',
+    "a number": '{"cpuset":7}',
+    "zone 5000": one_zone(5000),
+    "zone -1": one_zone(-1),
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_an_unreadable_annotation_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"annotation scheduling\.koordinator\.sh/resource-status"):
         wishes.read({STATUS: text}, {}, "record")
@@ -69,6 +80,7 @@ def test_an_unreadable_annotation_is_named(text: str) -> None:
             "cri-containerd-abc.scope",
         ),
         ("kubepods.slice:crio:abc", "kubepods.slice/crio-abc.scope"),
+        ("kubepods-pod1.slice", "kubepods.slice/kubepods-pod1.slice"),
     ],
 )
 def test_the_folder_of_a_container(path: str, folder: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -122,6 +123,26 @@ async def test_a_killed_runtime_is_found_again_and_repaired(tmp_path: Path) -> N
         await until(lambda: not agent.problem)
         assert (runtime.cpus("own"), runtime.cpus("share")) == ("2-3", "1")
         assert runtime.connections == 2
+
+
+async def test_a_pod_whose_end_was_not_reported_gives_its_cpus_back(tmp_path: Path) -> None:
+    """The pod between two of its containers keeps them."""
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("plain"), "plain")
+        await runtime.create(runtime.pod("own", SET), "own")
+        await runtime.call("StopContainer", runtime.request(runtime.containers.pop("own")))
+        await asyncio.sleep(0.3)
+        assert runtime.cpus("plain") == "0-1,4-7"
+        shutil.rmtree(tmp_path / "cgroups/own")
+        await until(lambda: runtime.cpus("plain") == "0-7")
+
+
+async def test_an_unreadable_request_is_answered(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        assert (await runtime.call("StopContainer", pb.Empty(), b"\xff")).status.code == 3
+        assert (await runtime.call("Other", pb.Empty())).status.code == 12
 
 
 async def test_what_something_else_writes_is_set_again(tmp_path: Path) -> None:

@@ -15,12 +15,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.mutations.of_agent import AGENT
 from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.of_ledger import LEDGER
 from tests.mutations.of_owned import OWNED
 from tests.mutations.of_simulation import SEEDS, SIMULATED
 from tests.mutations.planting import ROOT, TIMEOUT_S, copy_to, try_one
 from tests.mutations.table import TESTED, Mutation
+
+BY_TESTS = (*TESTED, *AGENT, *LEDGER, *OWNED, *KUBERNETES)
 
 
 def main() -> int:
@@ -44,7 +47,7 @@ def main() -> int:
     given = parser.parse_args()
     chosen = [
         mutation
-        for mutation in (SIMULATED if given.simulation else (*TESTED, *LEDGER, *OWNED, *KUBERNETES))
+        for mutation in (SIMULATED if given.simulation else BY_TESTS)
         if given.only in mutation.name
     ]
     if given.sample:

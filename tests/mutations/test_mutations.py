@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.mutations.__main__ import sample
-from tests.mutations.of_kubernetes import KUBERNETES
-from tests.mutations.of_ledger import LEDGER
-from tests.mutations.of_owned import OWNED
+from tests.mutations.__main__ import BY_TESTS, sample
 from tests.mutations.of_simulation import SIMULATED
 from tests.mutations.planting import ROOT, copy_to, is_stale, try_one
 from tests.mutations.table import TESTED, Mutation
@@ -23,7 +20,7 @@ from tests.mutations.table import TESTED, Mutation
 
 @pytest.mark.parametrize(
     "mutation",
-    [*TESTED, *LEDGER, *OWNED, *KUBERNETES, *SIMULATED],
+    [*BY_TESTS, *SIMULATED],
     ids=lambda mutation: mutation.name,
 )
 def test_the_replaced_text_occurs_in_the_code_once(mutation: Mutation) -> None:
@@ -33,7 +30,7 @@ def test_the_replaced_text_occurs_in_the_code_once(mutation: Mutation) -> None:
 
 def test_each_catcher_selects_a_test() -> None:
     """A `-k` that selects nothing is a mutation that no test can notice."""
-    catchers = {mutation.catcher for mutation in (*TESTED, *LEDGER, *OWNED, *KUBERNETES)}
+    catchers = {mutation.catcher for mutation in BY_TESTS}
     files = sorted({word for catcher in catchers for word in shlex.split(catcher) if "/" in word})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

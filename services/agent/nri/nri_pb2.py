@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cservices/agent/nri/nri.proto\x12\x11topolog.agent.nri\"Q\n\x07Request\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x14\n\x0ctimeout_nano\x18\x04 \x01(\x03\"F\n\x08Response\x12)\n\x06status\x18\x01 \x01(\x0b\x32\x19.topolog.agent.nri.Status\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"\'\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"@\n\x15RegisterPluginRequest\x12\x13\n\x0bplugin_name\x18\x01 \x01(\t\x12\x12\n\nplugin_idx\x18\x02 \x01(\t\"M\n\x17UpdateContainersRequest\x12\x32\n\x06update\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"N\n\x18UpdateContainersResponse\x12\x32\n\x06\x66\x61iled\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"Q\n\x10\x43onfigureRequest\x12\x0e\n\x06\x63onfig\x18\x01 \x01(\t\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t\"#\n\x11\x43onfigureResponse\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x05\"\x81\x01\n\x12SynchronizeRequest\x12+\n\x04pods\x18\x01 \x03(\x0b\x32\x1d.topolog.agent.nri.PodSandbox\x12\x30\n\ncontainers\x18\x02 \x03(\x0b\x32\x1c.topolog.agent.nri.Container\x12\x0c\n\x04more\x18\x03 \x01(\x08\"W\n\x13SynchronizeResponse\x12\x32\n\x06update\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\x12\x0c\n\x04more\x18\x02 \x01(\x08\"o\n\x10\x43ontainerRequest\x12*\n\x03pod\x18\x01 \x01(\x0b\x32\x1d.topolog.agent.nri.PodSandbox\x12/\n\tcontainer\x18\x02 \x01(\x0b\x32\x1c.topolog.agent.nri.Container\"\x85\x01\n\x17\x43reateContainerResponse\x12\x36\n\x06\x61\x64just\x18\x01 \x01(\x0b\x32&.topolog.agent.nri.ContainerAdjustment\x12\x32\n\x06update\x18\x02 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"E\n\x0fUpdatesResponse\x12\x32\n\x06update\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"\x98\x01\n\x10StateChangeEvent\x12\'\n\x05\x65vent\x18\x01 \x01(\x0e\x32\x18.topolog.agent.nri.Event\x12*\n\x03pod\x18\x02 \x01(\x0b\x32\x1d.topolog.agent.nri.PodSandbox\x12/\n\tcontainer\x18\x03 \x01(\x0b\x32\x1c.topolog.agent.nri.Container\"\x07\n\x05\x45mpty\"\xa9\x02\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\x39\n\x06labels\x18\x05 \x03(\x0b\x32).topolog.agent.nri.PodSandbox.LabelsEntry\x12\x43\n\x0b\x61nnotations\x18\x06 \x03(\x0b\x32..topolog.agent.nri.PodSandbox.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb5\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x30\n\x05state\x18\x04 \x01(\x0e\x32!.topolog.agent.nri.ContainerState\x12\x30\n\x05linux\x18\x0b \x01(\x0b\x32!.topolog.agent.nri.LinuxContainer\x12\x12\n\ncreated_at\x18\x0e \x01(\x03\"\\\n\x0eLinuxContainer\x12\x34\n\tresources\x18\x03 \x01(\x0b\x32!.topolog.agent.nri.LinuxResources\x12\x14\n\x0c\x63groups_path\x18\x05 \x01(\t\":\n\x0eLinuxResources\x12(\n\x03\x63pu\x18\x02 \x01(\x0b\x32\x1b.topolog.agent.nri.LinuxCPU\"&\n\x08LinuxCPU\x12\x0c\n\x04\x63pus\x18\x06 \x01(\t\x12\x0c\n\x04mems\x18\x07 \x01(\t\"Q\n\x13\x43ontainerAdjustment\x12:\n\x05linux\x18\x06 \x01(\x0b\x32+.topolog.agent.nri.LinuxContainerAdjustment\"P\n\x18LinuxContainerAdjustment\x12\x34\n\tresources\x18\x02 \x01(\x0b\x32!.topolog.agent.nri.LinuxResources\"w\n\x0f\x43ontainerUpdate\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x36\n\x05linux\x18\x02 \x01(\x0b\x32\'.topolog.agent.nri.LinuxContainerUpdate\x12\x16\n\x0eignore_failure\x18\x03 \x01(\x08\"L\n\x14LinuxContainerUpdate\x12\x34\n\tresources\x18\x01 \x01(\x0b\x32!.topolog.agent.nri.LinuxResources*\x92\x02\n\x05\x45vent\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x13\n\x0fRUN_POD_SANDBOX\x10\x01\x12\x14\n\x10STOP_POD_SANDBOX\x10\x02\x12\x16\n\x12REMOVE_POD_SANDBOX\x10\x03\x12\x14\n\x10\x43REATE_CONTAINER\x10\x04\x12\x19\n\x15POST_CREATE_CONTAINER\x10\x05\x12\x13\n\x0fSTART_CONTAINER\x10\x06\x12\x18\n\x14POST_START_CONTAINER\x10\x07\x12\x14\n\x10UPDATE_CONTAINER\x10\x08\x12\x19\n\x15POST_UPDATE_CONTAINER\x10\t\x12\x12\n\x0eSTOP_CONTAINER\x10\n\x12\x14\n\x10REMOVE_CONTAINER\x10\x0b*\x82\x01\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x00\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x01\x12\x14\n\x10\x43ONTAINER_PAUSED\x10\x02\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x03\x12\x15\n\x11\x43ONTAINER_STOPPED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cservices/agent/nri/nri.proto\x12\x11topolog.agent.nri\"Q\n\x07Request\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x14\n\x0ctimeout_nano\x18\x04 \x01(\x03\"F\n\x08Response\x12)\n\x06status\x18\x01 \x01(\x0b\x32\x19.topolog.agent.nri.Status\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"\'\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"@\n\x15RegisterPluginRequest\x12\x13\n\x0bplugin_name\x18\x01 \x01(\t\x12\x12\n\nplugin_idx\x18\x02 \x01(\t\"M\n\x17UpdateContainersRequest\x12\x32\n\x06update\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"N\n\x18UpdateContainersResponse\x12\x32\n\x06\x66\x61iled\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"Q\n\x10\x43onfigureRequest\x12\x0e\n\x06\x63onfig\x18\x01 \x01(\t\x12\x14\n\x0cruntime_name\x18\x02 \x01(\t\x12\x17\n\x0fruntime_version\x18\x03 \x01(\t\"#\n\x11\x43onfigureResponse\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x05\"\x81\x01\n\x12SynchronizeRequest\x12+\n\x04pods\x18\x01 \x03(\x0b\x32\x1d.topolog.agent.nri.PodSandbox\x12\x30\n\ncontainers\x18\x02 \x03(\x0b\x32\x1c.topolog.agent.nri.Container\x12\x0c\n\x04more\x18\x03 \x01(\x08\"W\n\x13SynchronizeResponse\x12\x32\n\x06update\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\x12\x0c\n\x04more\x18\x02 \x01(\x08\"o\n\x10\x43ontainerRequest\x12*\n\x03pod\x18\x01 \x01(\x0b\x32\x1d.topolog.agent.nri.PodSandbox\x12/\n\tcontainer\x18\x02 \x01(\x0b\x32\x1c.topolog.agent.nri.Container\"\x85\x01\n\x17\x43reateContainerResponse\x12\x36\n\x06\x61\x64just\x18\x01 \x01(\x0b\x32&.topolog.agent.nri.ContainerAdjustment\x12\x32\n\x06update\x18\x02 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"E\n\x0fUpdatesResponse\x12\x32\n\x06update\x18\x01 \x03(\x0b\x32\".topolog.agent.nri.ContainerUpdate\"\x98\x01\n\x10StateChangeEvent\x12\'\n\x05\x65vent\x18\x01 \x01(\x0e\x32\x18.topolog.agent.nri.Event\x12*\n\x03pod\x18\x02 \x01(\x0b\x32\x1d.topolog.agent.nri.PodSandbox\x12/\n\tcontainer\x18\x03 \x01(\x0b\x32\x1c.topolog.agent.nri.Container\"\x07\n\x05\x45mpty\"\xdc\x02\n\nPodSandbox\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\x39\n\x06labels\x18\x05 \x03(\x0b\x32).topolog.agent.nri.PodSandbox.LabelsEntry\x12\x43\n\x0b\x61nnotations\x18\x06 \x03(\x0b\x32..topolog.agent.nri.PodSandbox.AnnotationsEntry\x12\x31\n\x05linux\x18\x08 \x01(\x0b\x32\".topolog.agent.nri.LinuxPodSandbox\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"(\n\x0fLinuxPodSandbox\x12\x15\n\rcgroup_parent\x18\x03 \x01(\t\"\xb5\x01\n\tContainer\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0epod_sandbox_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x30\n\x05state\x18\x04 \x01(\x0e\x32!.topolog.agent.nri.ContainerState\x12\x30\n\x05linux\x18\x0b \x01(\x0b\x32!.topolog.agent.nri.LinuxContainer\x12\x12\n\ncreated_at\x18\x0e \x01(\x03\"\\\n\x0eLinuxContainer\x12\x34\n\tresources\x18\x03 \x01(\x0b\x32!.topolog.agent.nri.LinuxResources\x12\x14\n\x0c\x63groups_path\x18\x05 \x01(\t\":\n\x0eLinuxResources\x12(\n\x03\x63pu\x18\x02 \x01(\x0b\x32\x1b.topolog.agent.nri.LinuxCPU\"&\n\x08LinuxCPU\x12\x0c\n\x04\x63pus\x18\x06 \x01(\t\x12\x0c\n\x04mems\x18\x07 \x01(\t\"Q\n\x13\x43ontainerAdjustment\x12:\n\x05linux\x18\x06 \x01(\x0b\x32+.topolog.agent.nri.LinuxContainerAdjustment\"P\n\x18LinuxContainerAdjustment\x12\x34\n\tresources\x18\x02 \x01(\x0b\x32!.topolog.agent.nri.LinuxResources\"w\n\x0f\x43ontainerUpdate\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\t\x12\x36\n\x05linux\x18\x02 \x01(\x0b\x32\'.topolog.agent.nri.LinuxContainerUpdate\x12\x16\n\x0eignore_failure\x18\x03 \x01(\x08\"L\n\x14LinuxContainerUpdate\x12\x34\n\tresources\x18\x01 \x01(\x0b\x32!.topolog.agent.nri.LinuxResources*\x92\x02\n\x05\x45vent\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x13\n\x0fRUN_POD_SANDBOX\x10\x01\x12\x14\n\x10STOP_POD_SANDBOX\x10\x02\x12\x16\n\x12REMOVE_POD_SANDBOX\x10\x03\x12\x14\n\x10\x43REATE_CONTAINER\x10\x04\x12\x19\n\x15POST_CREATE_CONTAINER\x10\x05\x12\x13\n\x0fSTART_CONTAINER\x10\x06\x12\x18\n\x14POST_START_CONTAINER\x10\x07\x12\x14\n\x10UPDATE_CONTAINER\x10\x08\x12\x19\n\x15POST_UPDATE_CONTAINER\x10\t\x12\x12\n\x0eSTOP_CONTAINER\x10\n\x12\x14\n\x10REMOVE_CONTAINER\x10\x0b*\x82\x01\n\x0e\x43ontainerState\x12\x15\n\x11\x43ONTAINER_UNKNOWN\x10\x00\x12\x15\n\x11\x43ONTAINER_CREATED\x10\x01\x12\x14\n\x10\x43ONTAINER_PAUSED\x10\x02\x12\x15\n\x11\x43ONTAINER_RUNNING\x10\x03\x12\x15\n\x11\x43ONTAINER_STOPPED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODSANDBOX_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_PODSANDBOX_ANNOTATIONSENTRY']._loaded_options = None
   _globals['_PODSANDBOX_ANNOTATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_EVENT']._serialized_start=2340
-  _globals['_EVENT']._serialized_end=2614
-  _globals['_CONTAINERSTATE']._serialized_start=2617
-  _globals['_CONTAINERSTATE']._serialized_end=2747
+  _globals['_EVENT']._serialized_start=2433
+  _globals['_EVENT']._serialized_end=2707
+  _globals['_CONTAINERSTATE']._serialized_start=2710
+  _globals['_CONTAINERSTATE']._serialized_end=2840
   _globals['_REQUEST']._serialized_start=51
   _globals['_REQUEST']._serialized_end=132
   _globals['_RESPONSE']._serialized_start=134
@@ -70,25 +70,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMPTY']._serialized_start=1288
   _globals['_EMPTY']._serialized_end=1295
   _globals['_PODSANDBOX']._serialized_start=1298
-  _globals['_PODSANDBOX']._serialized_end=1595
-  _globals['_PODSANDBOX_LABELSENTRY']._serialized_start=1498
-  _globals['_PODSANDBOX_LABELSENTRY']._serialized_end=1543
-  _globals['_PODSANDBOX_ANNOTATIONSENTRY']._serialized_start=1545
-  _globals['_PODSANDBOX_ANNOTATIONSENTRY']._serialized_end=1595
-  _globals['_CONTAINER']._serialized_start=1598
-  _globals['_CONTAINER']._serialized_end=1779
-  _globals['_LINUXCONTAINER']._serialized_start=1781
-  _globals['_LINUXCONTAINER']._serialized_end=1873
-  _globals['_LINUXRESOURCES']._serialized_start=1875
-  _globals['_LINUXRESOURCES']._serialized_end=1933
-  _globals['_LINUXCPU']._serialized_start=1935
-  _globals['_LINUXCPU']._serialized_end=1973
-  _globals['_CONTAINERADJUSTMENT']._serialized_start=1975
-  _globals['_CONTAINERADJUSTMENT']._serialized_end=2056
-  _globals['_LINUXCONTAINERADJUSTMENT']._serialized_start=2058
-  _globals['_LINUXCONTAINERADJUSTMENT']._serialized_end=2138
-  _globals['_CONTAINERUPDATE']._serialized_start=2140
-  _globals['_CONTAINERUPDATE']._serialized_end=2259
-  _globals['_LINUXCONTAINERUPDATE']._serialized_start=2261
-  _globals['_LINUXCONTAINERUPDATE']._serialized_end=2337
+  _globals['_PODSANDBOX']._serialized_end=1646
+  _globals['_PODSANDBOX_LABELSENTRY']._serialized_start=1549
+  _globals['_PODSANDBOX_LABELSENTRY']._serialized_end=1594
+  _globals['_PODSANDBOX_ANNOTATIONSENTRY']._serialized_start=1596
+  _globals['_PODSANDBOX_ANNOTATIONSENTRY']._serialized_end=1646
+  _globals['_LINUXPODSANDBOX']._serialized_start=1648
+  _globals['_LINUXPODSANDBOX']._serialized_end=1688
+  _globals['_CONTAINER']._serialized_start=1691
+  _globals['_CONTAINER']._serialized_end=1872
+  _globals['_LINUXCONTAINER']._serialized_start=1874
+  _globals['_LINUXCONTAINER']._serialized_end=1966
+  _globals['_LINUXRESOURCES']._serialized_start=1968
+  _globals['_LINUXRESOURCES']._serialized_end=2026
+  _globals['_LINUXCPU']._serialized_start=2028
+  _globals['_LINUXCPU']._serialized_end=2066
+  _globals['_CONTAINERADJUSTMENT']._serialized_start=2068
+  _globals['_CONTAINERADJUSTMENT']._serialized_end=2149
+  _globals['_LINUXCONTAINERADJUSTMENT']._serialized_start=2151
+  _globals['_LINUXCONTAINERADJUSTMENT']._serialized_end=2231
+  _globals['_CONTAINERUPDATE']._serialized_start=2233
+  _globals['_CONTAINERUPDATE']._serialized_end=2352
+  _globals['_LINUXCONTAINERUPDATE']._serialized_start=2354
+  _globals['_LINUXCONTAINERUPDATE']._serialized_end=2430
 # @@protoc_insertion_point(module_scope)
