@@ -83,8 +83,8 @@ def test_no_rooms_of_any_folder_go_round(imports: Graph) -> None:
 
 
 def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) -> None:
-    """`reserve` asks `queue` for the shard; a module of `queue` that proposed withdrawals would
-    close the circle of rooms.
+    """`reserve` imports the shard from `queue`. A module of `queue` that imported withdrawals would
+    close a circle of rooms.
     """
     loose = "services.scheduler.queue.shard"
     closed = {**imports, loose: {*imports[loose], "services.scheduler.reserve.withdrawals"}}

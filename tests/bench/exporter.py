@@ -81,7 +81,7 @@ class Kubelets:
 
 
 class Heard:
-    """When each pod was first seen with something in a report."""
+    """The times at which a report first listed something of each pod."""
 
     def __init__(self, bus: JetStreamBus) -> None:
         self._bus = bus

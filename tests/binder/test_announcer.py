@@ -149,7 +149,7 @@ ENDS = Answer(
 async def test_a_condition_that_was_not_judged_is_written_again(
     unjudged: Answer | Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Autoscalers look for it, and a lasting verdict is announced once."""
+    """Autoscalers read the condition, and an unchanged outcome is announced only once."""
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0.01)
     scene = Told()
     scene.kube.go.set()

@@ -52,8 +52,8 @@ def event_message(position: int, message_id: str = "") -> Message:
 
 
 async def stand(bus: Bus, *bells: AsyncIterator[int]) -> None:
-    """Ring position 1 until every subscriber has received it, so that later messages reach all of
-    them. More rings of 1 may still arrive.
+    """Publish position 1 until every subscriber has received it, so that later messages reach all
+    of them. More messages with 1 may still arrive.
     """
     ears = [asyncio.create_task(_first(bell)) for bell in bells]
     async with asyncio.timeout(LIMIT_S):

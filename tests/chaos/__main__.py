@@ -267,7 +267,7 @@ async def _round(stage: Stage, number: int, name: str, limit_s: float) -> dict[s
 
 
 async def _probe(stage: Stage, name: str) -> None:
-    """A pod of a user's: it is bound, and goes."""
+    """Create a pod as a user would, wait until it is bound, and delete it."""
     amounts = {"cpu": "1", "memory": "64Mi"}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
     body = {

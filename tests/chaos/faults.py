@@ -168,7 +168,7 @@ async def demote(stage: Stage) -> str:
 
 
 def full(which: str) -> Fault:
-    """The server's disk is full for a while."""
+    """Fill the server's disk for a while."""
 
     async def befall(stage: Stage) -> str:
         full_s = round(stage.rng.uniform(*FULL_S), 1)

@@ -27,8 +27,8 @@ SILENT = "the API server does not answer at the end"
 
 def of_the_cluster(last: Look, bound: dict[str, str]) -> list[str]:
     """Return violations that the API server shows. `bound` is uid -> node by the log's newest
-    binding: a log that was set back lacks those of pods that it learned of again; `of_the_charges`
-    checks the charges of these.
+    binding. A log that was set back lacks some bindings; `of_the_charges` checks the charges of
+    such pods.
     """
     return [SILENT] if last.pods is None else _elsewhere(last.pods, bound)
 

@@ -128,9 +128,7 @@ async def test_a_rejection_whose_decision_was_lost_with_the_log_is_reported_sepa
 
 
 async def test_an_end_excuses_no_pod_that_would_not_be_sent_there_again() -> None:
-    """A decision that was wrong from the beginning: the pod fits no zone, whichever pod ends
-    there.
-    """
+    """The decision was wrong from the beginning: the pod fits no zone, whichever pod ends there."""
     story = await sent_and_refused("idle", "other")
     await story.arrives(made := given.pod("q", cpus=7))
     based_on = await story.log.head()
@@ -174,7 +172,7 @@ def test_the_cluster_counts_no_more_refusals_than_it_shows() -> None:
 
 
 def log(charges: dict[str, tuple[str, int]], ended: dict[str, int]) -> Folded:
-    """`charges` is uid -> node, and since which position."""
+    """Return a log with these charges: uid -> (node, position since which it is charged)."""
     ledger = Ledger(nodes={name: LedgerNode(name, charges={}) for name, _ in charges.values()})
     for uid, (name, position) in charges.items():
         ledger.nodes[name].charges[uid] = Charge(uid, f"default/p-{uid}", position)

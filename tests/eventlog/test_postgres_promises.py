@@ -216,7 +216,7 @@ async def test_a_database_that_stays_away_is_an_error_of_the_caller() -> None:
 
 
 async def _cut_connections(url: str) -> None:
-    """Postgres ends every other session of this database."""
+    """End every other session of this database."""
     connection = await connect(url)
     query = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "

@@ -18,7 +18,7 @@ def full(struct: type[msgspec.Struct]) -> Any:
 
 
 def minimal(struct: type[msgspec.Struct]) -> Any:
-    """Only what has no default."""
+    """Return an event with required fields only."""
     return msgspec.convert(_struct(look.type_info(struct), everything=False), struct)
 
 

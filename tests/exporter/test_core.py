@@ -75,8 +75,8 @@ def test_worked_example_of_resource_topology_exporter() -> None:
 
 
 def test_a_held_reserved_cpu_reduces_no_available_cpu() -> None:
-    """Where cores differ in threads the kubelet takes whole cores, their reserved threads among
-    them: 0, 3 and 5 are held, and of those to hand out only two."""
+    """If cores differ in threads, the kubelet takes whole cores with their reserved threads. CPUs
+    0, 3 and 5 are held, and only two of them can be handed out."""
     machine = Machine((NumaNode(0, tuple(range(6))),))
     node_report = report(
         machine, Allocatable((1, 2, 3, 4, 5)), pod("p", ListedContainer("c", (0, 3, 5)))

@@ -82,7 +82,7 @@ def test_memory_without_numa_is_the_machines_or_unknown_and_never_zero() -> None
 
 
 def test_packages_without_numa_are_the_kubelets_zones() -> None:
-    """cAdvisor makes one node of each physical package (getCPUTopology)."""
+    """cAdvisor makes a node of each physical package (getCPUTopology), and so does the kubelet."""
     first, second = read_machine(without_numa({0: 0, 1: 1, 2: 0, 3: 1})).nodes
     assert (first.cpus, second.cpus, second.memory_bytes) == ((0, 2), (1, 3), None)
     assert second.distances == {0: 20, 1: 10}

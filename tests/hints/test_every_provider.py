@@ -410,7 +410,7 @@ def test_verdicts_are_those_of_brute_force(
 
 
 class AnyZone(LicenceManager, frozen=True):
-    """Calls every zone as good as its own, and yet hints at its own alone."""
+    """A provider whose `single` allows every zone, although its hints name only its own zone."""
 
     def single(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> int:
         return 3 if requested else NO_OPINION

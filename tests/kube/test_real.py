@@ -81,8 +81,8 @@ async def _left_behind(namespaces: list[str]) -> list[str]:
 
 
 async def _streams(world: World) -> bool:
-    """Servers before 1.32, or with an etcd without progress notifications, send no list as a
-    watch."""
+    """Return whether the server sends lists as watches: not before 1.32, nor with an etcd without
+    progress notifications."""
     asked = "&".join(f"{name}={value}" for name, value in PARAMS.items())
     answer = await world.ask("GET", f"/api/v1/namespaces?{asked}&timeoutSeconds=1")
     return answer.ok and answer.body.get("type") != "ERROR"

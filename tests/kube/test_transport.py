@@ -93,7 +93,7 @@ async def test_one_connection_serves_calls_that_follow_each_other(server: Server
 async def test_a_name_of_any_characters_stays_within_the_requests_line(
     server: Server, kube: KubeClient
 ) -> None:
-    """Names come from outside: a line break in one must begin no second request."""
+    """Names come from outside. A line break in a name must not begin a second request."""
     await kube.get_pod("ns", "a b\r\nHost: elsewhere\r\n\r\nGET /?x#ä%41")
     assert server.requests == [
         b"GET "

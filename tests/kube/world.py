@@ -55,8 +55,8 @@ class World:
         return answer
 
     async def pod(self, name: str = "p", **spec: Any) -> Object:
-        """A pod that no scheduler places. On a real server its service account may still be on its
-        way.
+        """Create a pod that no scheduler places. A real server may not have its service account
+        yet.
         """
         container = {"name": "c", "image": "registry.example/pause:1"}
         spec = {

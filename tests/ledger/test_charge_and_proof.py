@@ -276,7 +276,7 @@ def test_only_a_later_container_draws_an_init_container_to_its_zone() -> None:
 
 
 def test_a_pod_known_by_uid_only_is_charged_what_the_checkpoint_shows() -> None:
-    """The app holds nothing by which the exporter could know the pod again; the ledger knows the
+    """The app holds nothing by which the exporter could recognise the pod, but the ledger knows the
     uid.
     """
     history = History()

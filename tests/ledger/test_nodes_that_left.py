@@ -95,7 +95,7 @@ def test_a_node_known_from_one_pod_only_is_forgotten_with_the_pod() -> None:
 
 
 def test_a_nominee_that_turns_up_elsewhere_claims_nothing_any_more() -> None:
-    """The fold reports the node of the ended claim, and not only the pod's node."""
+    """The fold returns the node of the ended claim as changed, in addition to the pod's node."""
     history = in_use()
     history.node(name="n2")
     history.seen(pod("preemptor", cpus=4))

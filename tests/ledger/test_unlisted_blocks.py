@@ -39,7 +39,8 @@ def used_in_full(zones: int, blocks: Sequence[int], masks: Sequence[Mask]) -> li
 
 
 def drained(rooms: Sequence[int], blocks: Sequence[int], masks: Sequence[Mask]) -> list[int]:
-    """Blocks of one zone first; the others drain their zones in turn, as NFD counts them."""
+    """Return the used memory by zone as NFD counts it: blocks of one zone first, then blocks of
+    several zones, which fill their zones one after the other."""
     used = used_in_full(len(rooms), blocks, [mask if len(mask) == 1 else () for mask in masks])
     for block, mask in zip(blocks, masks, strict=True):
         rest = block if len(mask) > 1 else 0

@@ -36,7 +36,7 @@ def copy_to(folder: Path) -> None:
 
 
 def is_stale(mutation: Mutation, root: Path = ROOT) -> bool:
-    """Whether the code has moved on from what the table says of it."""
+    """Return whether the code no longer has the lines that the table names."""
     return (root / mutation.file).read_text().count(mutation.old) != 1
 
 

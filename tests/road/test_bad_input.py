@@ -57,7 +57,7 @@ def runs(road: Road, name: str, cpu: str = "2") -> None:
 
 
 def publish(road: Road, node: str, *bodies: bytes) -> None:
-    """Say something on the bus in a node's name."""
+    """Publish a message on the bus in a node's name."""
 
     async def send() -> None:
         bus = JetStreamBus(read_addresses(road.folder).nats_url or "")

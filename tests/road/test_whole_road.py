@@ -104,8 +104,8 @@ def test_kubelets_of_every_policy_admit_what_they_are_sent_from_two_data_folders
 
 
 def every_decision_is_made_again(path: Path, road: Road) -> None:
-    """A decision next to a reservation that lost its race cannot be made again, because the log
-    lacks that one.
+    """A decision that was made together with a reservation that lost its race cannot be repeated,
+    because the log lacks that reservation.
     """
     done = topolog("replay", "whatif", "--data-dir", str(path), "--json")
     assert done.returncode == 0, done.stdout + done.stderr

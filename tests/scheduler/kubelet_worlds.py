@@ -259,9 +259,9 @@ def unhealthy_devices(state: KubeletState) -> dict[str, int]:
 
 
 def truth(seen: Scene) -> Truth:
-    """The answer of every consistent state: pending admissions come in any order or not at all, and
-    start to run at any time; running pods have come and started. A pod that may be rejected even
-    without the new pod has nothing to lose.
+    """Return the answer of every consistent state. Pending admissions come in any order or not at
+    all, and start at any time; running pods have started. A pod that may be rejected even without
+    the new pod does not count.
     """
     pods = {pod.uid: pod for pod in seen.unconfirmed}
     before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
@@ -385,11 +385,11 @@ def _successors(state: KubeletState, pod: Pod) -> tuple[list[KubeletState], bool
 
 
 class Outcome(msgspec.Struct):
-    """How verdicts compare with the truth; lists hold seeds. `bounded` scenes are those of which
-    something is known within bounds only, `bounded_by` counts them by name; of the truth that other
-    consistent states tell nothing is known there, so that what they refuse needlessly stands apart.
-    `cases` counts what was special about scenes, `unmatched` those in which no fingerprint confirms
-    the pods, because a kubelet counts reserved CPUs among those of a pod."""
+    """How filter results compare with the truth; lists hold seeds. In `bounded` scenes a report
+    leaves something undecided, and `bounded_by` counts these by name. Brute force does not know
+    their truth either, so their needless refusals are counted separately. `cases` counts special
+    properties of scenes, `unmatched` scenes in which no fingerprint confirms the pods, because a
+    kubelet counts reserved CPUs as a pod's."""
 
     passed: int = 0
     refused: int = 0

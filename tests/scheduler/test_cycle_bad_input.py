@@ -18,7 +18,7 @@ ROOM = zone(0, amounts(8, 8))
 
 
 def asking(held: Amounts, annotation: str = "") -> Pod:
-    """A Guaranteed pod of one container."""
+    """Return a Guaranteed pod of one container with this request."""
     pod = guaranteed("p", container("c", held))
     return msgspec.structs.replace(
         pod, annotations={POD_ANNOTATION: annotation} if annotation else {}

@@ -102,7 +102,7 @@ def test_bulk_scores_are_those_of_each_node_alone(
 
 
 def plainly(world: World, pod_class: PodClass, slot: int, steps: int = 1024) -> int:
-    """The node judged with nothing remembered."""
+    """Return the filter result of the node without any cache."""
     cluster, events = world.cluster, world.cluster.evaluator.node_at(slot)
     plan, barred = cluster.evaluator.plan(pod_class, events)
     return (

@@ -55,8 +55,8 @@ def test_so_does_the_kubelet(policy: str) -> None:
 def test_a_pod_that_runs_before_a_report_shows_it_has_ended_its_init_containers(
     policy: str,
 ) -> None:
-    """The init containers hold 40 of 59 GiB, of which 10 stay. Until the pod runs, it may be
-    admitted before the new pod and still hold all of them.
+    """The init containers hold 40 of 59 GiB, and the pod keeps 10 of them. Until the pod runs, it
+    may be admitted before the new pod and still hold all 40.
     """
     pod = guaranteed(
         "a", container("i", amounts(0.5, 40), "init"), container("c", amounts(0.5, 10))

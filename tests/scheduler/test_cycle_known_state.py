@@ -68,8 +68,8 @@ def test_best_effort_is_sure_where_each_container_finds_its_cpus_in_one_zone() -
 
 
 def test_under_best_effort_an_init_container_draws_the_others_to_its_zone() -> None:
-    """Empty zones: all go to zone 0. If zone 0 only holds the init container, its CPUs draw the app
-    to a mask of several, and its memory finds another zone of that.
+    """With empty zones all go to zone 0. If zone 0 has room for the init container only, its CPUs
+    draw the app to a mask of several zones, and the app's memory goes to another zone of the mask.
     """
     pod = guaranteed("p", container("i", amounts(1, 1), "init"), container("c", amounts(2, 2)))
     for first, placed in ((amounts(8, 8), Placed), (amounts(1, 1), Placed)):

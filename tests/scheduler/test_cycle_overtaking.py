@@ -110,8 +110,8 @@ def test_it_passes_as_soon_as_the_other_is_known_to_run() -> None:
 
 
 def test_a_pod_sent_because_of_an_end_is_protected_while_the_report_lists_the_ended_pod() -> None:
-    """A takes the place of one that ended. That a kubelet which had yet to hear of the end would
-    refuse A is no reason to let B take the only zone of A."""
+    """A takes the place of an ended pod. A kubelet that does not know of the end yet would refuse
+    A, but this is no reason to let B take the only zone of A."""
     world = World()
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
     old = guaranteed("old", container("c", amounts(5)))

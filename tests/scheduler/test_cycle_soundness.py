@@ -120,8 +120,8 @@ def test_with_cpus_aligned_by_socket_no_zone_is_judged_alone(policy: str, scope:
 
 
 def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socket() -> None:
-    """The app container has 1 CPU in zone 0; of the CPUs that its init containers keep, 8 are in
-    the socket's other zone.
+    """The app container has 1 CPU in zone 0. Its init containers keep 8 CPUs in the other zone of
+    the socket.
     """
     settings: dict[str, Any] = {
         "cpu_options": {"align-by-socket": "true"},

@@ -106,9 +106,8 @@ def test_a_burstable_pod_is_scored_by_its_device() -> None:
 
 
 def test_least_allocated_judges_a_node_by_the_zone_that_suits_best() -> None:
-    """A zone that would be full neither hides nor counts: nodes are alike that have as much room in
-    their best zone. The other strategies take the worst zone that fits, as the kubelet chooses
-    among them."""
+    """Full zones do not count: nodes with equal room in their best zone have equal scores. The
+    other strategies take the worst zone that fits, because the kubelet chooses among those."""
     pod = one(amounts(4, 8))
     tight, roomy = ((zone(0, amounts(*free), WHOLE), zone(1, WHOLE)) for free in ((4, 8), (6, 12)))
     assert score(pod, *tight) == score(pod, *roomy) == score(pod, zone(1, WHOLE)) == 50

@@ -64,8 +64,8 @@ def test_no_bound_promises_more_than_a_search_finds(policy: str) -> None:
 
 
 def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:
-    """Both zones fit each container, but the first may take both devices of the second zone with
-    those of its own.
+    """Each container fits both zones, but the first may take both devices of the second zone with
+    its own.
     """
     state = kubelet(2, gpus={"a": 0b01, "b": BETWEEN, "c": BETWEEN})
     pod = guaranteed("p", container("c0", 1, 40, 2), container("c1", 1, 40, 1))

@@ -37,7 +37,8 @@ def passes(state: KubeletState, pod: Pod, version: str) -> bool:
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_answer_is_that_of_a_kubelet_of_the_version(minor: int, policy: str) -> None:
-    """To 1.29 podresources hides sidecars, whose pods are then not confirmed: some pods wait."""
+    """Up to 1.29 podresources hides sidecars. Their pods are not confirmed, so some other pods
+    wait."""
     refused_needlessly = 0
     for seed in SCENES:
         seen = scene(seed, policy, "container", 2 + seed % 3, unconfirmed=0, rules=RULES[minor])
@@ -49,7 +50,8 @@ def test_the_answer_is_that_of_a_kubelet_of_the_version(minor: int, policy: str)
 
 
 def overlapping(minor: int) -> tuple[KubeletState, Pod]:
-    """Zone 0 holds memory alone; the pod's CPUs need both zones, and its memory fits only there."""
+    """Return a kubelet on which a pod holds memory of zone 0 alone, and a pod whose CPUs and memory
+    need both zones."""
     state = kubelet(2, "restricted", rules=RULES[minor])
     alone = admit(state, guaranteed("a", container("c", 1, 40)))
     assert alone.admitted

@@ -36,7 +36,7 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
 def zones_of(*free: tuple[float, float, int], far: int = 20) -> list[Zone]:
-    """Zones in pairs: 11 within a pair, `far` beyond."""
+    """Return zones in pairs: distance 11 within a pair, `far` between pairs."""
     made = []
     for at, amounts_free in enumerate(free):
         costs = {

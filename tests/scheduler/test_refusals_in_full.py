@@ -283,7 +283,8 @@ SIZE = amounts(cpu=8, memory=16)
 
 
 def wide_refusal(*free: Amounts, **asked: int) -> Refusal:
-    """Of a node of equal zones, restricted; the container asks for more than one of them has."""
+    """Return the refusal of a restricted node with equal zones. The container requests more than
+    one zone has."""
     world = World()
     world.node("n", *[zone(at, each, SIZE) for at, each in enumerate(free)], policy="restricted")
     found = world.cluster.verdict(guaranteed("p", container("c", amounts(**asked))), "n")
@@ -305,7 +306,8 @@ def test_restricted_over_several_zones_shows_the_shortage_of_the_fewest_zones() 
 
 
 def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
-    """Three zones have enough together, two would when they are empty: only two count."""
+    """Three zones together have enough free. Two empty zones would be enough, so only sets of two
+    count."""
     three = [amounts(cpu=4, memory=16), amounts(cpu=5, memory=16), amounts(cpu=4, memory=16)]
     found = wide_refusal(*three, cpu=10, memory=20)
     assert (found.resource, found.best) == ("cpu", 9000)

@@ -37,7 +37,8 @@ def proposals_of(made: list[Decided]) -> list[Proposal]:
 
 
 async def appended(log: MemoryEventLog, proposals: list[Proposal]) -> tuple[set[str], int]:
-    """As the deciding loop sends them: the commit ids that were appended, in how many calls."""
+    """Append the proposals as the deciding loop does. Return the ids of appended commits, and the
+    number of calls."""
     done, lost, calls = set[str](), set[str](), 0
     while proposals:
         sent, later = together(proposals)

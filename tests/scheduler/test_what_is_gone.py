@@ -65,7 +65,7 @@ class Years:
         self.tell(reports, NodeReportExpired(name, 60))
 
     def left_before_its_pod(self, number: int) -> None:
-        """The same, but the machine leaves first."""
+        """The same, but the node is removed before its pod ends."""
         name, made = f"early-{number}", pod(f"e{number}", cpus=2)
         node, life = streams.node(name), streams.pod(made.uid)
         self.tell(

@@ -23,9 +23,10 @@ STRAYS = 20
 
 
 class Outside:
-    """`strays` are questions without a waiting loop. `binding` (uid, node) and `evicting` (uid) see
-    every such call before it is carried out, `appended` every append after it. `lied` are the loops
-    whose newest list was wrongly empty: none gets two in a row.
+    """Answers the loops' questions to the outside. `strays` are questions for which no loop waits.
+    `binding` (uid, node) and `evicting` (uid) get every such call before it is carried out,
+    `appended` every append after it. `lied` are the loops whose newest list was wrongly empty, so
+    that none gets two such lists in a row.
     """
 
     def __init__(

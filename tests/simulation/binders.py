@@ -44,8 +44,8 @@ class Group:
 
 
 class BinderProcess(Process):
-    """`lease` is the lease that it believes to hold; a paused leader goes on believing until the
-    log refuses it.
+    """`lease` is the lease that the binder assumes to have. A paused leader assumes so until the
+    log refuses an append.
     """
 
     def __init__(

@@ -234,8 +234,8 @@ class Checks:
             )
 
     def _true_refusal(self, event: binding.BindRefused) -> None:
-        """A refusal frees the charge, so that it must be final: the pod is gone, being deleted, or
-        on another node for good.
+        """Check that a refusal is final, because it frees the charge: the pod is deleted, being
+        deleted, or on another node.
         """
         elsewhere = [node for node in self.api.bound.get(event.uid, []) if node != event.node]
         pod = self.api.by_uid(event.uid)
@@ -373,8 +373,9 @@ class Checks:
                 )
 
     def _surely_free(self, known: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
-        """S11 of zones: guaranteed free amounts are free, once all pods there are charged. The
-        share per zone of resources that span several zones is unknown.
+        """Check S11 for zones: guaranteed free amounts are free once all pods of the node are
+        charged. Resources that span several zones are left out, because their share per zone is
+        unknown.
         """
         if not set(places) <= set(known.charges):
             return

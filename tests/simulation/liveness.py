@@ -294,7 +294,7 @@ def _undecided(world: World) -> bool:
 
 
 def _caught_up(world: World) -> None:
-    """L1, L3, L4."""
+    """Check L1, L3 and L4."""
     for process in [*world.schedulers, *world.binders]:
         if process.position != world.log.end or process.astray:
             raise Broken(f"L1: {process.name} stands at {process.position} of {world.log.end}")

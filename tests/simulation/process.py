@@ -78,8 +78,8 @@ class Process:
 
     @property
     def awaits(self) -> int:
-        """The position that the loops wait for before their next turn (`wait_for`): that of their
-        appends.
+        """The position of the loops' appends, for which they wait before their next turn
+        (`wait_for`).
         """
         return 0
 

@@ -188,7 +188,7 @@ class SchedulerProcess(Process):
         self.drop([fiber for fiber in self.fibers if fiber.name == f"check {kind}"])
 
     def check(self, kind: str) -> str:
-        """Ask for a list next to the watch; its unrecorded changes are recorded later."""
+        """Request a list in addition to the watch. Changes that it shows are recorded later."""
         follow = self.follows[kind]
 
         async def check() -> None:

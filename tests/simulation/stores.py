@@ -139,7 +139,7 @@ class StoreProcess(Process):
             add("expire", self.name, self._expire)
 
     def take(self, at: int, keep: bool) -> str:
-        """Take in one message; `keep` leaves it on the bus to come again."""
+        """Handle one message. With `keep` the bus delivers it again."""
         self.spawn("take", self.reports.take([self.network.deliver(at, keep)]))
         return ""
 

@@ -39,7 +39,8 @@ async def test_uid_and_version_are_preconditions_and_labels_and_annotations_over
 
 
 async def test_a_pod_is_given_its_nodes_region_and_zone_as_labels(api: Api) -> None:
-    """PodTopologyLabels, as kube-apiserver 1.36.2 does it: over the pod's own."""
+    """PodTopologyLabels of kube-apiserver 1.36.2: the node's values replace the pod's own
+    labels."""
     topology = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}
     node = {
         "apiVersion": "v1",

@@ -57,7 +57,7 @@ def random_kubelet(rng: random.Random) -> KubeletState:
 
 
 def a_life(rng: random.Random, state: KubeletState) -> KubeletState:
-    """Pods come, start and go; rejected and ended ones may still be in the books."""
+    """Pods come, start and end. The managers' state may still hold rejected and ended pods."""
     for number in range(rng.randint(0, 12)):
         pod = random_pod(rng, f"p{number}")
         state = admit(state, pod).state

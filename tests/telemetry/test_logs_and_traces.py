@@ -83,7 +83,7 @@ async def test_a_retry_says_which_server_does_not_answer_and_why(
 
 
 def test_a_full_disk_behind_standard_error_ends_no_service() -> None:
-    """/dev/full takes nothing, as the disk of a service's log."""
+    """/dev/full stands for the full disk of a service's log."""
     code = (
         "from shared.telemetry import logs; logs.configure('scheduler'); "
         "logs.get('part').warning('bus.down'); print(1)"

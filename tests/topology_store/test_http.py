@@ -94,8 +94,8 @@ async def test_the_listing_has_a_row_for_each_node_that_is_known_in_order(site: 
 async def test_a_removed_node_leaves_the_listing_and_has_a_past(
     site: Site,
 ) -> None:
-    """An invented name, or a node that was removed from the cluster; a silent node stays,
-    and so does one locked out.
+    """The listing drops invented names and nodes that were removed from the cluster. Silent and
+    locked nodes stay.
     """
 
     async def listed() -> list[str]:

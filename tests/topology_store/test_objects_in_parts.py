@@ -20,8 +20,8 @@ def named(*names: str) -> list[dict[str, Any]]:
 
 
 class Parts:
-    """An API server with these lists, in turn, each in parts; a list that ends with an error
-    is cut off there.
+    """An API server that answers with these lists in turn, each in parts. A list with an error is
+    cut off there.
     """
 
     def __init__(self, *lists: list[Listed | KubeUnavailableError]) -> None:

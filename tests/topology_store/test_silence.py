@@ -221,7 +221,7 @@ async def test_a_node_that_has_left_the_cluster_is_red_no_more(store: Store) -> 
 
 
 async def locked_out(store: Store) -> None:
-    """A forged boot took the node's place and fell silent; the node's own reports are refused."""
+    """Report a forged boot that then falls silent, so that the node's own reports are refused."""
     store.clock.now_s = 10_000.0
     await store.reports.take([message(report(at=9_000_000))])
     await store.reports.take([message(report(at=1, boot="forged"))])

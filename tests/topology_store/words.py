@@ -40,7 +40,7 @@ def lists(*names: str) -> tuple[Placement, ...]:
 
 
 def without_zone(made: Report, zone_id: int) -> tuple[Zone, ...]:
-    """The report's zones but one."""
+    """Return the report without one zone."""
     return tuple(zone for zone in made.zones if zone.id != zone_id)
 
 

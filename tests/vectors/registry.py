@@ -68,7 +68,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def kind_of(doc: dict[str, Any]) -> Kind | None:
-    """The kind that recognises the document."""
+    """Return the kind that recognises the document."""
     return next((kind for kind in all_kinds() if kind.recognises(doc)), None)
 
 
@@ -80,7 +80,7 @@ def has_keys(doc: dict[str, Any], *keys: str) -> bool:
 
 
 def results(kind: Kind, doc: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Each case's id and differences; a case on which our code raises has that as its
+    """Yield the id and the differences of each case. If our code raises, the exception is the
     difference.
     """
     listed = getattr(kind, "cases", None)

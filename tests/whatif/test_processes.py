@@ -19,8 +19,8 @@ NOTE = "NOTE_OF_TEST_PROCESSES"
 
 
 def tell_environment(_asked: Any, _told: Connection) -> None:
-    """Stand-in for playing: write down the environment, and end without a result. Atomically,
-    because the other side's process is ended as soon as one has.
+    """Write the environment to a file and end without a result, in place of playing. The file is
+    written atomically, because the other side's process is killed as soon as one has ended.
     """
     note = Path(os.environ[NOTE])
     draft = note.with_suffix(f".{os.getpid()}")

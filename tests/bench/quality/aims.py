@@ -48,7 +48,7 @@ def _title(result: Result) -> str:
 
 
 def mean(runs: Runs, value: Callable[[Result], float]) -> float:
-    """Over the seeds."""
+    """Return the mean of the value over the seeds."""
     return sum(map(value, runs)) / len(runs)
 
 

@@ -177,7 +177,7 @@ def _grid(options: argparse.Namespace, folder: Path) -> Grid:
 
 def _name(folder: Path) -> str:
     """Return `openb` for the sample in the repository, else the folder's name with a digest of its
-    content, so that results of traces are never mixed up.
+    content, so that results of different traces have different names.
     """
     if folder in map(Path, OWN_SAMPLES):
         return OPENB

@@ -55,7 +55,7 @@ class EvaluatorByTruth(Evaluator):
 
 
 class ByTruth(ColumnarPlacing):
-    """The columnar cluster, judged so."""
+    """The columnar cluster of the oracle, which judges by the true state of the kubelets."""
 
     def __init__(self, config: CycleConfig, nodes: Mapping[str, TrueNode]) -> None:
         super().__init__(config)

@@ -80,8 +80,8 @@ def test_discardreserved_opens_the_node_with_the_bind() -> None:
 def test_a_pod_that_ends_before_it_is_bound_leaves_its_node_open(
     arguments: Arguments, told_of_it: list[BindRefused]
 ) -> None:
-    """The original's binding cycle fails then, and Unreserve is called with the pod (its
-    `reserve.go`).
+    """In the original the binding cycle then fails, and Unreserve is called with the pod
+    (`reserve.go`).
     """
     tested = driver(arguments, A, B)
     tested.evolve(PodReserved(A.uid, "n1"))

@@ -35,8 +35,8 @@ from tests.scheduler.compat.build import container, guaranteed, nrt, pod, zone
     ],
 )
 def test_zone_names_are_read_as_go_reads_numbers(name: str, zone_id: int | None) -> None:
-    """`numanode.NameToID`: what follows `node-` goes to strconv.Atoi, and must not be below
-    zero.
+    """`numanode.NameToID` passes the text after `node-` to strconv.Atoi, and refuses negative
+    numbers.
     """
     assert parse_zone_id(name) == zone_id
 

@@ -129,7 +129,7 @@ class Story:
             await self.tell(streams.pod(each.uid), PodObserved(each))
 
     async def seen_bound(self, made: Pod, node: str = "n1", **fields: object) -> None:
-        """A pod is observed on a node, whatever bound it."""
+        """Append a pod that is observed on a node, whichever scheduler bound it."""
         await self.tell(streams.pod(made.uid), PodObserved(made, node=node, **fields))  # type: ignore[arg-type]
 
     async def ends(self, made: Pod) -> None:

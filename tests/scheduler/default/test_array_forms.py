@@ -239,7 +239,7 @@ class Scene:
         self.cluster.view.exclusions.nodes.pop(name, None)
 
     def hold(self, index: int, name: str) -> None:
-        """The node is held for one of the pods, or for another."""
+        """Hold the node for one of the pods, or for another pod."""
         pod = [*PODS, *NOTICED][index % len([*PODS, *NOTICED])]
         self.cluster.view.holds.by_node[name] = Hold(pod.uid, pod.key, pod.priority)
 

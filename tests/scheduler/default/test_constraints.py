@@ -435,7 +435,8 @@ async def test_spread_counts_neither_leaving_pods_nor_domains_that_the_pod_may_n
 
 
 async def test_spread_counts_nodes_as_its_policies_say() -> None:
-    """KEP-3094. A pod runs in zone a; zone b is free if it counts."""
+    """The two node inclusion policies (KEP-3094). A pod runs in zone a, so zone b is chosen if its
+    nodes count."""
     story = await world(n3={"taints": (Taint("gone", "", "NoSchedule"),)})
     web = {"app": "web"}
     await story.tell("pod/uid-x", seen("x", "n1", labels=web))

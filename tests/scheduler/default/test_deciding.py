@@ -80,7 +80,7 @@ class TestR10SeveralSchedulers:
 
 
 class TestR13SameNameAgain:
-    """Old placements of the name confirm nothing about the new pod."""
+    """Placements of an earlier pod of the name confirm nothing about the new pod."""
 
     async def test_default_keeps_the_newcomers_charge_under_the_predecessors_listing(self) -> None:
         story = Story()

@@ -135,7 +135,7 @@ async def test_of_two_zones_the_one_with_the_lower_priorities_is_cleared() -> No
 
 
 async def test_no_victims_are_named_that_would_only_free_room_in_two_zones() -> None:
-    """4 CPUs in each zone could be freed together, but no zone could ever hold 8."""
+    """Evictions could free 4 CPUs in each zone, but no zone is large enough for 8."""
     story = await full(
         (low("a"), 0),
         (low("keep0", 4, priority=HIGH), 0),

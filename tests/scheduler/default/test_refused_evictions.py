@@ -39,7 +39,7 @@ async def test_where_a_budget_says_no_pods_like_the_victim_are_spared_too_and_ot
 
 
 async def test_a_budget_is_asked_again_after_a_while_without_an_event() -> None:
-    """The budget was changed, or a pod became ready. First another pod like the victim is tried,
+    """The budget may have changed, or a pod became ready. First a pod like the victim is tried,
     later the victim itself.
     """
     story = await full(

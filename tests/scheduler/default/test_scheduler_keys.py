@@ -209,7 +209,8 @@ async def test_keys_that_are_added_while_the_pod_waits_are_observed() -> None:
 async def test_a_pod_that_must_be_in_one_zone_keeps_it_from_later_pods_by_the_log(
     wishes: bool,
 ) -> None:
-    """Two zones of 5 CPUs: if both pods of 3 came first, 2 and 2 would be left for the pod of 4."""
+    """Two zones of 5 CPUs. If both pods of 3 CPUs came first, each zone would have 2 left, and the
+    pod of 4 would be split."""
     story = Story()
     await story.node("n1", allocatable=ROOMY)
     zones = zone(0, amounts(5)), zone(1, amounts(5))

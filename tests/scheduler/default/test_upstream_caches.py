@@ -196,8 +196,8 @@ def test_the_profile_of_our_name_gives_the_arguments(tmp_path: Path) -> None:
 def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
     tmp_path: Path, other: str, known: tuple[str, ...]
 ) -> None:
-    """Its `initNodeTopologyForeignPodsDetection` registers a profile's name, and is reached by
-    OverReserve alone.
+    """The plugin's `initNodeTopologyForeignPodsDetection` registers the name of a profile. Only
+    OverReserve calls it.
     """
     text = PROFILES.replace("discardReservedNodes: true", other)
     choice = chosen(settings(tmp_path, text, compat="upstream"))

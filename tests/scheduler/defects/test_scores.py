@@ -48,7 +48,7 @@ WHOLE = amounts(8, 16)
 
 
 def default_pod(*asked: Amounts) -> OurPod:
-    """A Guaranteed pod of a container for each."""
+    """Return a Guaranteed pod with one container for each request."""
     return our_guaranteed("p", *(our_container(f"c{at}", held) for at, held in enumerate(asked)))
 
 

@@ -44,7 +44,8 @@ class Upstream:
         return self.cache.desynced()
 
     def free(self, zone: int = 0, node: str = "n1", resource: str = "cpu") -> int | None:
-        """Whole units free in the zone at this position, None when the node shows no topology."""
+        """Return the free whole units of the zone at this position, None if the node has no
+        topology."""
         nrt = self.cache.view(node, self.api.get).nrt
         if nrt is None:
             return None

@@ -55,9 +55,7 @@ async def test_room_that_an_own_reservation_takes_is_no_room_for_the_pod() -> No
 
 
 async def test_an_offer_is_widened_by_what_an_own_reservation_takes() -> None:
-    """Zone 0 would be the pod's without any eviction, if the own reservation were not pending
-    there.
-    """
+    """Without the pending own reservation the pod would fit zone 0 without any eviction."""
     story = Story()
     placing = await beside_own(story, pod("own", cpus=8), (low("b"), 1))
     found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": Offer(())})

@@ -124,7 +124,7 @@ async def test_what_a_second_list_lacks_too_has_ended(
 async def test_only_what_two_lists_lack_one_after_the_other_has_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each list lacks another half: only p0 is missing from both."""
+    """Each list lacks another half of the pods. Only p0 is missing from both."""
 
     def halves(kind: Kind, listed: Listed, before: int) -> Listed:
         lacking = (("p0", "p1", "p2"), ("p0", "p3", "p4"), ("p0",))[min(before, 2)]

@@ -340,7 +340,8 @@ async def test_a_server_that_dribbles_makes_readiness_fail(
     monkeypatch: pytest.MonkeyPatch,
     piece: bytes,
 ) -> None:
-    """A list that sent one blank every 2 s kept a scheduler ready that did not see any pod."""
+    """A list that sent one blank every 2 s once kept a scheduler ready that had not seen any
+    pod."""
     monkeypatch.setattr(client, "INITIAL_IDLE_S", 0.2)
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.2)
     dribbling.piece = piece

@@ -85,8 +85,8 @@ def check(case: Json) -> list[str]:
 def play(
     state: KubeletState, op: Json, prefer: Preferred | None
 ) -> tuple[KubeletState | None, list[str]]:
-    """Return the kubelet after one recorded step (None if it does not start again) and the
-    differences from the record.
+    """Return the kubelet after one recorded step (None if it does not restart), and the differences
+    from the record.
     """
     if op["op"] == "admit":
         return _admit(state, op, prefer)
