@@ -8,7 +8,7 @@ from shared.kubelet.masks import mask_of
 from shared.owned.hints import Hint
 from shared.owned.merge import Merged, Zones, merge
 from shared.owned.policy import policy_of
-from tests.vectors.koordinator import differences_named, mask_json
+from tests.vectors.koordinator import answers, differences_named, mask_json
 
 KIND = "topology_merge"
 
@@ -35,9 +35,8 @@ def check(case: Json) -> list[str]:
         for provider in case["providers"]
     ]
     got = _json(merge(policy_of(case["policy"]), providers, zones))
-    wanted = [case["expect"], case.get("expect_fixed"), *case.get("expect_any", ())]
-    texts = [{key: one[key] for key in got} for one in wanted if one]
-    return [] if got in texts else [f"ours {got}, recorded {texts}"]
+    wanted = [{key: answer[key] for key in got} for answer in answers(case)]
+    return [] if got in wanted else [f"ours {got}, recorded {wanted}"]
 
 
 def _hints(docs: list[Json] | None) -> list[Hint] | None:

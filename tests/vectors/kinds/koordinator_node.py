@@ -24,6 +24,7 @@ from shared.owned.hints import hints_of, offered
 from shared.owned.policy import combined_policy
 from shared.owned.values import Allocation, Holding, OwnedNode, OwnedRequest
 from tests.vectors.koordinator import (
+    answers,
     differences_named,
     holding_json,
     holding_of,
@@ -116,7 +117,7 @@ def _check_decision(
     devices = _devices_of(case)
     outcome = admit(node, free_of(node, holdings), request, devices)
     got = _outcome_json(outcome, devices)
-    wanted = [expect for expect in (case["expect"], case.get("expect_fixed")) if expect]
+    wanted = answers(case)
     if any(_is_panic(expect) for expect in wanted):
         return []
     found: list[str] = []
