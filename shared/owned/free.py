@@ -18,7 +18,7 @@ from shared.owned.cpu_choice import HeldCpus
 from shared.owned.machine import CpuNesting
 from shared.owned.values import NUMA_NODE_LEVEL, PCPU_LEVEL, CpuExclusive, Holding, OwnedNode
 
-# Single: every pod of the zone is in this zone only. Shared: some pod is in other zones, too.
+# Single: every chosen pod of the zone is in this zone only. Shared: some is in other zones, too.
 ZoneUse = Literal["idle", "single", "shared"]
 
 
@@ -52,7 +52,8 @@ def free_of(node: OwnedNode, holdings: Iterable[Holding]) -> Free:
             for name, amount in used[zone].items():
                 if name in free:
                     free[name] = max(0, free[name] - amount)
-            use[zone] = "shared" if len(used) > 1 or use[zone] == "shared" else "single"
+            if holding.is_chosen:
+                use[zone] = "shared" if len(used) > 1 or use[zone] == "shared" else "single"
         for cpu in each_cpu(holding.cpus):
             holders[cpu] = holders.get(cpu, 0) + 1
             exclusive[cpu] = holding.cpu_exclusive

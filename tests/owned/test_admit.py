@@ -226,6 +226,11 @@ def test_pods_are_kept_apart_by_share_pods_too() -> None:
     owner = node(zones=3, policy="none")
     wide = Holding(zones=(ZoneAmounts(0, {"cpu": 100}), ZoneAmounts(1, {"cpu": 100})))
     assert by_zone(allocation(owner, share(1000, policy=SINGLE), wide)) == {2: 1000}
+    anywhere = msgspec.structs.replace(wide, is_chosen=False)
+    assert by_zone(allocation(owner, share(7950, policy=SINGLE), anywhere)) == {2: 7950}
+    full = held(2, 8000)
+    assert by_zone(allocation(owner, share(1000, policy=SINGLE), anywhere, full)) == {0: 1000}
+    assert refusal(owner, share(1000, policy=SINGLE), wide, full).reason == Reason.NO_SINGLE_ZONE
     narrow = [held(zone, 1000) for zone in range(3)]
     answer = refusal(owner, share(10000, policy=RESTRICTED), *narrow)
     assert "zone 0 is single" in answer.subject
