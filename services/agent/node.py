@@ -59,12 +59,13 @@ class Node:
         tree = self._cgroups / cgroups.tree(self._cgroup_file)
         return tree.is_dir() and not (tree / cgroups.folder(cgroup)).is_dir()
 
-    def other_enforcer(self) -> str:
+    def other_enforcer(self, scans_processes: bool = True) -> str:
         """Return what else sets CPUs on this node, with the remedy; "" if nothing does."""
         state = _text(Path(self._settings.kubelet_dir) / "cpu_manager_state")
         if state is not None and _policy(state) == "static":
             return "the kubelet's CPU Manager has the policy static; set cpuManagerPolicy to none"
-        for comm in Path(self._settings.host_proc).glob("[0-9]*/comm"):
+        processes = Path(self._settings.host_proc).glob("[0-9]*/comm") if scans_processes else ()
+        for comm in processes:
             if (_text(comm) or "").strip() == KOORDLET:
                 return "koordlet runs on this node and sets CPUs itself; keep one of the two"
         return ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from services.agent import core
 from services.agent.connection import CallError, Connection
 from services.agent.handlers import NAME, Plugin, count_containers, register, send_due
@@ -24,6 +26,7 @@ SYNCHRONIZE_S = 10.0
 # A burst of events is one measurement; a new cgroup exists when the container has started.
 SETTLE_S = 0.1
 STOOD_BACK_S = 30.0
+LOOKS_PER_SCAN = 6
 LOSSES = (OSError, ProtocolError, CallError, TimeoutError, ValueError)
 
 
@@ -41,6 +44,7 @@ class Agent:
         self._statement = StatementFile(settings.agent_dir)
         self._log = logs.get(NAME)
         self._suspects: set[str] = set()
+        self._looks = -1
 
     async def run(self) -> None:
         """Connect, serve, and connect again, until cancelled."""
@@ -53,6 +57,7 @@ class Agent:
                 await self._connected(plugin)
                 problem, failures = "the runtime ended the connection", 0
             except StoodBackError as error:
+                self._looks = -1
                 await self._stand_back(str(error))
                 continue
             except LOSSES as error:
@@ -69,7 +74,9 @@ class Agent:
         self._statement.close()
 
     def _look_around(self) -> None:
-        if problem := self._node.other_enforcer():
+        """Raise StoodBackError if another component sets CPUs. Processes are read seldom."""
+        self._looks += 1
+        if problem := self._node.other_enforcer(self._looks % LOOKS_PER_SCAN == 0):
             raise StoodBackError(problem)
         if not self._statement.lock():
             raise StoodBackError(
@@ -114,22 +121,25 @@ class Agent:
         loop = asyncio.get_running_loop()
         tick_s = loop.time()
         while True:
-            is_tick = loop.time() >= tick_s
-            if is_tick:
+            if loop.time() >= tick_s:
                 tick_s = loop.time() + self._settings.interval_s
-                self._look_around()
+                self._tick(plugin)
             else:
                 await asyncio.sleep(SETTLE_S)
-            await self._settle(connection, plugin, is_tick)
+            await self._settle(connection, plugin)
             await set_within(plugin.changed, max(0.0, tick_s - loop.time()))
             plugin.changed.clear()
 
-    async def _settle(self, connection: Connection, plugin: Plugin, is_tick: bool) -> None:
-        if is_tick:
-            for sandbox, cgroup in core.idle(plugin.state).items():
-                if self._node.is_gone(cgroup):
-                    plugin.state = core.ended(plugin.state, sandbox)
-            self._repair(plugin)
+    def _tick(self, plugin: Plugin) -> None:
+        """Look at what no request of the runtime tells."""
+        self._look_around()
+        plugin.state = msgspec.structs.replace(plugin.state, machine=self._node.machine())
+        for sandbox, cgroup in core.idle(plugin.state).items():
+            if self._node.is_gone(cgroup):
+                plugin.state = core.ended(plugin.state, sandbox)
+        self._repair(plugin)
+
+    async def _settle(self, connection: Connection, plugin: Plugin) -> None:
         if problem := await send_due(connection, plugin):
             self._log.warning(names.UPDATE_FAILED, problem=problem)
         if core.updates(plugin.state):

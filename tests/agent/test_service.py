@@ -138,6 +138,14 @@ async def test_a_pod_whose_end_was_not_reported_gives_its_cpus_back(tmp_path: Pa
         await until(lambda: runtime.cpus("plain") == "0-7")
 
 
+async def test_a_cpu_that_goes_offline_leaves_the_pools(tmp_path: Path) -> None:
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        await runtime.create(runtime.pod("share", SHARE), "share")
+        (tmp_path / "sys/devices/system/cpu/online").write_text("0-1,3-7")
+        await until(lambda: runtime.cpus("share") == "1,3")
+
+
 async def test_an_unreadable_request_is_answered(tmp_path: Path) -> None:
     async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
         await runtime.ready.wait()

@@ -38,8 +38,8 @@ AGENT = (
     Mutation(
         "pods whose end was not reported keep their CPUs",
         SERVICE,
-        "                if self._node.is_gone(cgroup):",
-        "                if False:",
+        "            if self._node.is_gone(cgroup):",
+        "            if False:",
         "tests/agent/test_service.py -k not_reported",
     ),
     Mutation(
