@@ -1,5 +1,5 @@
-"""Rows by the ledger: the production scheduler core on a log in miniature, the production judge of
-reports before it.
+"""Rows that use the ledger: the production scheduler's core on a small in-memory log, with the
+topology-store's core in front of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LedgerRow:
     clairvoyant = False
 
     def happened(self, node: str) -> None:
-        """Not said to this row."""
+        """Ignore events that this row does not receive."""
 
     def evolve(self, stream: str, event: Event, now_s: float) -> None:
         self._now_us = _time_us(now_s)
@@ -68,7 +68,7 @@ class LedgerRow:
         ]
 
     def proposed(self, now_s: float) -> list[Proposal]:
-        """What the core decides now, before it is appended."""
+        """Return the proposals of the core, before they are appended."""
         self._now_us = _time_us(now_s)
         return self.core.decide(BATCH, now_s, now_us=self._now_us)
 
@@ -82,15 +82,15 @@ class LedgerRow:
         self._append(streams.pod(pod.uid), PodBound(pod.uid, node))
 
     def next_s(self, now_s: float) -> float | None:
-        """The deciding loop looks around once a second while pods wait."""
+        """Return the next time to decide: once a second while pods wait."""
         return now_s + IDLE_S if self.waiting() else None
 
     def waiting(self) -> int:
         return len(self.core.queue)
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """Return the guaranteed free CPUs. Alternatives of unconfirmed pods that a decision can
-        distinguish are not credited.
+        """Return the guaranteed free CPUs of a node. The kubelet search may know more: this counts
+        unconfirmed pods in every possible zone.
         """
         ledger_node = self.core.ledger.nodes[node]
         return {
@@ -98,7 +98,7 @@ class LedgerRow:
         }
 
     def _appended(self, proposal: Proposal) -> bool:
-        """Append as the log would: the core receives duplicates and conflicts."""
+        """Append a proposal as the log would. The core learns of duplicates and conflicts."""
         stale = any(
             draft.expected != self._versions.get(draft.stream, 0)
             for draft in proposal.drafts
@@ -123,5 +123,5 @@ class LedgerRow:
 
 
 def _time_us(now_s: float) -> int:
-    """The time of day: virtual time begins at 1 s."""
+    """Return the time of day in microseconds: virtual time begins at 1 s."""
     return int((1 + now_s) * 1_000_000)

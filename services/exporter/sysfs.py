@@ -1,4 +1,5 @@
-"""The machine by /sys: NUMA nodes with CPUs, memory, hugepages and distances, by kernel node id.
+"""The machine as /sys shows it: NUMA nodes with CPUs, memory, hugepages and distances, by kernel
+node id.
 
 Pure: the tree is two functions. Ids may be sparse, and nodes may have no CPUs (CXL, HBM) or no
 memory. An amount that the tree does not show is unknown (None, or left out), never 0.
@@ -35,7 +36,7 @@ _NODE = re.compile(r"node(\d{1,5})")
 
 
 class SysfsError(ValueError):
-    """The tree contradicts the kernel's formats.
+    """A file of the tree has a format that the kernel does not write.
 
     The message names the file, its content and the expected format.
     """

@@ -1,7 +1,7 @@
 """Unary gRPC calls over a unix socket, on h2: the part of the protocol that podresources needs.
 
 grpcio takes 12 MB on every node of a cluster, h2 takes 2. grpclib has no limit for the size of an
-answer (docs/adr/0016-unary-calls-on-h2.md). Must not know the questions, nor how long to keep a
+answer (docs/adr/0016-unary-calls-on-h2.md). Must not know the requests, nor how long to keep a
 connection. Source: grpc/doc/PROTOCOL-HTTP2.md.
 """
 
@@ -107,7 +107,7 @@ class Connection:
             for event in self._protocol.receive_data(data):
                 if isinstance(event, DataReceived):
                     self._unacknowledged_bytes += event.flow_controlled_length or 0
-                # Late frames of the call before are ignored.
+                # Late frames of the previous call are ignored.
                 if getattr(event, "stream_id", stream) == stream:
                     answer.receive(event)
         return answer.message()
@@ -115,7 +115,8 @@ class Connection:
     def _send(self, path: str, request: bytes, timeout_s: float) -> int:
         """Send the whole request, and return the number of its stream.
 
-        The window is opened for the largest answer at once: earlier answers' part is given back.
+        The flow-control window has room for the largest answer, so the part that earlier answers
+        used is given back here.
         """
         stream = self._protocol.get_next_available_stream_id()
         if self._unacknowledged_bytes:

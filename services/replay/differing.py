@@ -2,8 +2,8 @@
 charges, outcomes. Pure.
 
 States are compared in the form of `state_at`, so that two histories (of two logs, or of a log and
-its restored copy) can be compared, too. Positions and report versions are not differences: two
-histories have their own.
+its restored copy) can be compared, too. Positions and report versions are left out, because each
+history has its own.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class LiveState(msgspec.Struct, frozen=True):
 
 
 class Silent(msgspec.Struct, frozen=True):
-    """A service that gave no usable state, and why."""
+    """A service without a usable state, and the reason."""
 
     service: str
     why: str
@@ -62,16 +62,14 @@ def fetch(service: str, url: str, token: str = "") -> LiveState | Silent | None:
 
 
 class Comparing:
-    """Folds the projections of the services, as far as they reported them, and reports
-    differences.
-    """
+    """Folds the projections of the services up to the reported positions, and reports differences."""
 
     def __init__(self, states: Sequence[LiveState], skipped: Mapping[int, int]) -> None:
         self.differs: list[tuple[int, str]] = []
         self.compared: list[LiveState] = []
         self._waiting = [
             state for state in states if state.position > 0
-        ]  # who has folded nothing yet says nothing
+        ]  # a service that has folded nothing yet has no state to compare
         self._binder = _Folding(skipped) if self._of("binder") else None
         self._stores = _Folding(skipped) if self._of("topology-store") else None
         self._work, self._nodes = binder.initial(), following.Nodes()

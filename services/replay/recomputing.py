@@ -37,8 +37,8 @@ from shared.ledger.state import LedgerPod
 # Decisions recomputed for one question, the newest ones.
 MOST = 20
 
-# Positions behind a decision that may hold the rest of its batch: decisions on one node are
-# appended one after another.
+# The number of positions after a decision that may have the rest of its batch: decisions on one
+# node are appended one after another.
 BATCH_SPREAD = 2_000
 
 Decision = PodReserved | PodVerdictChanged
@@ -141,7 +141,7 @@ def _recomputed_text(
 
 
 def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:
-    """Judge the node that a kube-scheduler chose, as of its bind request."""
+    """Filter the node that a kube-scheduler chose, as at its bind request."""
     answer = placed_on(placing, pod, node)
     return Unplaceable(message=answer) if isinstance(answer, str) else answer
 
@@ -161,7 +161,7 @@ def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
 
 
 def comparison_text(event: Decision, outcome: Placed | Unplaceable, provenance: Provenance) -> str:
-    """Return one line: the same, or the decision here and the differences."""
+    """Return one line: the decision is the same, or the decision here with its differences."""
     differs = _differences(event, provenance)
     if same(event, outcome):
         return f"recomputed{differs}: the same"

@@ -1,10 +1,10 @@
-"""The invariants of design section 8 that the log alone can show, as a fold over all events. Pure.
+"""The invariants of ARCHITECTURE.md that the log alone can show, as a fold over all events. Pure.
 
 S1 positions, S2 versions, S3 epochs by role, S5 one binding per uid, S7 reservation before intent
 before effect, S9 no charges without pods. The caller checks S6 (equal positions, equal hashes),
-because it knows the live hashes. "history": each row is what was appended, by the hash chain.
-"facts": each event can be read and folded; a stream with an unreadable event is quarantined, as in
-the services.
+because it knows the live hashes. "history" means that each row is unchanged, by the hash chain.
+"facts" means that each event can be read and folded; a stream with an unreadable event is
+quarantined, as in the services.
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ class Audit(msgspec.Struct):
         self.versions[envelope.stream] = envelope.version
 
     def _history(self, envelope: Envelope) -> None:
-        """Check the hash chain. The first row with a chain covers the rows from before chains
-        existed.
-        """
+        """Check the hash chain. The first row with a chain covers all older rows, which have none."""
         computed = linked(self.chain, envelope)
         digest = self.redacted.get(envelope.position, "")
         if digest and envelope.chain != computed:
@@ -152,4 +150,4 @@ class Audit(msgspec.Struct):
             self.rejected += event.cause == "rejected"
             self.bound.pop(
                 event.uid, None
-            )  # who comes again by the same uid is of a cluster that was set back
+            )  # the same uid comes again only in a cluster that was set back

@@ -45,8 +45,8 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
 
 def places(folder: Path, sockets: Path, nodes: tuple[SimulatedNode, ...]) -> tuple[NodeFiles, ...]:
-    """The places of all nodes under `folder`; sockets are numbered, since their paths must be
-    short.
+    """Return the paths of all nodes under `folder`. Sockets are numbered, because their paths must
+    be short.
     """
     return tuple(
         NodeFiles(
@@ -60,8 +60,8 @@ def places(folder: Path, sockets: Path, nodes: tuple[SimulatedNode, ...]) -> tup
 
 
 def socket_folder(folder: Path) -> Path:
-    """`folder`/sockets when paths in it are short enough for the kernel, else a new folder for
-    temporary files.
+    """Return `folder`/sockets if paths in it are short enough for the kernel, else a new temporary
+    folder.
     """
     wanted = folder / "sockets"
     if len(bytes(wanted / "99999.sock")) <= MAX_SOCKET_BYTES:
@@ -86,8 +86,8 @@ def write(node: SimulatedNode, files: NodeFiles) -> None:
 
 
 def boot_id(name: str, place: str) -> str:
-    """A boot id of the node's own that changes when the host reboots, as the host's boot clock then
-    starts again.
+    """Return a boot id for the node. It changes when the host reboots, because the host's boot
+    clock then starts again.
     """
     try:
         host = HOST_BOOT_ID.read_text().strip()
@@ -97,7 +97,7 @@ def boot_id(name: str, place: str) -> str:
 
 
 def configuration(node: SimulatedNode) -> dict[str, Any]:
-    """The KubeletConfiguration that a real kubelet would be given (JSON, which is YAML)."""
+    """Return the KubeletConfiguration that a real kubelet would have (JSON, which is YAML)."""
     kubelet = node.kubelet
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -1,8 +1,8 @@
 """Plays a workload: creates pods through the HTTP API as a user would, at their virtual times, and
-deletes the finished.
+deletes finished ones.
 
-Keeps a bounded number of pods waiting; what became of each pod is read from the cluster's changes.
-Must not know how pods are scheduled or admitted.
+At most a bounded number of pods wait. The fate of each pod is read from the cluster's changes. Must
+not know how pods are scheduled or admitted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CREATED, _EXISTS = 201, 409
 
 
 class Play(msgspec.Struct, frozen=True):
-    """What to play: a name, the scheduler that pods ask for, their namespace, how many of them
+    """The workload to play: its name, the schedulerName and namespace of its pods, and their number
     (ENDLESS: without end).
     """
 
@@ -81,7 +81,7 @@ class Player:
         self._over = asyncio.Event()
 
     def summary(self) -> Summary:
-        """The workload now."""
+        """The state of the workload."""
         virtual_s, real_s = self._ended_at or (self._clock.now(), self._clock.real_elapsed())
         began_virtual_s, began_real_s = self._began_at or (virtual_s, real_s)
         return self.progress.summary(
@@ -108,7 +108,7 @@ class Player:
                 task.cancel()
 
     def _resume(self) -> None:
-        """Pods of this workload that an earlier process created count as created."""
+        """Count pods of this workload that an earlier process created."""
         for entry in self._cluster.list("pods", label_selector=f"{LABEL}={self._play.workload}"):
             self._note("ADDED", entry.obj)
 
@@ -139,9 +139,7 @@ class Player:
             await asyncio.wait(set(self._tasks))
 
     async def _until(self, at_s: float) -> None:
-        """Wait for a virtual moment, and for room among the waiting pods: all later arrivals then
-        move on.
-        """
+        """Wait for a virtual moment, and until fewer pods wait. A delay moves all later arrivals."""
         while (wait_s := self._clock.real_until(at_s + self._late_s)) > 0:  # noqa: ASYNC110  (the rate may change meanwhile)
             await asyncio.sleep(min(wait_s, PACE_INTERVAL_S))
         held_since = self._clock.now()
@@ -157,8 +155,8 @@ class Player:
         return self._play.pods == ENDLESS
 
     def _withdraw_infeasible(self) -> None:
-        """Without an end, pods that fit nowhere would pile up: their owner gives up on the
-        oldest.
+        """Delete the oldest pods that fit nowhere, as a user would give them up. In a workload
+        without end they would pile up.
         """
         if self._endless:
             for name in self.progress.withdrawable(INFEASIBLE_KEPT):
@@ -220,7 +218,8 @@ class Player:
             )
 
     async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """A request, tried again while the server is away or busy; (0, reason) when it stays so."""
+        """Send a request, again while the server is away or busy. Return (0, reason) if it stays
+        so."""
         reason = b""
         for _ in range(MAX_TRIES):
             try:

@@ -1,7 +1,6 @@
-"""What an exporter reads of a simulated kubelet, without the way over sockets and files: the
-production exporter's own scan.
+"""Scans of a simulated kubelet by the production exporter's code, without sockets and files.
 
-Must not know admission, nor what becomes of the scan.
+Must not know admission, nor what a scan is used for.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def scan(state: KubeletState, pods: Iterable[Pod], freshness: Freshness, stored:
 
 
 def settings(config: KubeletConfig) -> KubeletSettings:
-    """What the kubelet's configuration file would say."""
+    """Return the settings that the kubelet's configuration file would have."""
     options = {**config.topology_options, **config.cpu_options}
     if config.pod_level_managers:
         options[POD_LEVEL_GATE] = "true"
@@ -61,7 +60,7 @@ def settings(config: KubeletConfig) -> KubeletSettings:
 
 
 def machine(config: MachineConfig) -> Machine:
-    """What /sys would show of the machine."""
+    """Return the machine as /sys would show it."""
     ids = sorted(zone.id for zone in config.zones)
     cpus: dict[int, list[int]] = {}
     for cpu in config.cpus:

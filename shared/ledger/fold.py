@@ -28,7 +28,7 @@ Touched = tuple[str, ...]
 
 
 class GapError(Exception):
-    """The event is not at the next position: the reader must read the log again, never guess."""
+    """The event is not at the next position, so the reader must read the log again."""
 
 
 def evolve(ledger: Ledger, envelope: Envelope, event: Event) -> Touched:
@@ -76,7 +76,7 @@ def _report_expired(ledger: Ledger, event: report.NodeReportExpired, envelope: E
 
 
 def _report_refused(ledger: Ledger, event: report.NodeReportRefused, envelope: Envelope) -> Touched:
-    """Refusals lock a node out only if no other report arrives."""
+    """Note a refused report. Refusals lock a node out only if no other report arrives."""
     node = ledger.nodes.get(event.node)
     if node is not None and node.expired:
         node.locked = event.reason

@@ -38,8 +38,7 @@ SERVICES = (
 
 DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
 BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
-# Tests and benchmarks use these to stop a process at a passage, and to sample where it spends its
-# time.
+# Tests and benchmarks use these to stop a process at a certain line, and to sample its stacks.
 WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
 
 PATIENCE = "TOPOLOG_REPORT_MAX_AGE_S"

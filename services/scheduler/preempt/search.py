@@ -1,13 +1,13 @@
 """The search for victims: which few pods of lower priority on which node make room for a pod.
 
 1. No pod is evicted for a pod that may have room already.
-2. Victims count only if the pod would then be admitted in every state that agrees with what is
-   known: the ledger without them (`what_if`) is filtered like any node.
-3. If the pod needs zones, nodes whose reports carry no placements are left alone, because what an
-   eviction frees there is unknown. Nodes with a pod of unconfirmed zone wait for its report: until
-   then more victims would be needed than are in the way.
-4. More room can be worse for a pod of several containers. For those small sets are tried, too, so
-   that no pod is evicted whose stay would not have hindered.
+2. Victims count only if the pod would then be admitted in every possible state: the ledger without
+   them (`what_if`) is filtered like any node.
+3. If the pod needs zones, nodes with reports without placements are skipped, because it is unknown
+   what an eviction frees there. Nodes with an unconfirmed pod wait for its report: before that,
+   more victims would be evicted than necessary.
+4. More room can be worse for a pod of several containers. For such pods small sets are tried, too,
+   so that no pod is evicted that was not in the way.
 
 Must not know disruption budgets, the log or a clock.
 """
@@ -41,16 +41,16 @@ from shared.kubelet.machine import KubeletState
 from shared.ledger.state import LedgerPod, ZoneAmounts
 from shared.ledger.what_if import expected, holdings, most_without
 
-# Sets of victims judged for one pod.
+# The most sets of victims that are checked for one pod.
 MOST_CHECKS = 300
-# Nodes looked at for one pod; the search for the next pod begins elsewhere.
+# The most nodes that are searched for one pod; the search for the next pod begins at another node.
 MOST_NODES = 2_000
-# Nodes whose kubelet state is rebuilt for one pod (a millisecond each): when it is asked whether
-# the pod may fit already, and again when victims are searched. Beyond them bounds decide.
+# The most nodes whose kubelet state is rebuilt for one pod (a millisecond each), for the question
+# whether the pod may fit already, and again for the search for victims. Bounds decide the others.
 MOST_STATES = 32
-# Nodes with victims that are compared; the first ones in the caller's order.
+# The most nodes with victims that are compared, in the caller's order.
 MOST_FOUND = 16
-# Sets of few victims tried on one node for a pod of several containers.
+# The most small sets of victims that are tried on one node for a pod of several containers.
 MOST_SETS = 128
 
 Pods = Mapping[str, LedgerPod]
@@ -112,11 +112,11 @@ def minimal_victims(
     pods: Pods,
     config: CycleConfig,
 ) -> tuple[str, ...] | None:
-    """Return the fewest victims by which the pod surely fits this node: of those that are offered
-    and, if they do not suffice, of all that may be evicted. None if none help.
+    """Return the fewest victims with which the pod surely fits this node, out of the offered pods,
+    or out of all evictable pods if these do not suffice. None if no victims help.
 
-    Victims in `needed` stay, and so do offered pods that are unknown here or may not be evicted. At
-    least one victim stays: kube-scheduler saw none as sufficient."""
+    Pods in `needed` stay victims, and so do offered pods that are unknown here or may not be
+    evicted. The answer has at least one victim, because kube-scheduler needs one."""
     search, offer = _Search(pod, pod_class, pods, config, ()), tuple(offered)
     candidates, ending = search.candidates(node_info), search.ending(node_info)
     spareable = [uid for uid in candidates if uid in offer and uid not in needed]
@@ -183,7 +183,7 @@ class _Search:
     def over(
         self, nodes: Iterable[NodeInfo], on_node: Callable[[NodeInfo], Victims | None]
     ) -> list[Candidate] | None:
-        """Return nodes with victims; None if the pod need only wait."""
+        """Return nodes with victims; None if the pod only has to wait."""
         candidates: list[Candidate] = []
         for node_info in nodes:
             victims = on_node(node_info)
@@ -196,8 +196,8 @@ class _Search:
         return candidates
 
     def on_node(self, node_info: NodeInfo) -> Victims | None:
-        """Return the least costly victims here; empty if the pod need only wait, None if nothing
-        helps.
+        """Return the least costly victims on this node; empty if the pod only has to wait, None if
+        no set helps.
         """
         candidates, ending = self._evictable_pods(node_info)
         if not candidates or not self.fits(node_info, frozenset(candidates) | ending):
@@ -207,15 +207,15 @@ class _Search:
         return self.fewest(node_info, candidates, ending)
 
     def fewest(self, node_info: NodeInfo, candidates: list[str], ending: Victims) -> Victims | None:
-        """Return the least costly of the sets that are left if each zone's candidates, and all of
-        them, are reduced by every pod that need not be evicted; None if none helps."""
+        """Reduce the candidates of each zone, and all candidates together, to pods that must be
+        evicted. Return the least costly of these sets, None if none helps."""
         sets = (self._reduced(node_info, group, ending) for group in _groups(node_info, candidates))
         helping = [victims for victims in sets if victims]
         return min(helping, key=lambda victims: self.cost(node_info, victims), default=None)
 
     def on_node_by_few(self, node_info: NodeInfo) -> Victims | None:
-        """Search among few victims if the end of all pods does not help, but that of a few may:
-        containers of one pod compete with each other, also under scope pod.
+        """Search among small sets of victims. The end of a few pods may help although the end of
+        all does not, because containers of one pod compete with each other, also under scope pod.
         """
         if len(self._plan(node_info).demand) < 2:
             return None
@@ -279,11 +279,11 @@ class _Search:
         return blocked(self._class, node_info.profile, plan, self._config) is not None
 
     def _could_help(self, node_info: NodeInfo, gone: list[str]) -> bool:
-        """Return a cheap necessary condition: with everything given back, some zone has enough for
-        each part that needs one zone.
+        """Check a cheap necessary condition: if everything were freed, some zone would have enough
+        for each part that needs one zone.
 
-        It is true if the plan needs a search, and if the kubelet's state is known: no listing gives
-        back what init containers keep, so that state answers instead.
+        It is True if the plan needs a search, or if the kubelet's state is known: listings do not
+        show what init containers keep, so that state answers instead.
         """
         plan = self._plan(node_info)
         if (
@@ -338,7 +338,7 @@ class _Search:
         return victims
 
     def fits(self, node_info: NodeInfo, gone: Victims) -> bool:
-        """Return whether the node surely takes the pod without these."""
+        """Return whether the node surely takes the pod once these pods are gone."""
         self.checks -= 1
         if self.checks < 0:
             return False
@@ -363,7 +363,8 @@ class _Search:
         return max(priorities), len(priorities), sum(priorities), node_info.name
 
     def claim(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
-        """Return what the victims hold by zone, or what the pod will take there if that is more."""
+        """Return the claim by zone: what the victims hold, or what the pod will take if that is
+        more."""
         claimed: ZoneAmounts = {}
         for uid in sorted(victims):
             for zone, amounts in holdings(node_info.ledger, node_info.ledger.charges[uid]).items():

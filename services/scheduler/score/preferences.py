@@ -2,9 +2,9 @@
 
 1. A pod's preferred node affinity and PreferNoSchedule taints count with kube-scheduler's default
    weights (1.36): NodeAffinity 2, TaintToleration 3, each 0..100 after normalising over all nodes.
-2. One of several schedulers prefers nodes of its own, so that two of them seldom reserve on one
-   node at once. Its own nodes come first, whatever they score. If none of them takes the pod, the
-   other nodes do. A pod with preferences of its own is not asked to prefer others.
+2. Each of several schedulers prefers nodes of its own, so that two of them rarely reserve on one
+   node at once. Its own nodes come first, whatever their score, then the other nodes. A pod with
+   preferences of its own follows those instead.
 
 Must not know zones or what else runs.
 """
@@ -31,8 +31,8 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Preferences:
-    """Raw points by distinct preferences and node, kept until the node's object changes; the
-    longest unused preferences go first.
+    """Raw points by distinct preferences and node, kept until the node's object changes. The least
+    recently used preferences are dropped first.
     """
 
     def __init__(self, limit: int) -> None:
@@ -41,7 +41,7 @@ class Preferences:
         self._columns: dict[bytes, npt.NDArray[np.int32]] = {}
 
     def changed(self, slot: int, node: NodeObserved | None) -> None:
-        """The node object in the slot is a different one."""
+        """Note that the slot has another node object."""
         for column in self._columns.values():
             if slot < column.shape[1]:
                 column[:, slot] = -1
@@ -85,7 +85,8 @@ class Preferences:
 
 
 def _points(constraints: Constraints, node: NodeObserved) -> tuple[int, int]:
-    """(weights of matching preferred terms, PreferNoSchedule taints that are not tolerated)."""
+    """Return (sum of the weights of matching preferred terms, number of PreferNoSchedule taints
+    that are not tolerated)."""
     affinity = sum(weight for weight, term in constraints.preferred_affinity if matches(term, node))
     avoiding = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
     return affinity, sum(not tolerated(taint, constraints.tolerations) for taint in avoiding)
@@ -103,7 +104,7 @@ class PreferredNodes:
         self._has, self._offsets = has, None
 
     def node_entered(self) -> None:
-        """A slot has another node."""
+        """Note that a slot has another node."""
         self._offsets = None
 
     def offsets(self, slots: Sequence[NodeInfo | None]) -> ScoreOffsets | None:

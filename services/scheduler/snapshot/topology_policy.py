@@ -4,8 +4,9 @@
    not know it. Labels decide first if so configured.
 
 2. A label or a pod may ask for more than the kubelet does: one zone on a node with policy none or
-   best-effort, or one zone for the whole pod where the kubelet aligns each container. Such a pod
-   must be in one zone (`Rule.one_zone`): it passes only where the kubelet model is certain of that.
+   best-effort, or one zone for the whole pod on a node whose kubelet aligns each container. Such a
+   pod must be in one zone (`Rule.one_zone`): it passes only if the kubelet model is certain of
+   that.
 
 3. Koordinator's pod annotation and Volcano's topologyPolicy state a pod's own policy. Pods with
    Restricted or BestEffort run on nodes of the same policy, as in Koordinator, or of none.
@@ -172,10 +173,10 @@ def _policy(policy: str, one_zone: str) -> PodPolicy:
 def _exclusive(text: str, policy: str) -> str:
     """Return the problem with `singleNUMANodeExclusive` under this policy, "" for none.
 
-    `Required` keeps pods in one zone apart from pods over several zones. If everything is aligned
-    to one zone, no pod is over several; best-effort only prefers, as in Koordinator. Otherwise it
-    cannot be kept, because the kubelet chooses the zones and does not know it. `Preferred` has no
-    effect in Koordinator either.
+    `Required` separates pods in one zone from pods in several zones. If everything is aligned to
+    one zone, no pod is in several, so it holds. Under best-effort it is only a preference, as in
+    Koordinator. Otherwise it cannot be kept, because the kubelet chooses the zones and does not
+    know the annotation. `Preferred` has no effect in Koordinator either.
     """
     if text not in ("", "Preferred", "Required"):
         return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"

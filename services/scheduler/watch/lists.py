@@ -1,7 +1,7 @@
 """Decide which objects a list ends, and what must confirm that. Pure.
 
 Absence alone is never enough: an object that one list lacks ends only if the next list lacks it,
-too, or if a GET answers that it is gone. A list is also doubted
+too, or if a GET answers that it does not exist. A list also has to be confirmed
 
 - if it is older than what the log holds, or shows pods unbound that were bound: if the next list
   agrees, the cluster was set back (etcd restored from a snapshot);
@@ -27,12 +27,12 @@ from services.scheduler.watch.kinds import (
 from services.scheduler.watch.pods_and_nodes import is_mass
 from shared.kube.port import Kind, Object
 
-# Kinds of which single objects are asked for. Other kinds need a second list.
+# Kinds whose missing objects are checked with GET. Other kinds need a second list.
 ASKED_BY_GET: frozenset[Kind] = frozenset({"pods", "nodes"})
-# GETs for one list; if it lacks more, another list is cheaper.
+# The most GETs for one list; if it lacks more objects, another list is cheaper.
 MOST_GETS = 200
-# If objects come and go faster than lists are made, each list lacks others. Then the last of so
-# many lists is believed, for kinds without GET.
+# If objects come and go faster than lists are made, each list lacks others. For kinds without GET
+# the last of this many lists is then believed.
 MOST_LISTS = 5
 
 
@@ -48,8 +48,8 @@ class WholeList(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """What another list must confirm: the doubted list, and the uids that it was the first to lack.
-    `empty`: it is doubted only because it shows nothing. `lists` counts the lists so far."""
+    """A list that another list must confirm, and the uids that it was the first to lack. `empty`
+    means that it is doubted only because it shows nothing. `lists` counts the lists so far."""
 
     listed: WholeList
     lacked: frozenset[str]
@@ -58,8 +58,9 @@ class Doubt(NamedTuple):
 
 
 class JudgedList(NamedTuple):
-    """A list, after a doubted one if there was one: the ends of objects that both lack
-    (`confirmed`), of those that only this one lacks (`unconfirmed`), and how many are known.
+    """A list after comparison with an earlier doubted one: the ends of objects that both lack
+    (`confirmed`), the ends of objects that only this one lacks (`unconfirmed`), and the number of
+    known objects.
     """
 
     listed: WholeList
@@ -71,12 +72,12 @@ class JudgedList(NamedTuple):
 
     @property
     def is_mass(self) -> bool:
-        """More is lacking for the first time than usually ends without being observed."""
+        """More objects are missing for the first time than usually end without being observed."""
         return is_mass(len(self.unconfirmed), self.known)
 
     @property
     def shows_set_back(self) -> bool:
-        """The cluster's state seems older than what the log holds, or is, by two lists."""
+        """The cluster's state seems older than the log, or two lists have shown that it is."""
         return self.is_set_back or (self.before is None and bool(self.listed.unbound))
 
     @property
@@ -120,13 +121,13 @@ def judged(state: SchedulerState, listed: WholeList, before: Doubt | None) -> Ju
     return JudgedList(listed, before, confirmed, unconfirmed, known_objects, set_back)
 
 
-# Objects that one check keeps at most; the next check finds the others.
+# The most objects that one check keeps; the next check finds the others.
 MOST_KEPT = 1000
 
 
 class Check:
-    """A list that is made while the watch goes on, compared page by page. It finds objects that no
-    list or watch event showed: a watch that keeps an event back never breaks.
+    """A list that is made while the watch continues, compared page by page. It finds objects that
+    no list or watch event showed, because a watch that drops an event does not break.
 
     `version` is the list's. `touched` are objects that the watch reported since the check began:
     their events may be newer than the list."""

@@ -1,11 +1,11 @@
-"""BestFit: strand no devices, and leave as little as possible of the requested resources. It keeps
-room whole for later pods.
+"""BestFit: strand no devices, and leave as little as possible of the requested resources, so that
+other zones stay whole for later pods.
 
 The score looks at the zone where the kubelet will put the request: the lowest that fits. Devices
-that stay free there count most, requested or not: a pod without devices keeps away from them, a pod
-with one goes where it takes the last. The rest is plain best fit. docs/quality.md has the
-measurements, also of a table of recently requested pods (expected loss of room, after Weng et al.,
-USENIX ATC 2023), which did no better for scarce devices and needs a memory.
+that stay free there count most, requested or not: a pod without devices avoids them, and a pod with
+devices prefers a zone in which it takes the last one. The rest is plain best fit. The expected loss
+of room over recent pods (Weng et al., USENIX ATC 2023) was no better for scarce devices, and needs
+a memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from services.scheduler.score.strategies.strategy import (
 )
 from shared.domain.resources import Amounts, is_device
 
-# Free devices are counted up to this; of more in a zone, ninths of them.
+# The most free devices that count one by one; more devices in a zone count in ninths.
 LEVELS = 9
 # The weight of one device.
 STEP = 5

@@ -35,7 +35,7 @@ _UNOWNED = frozenset(
 
 
 def with_owner(kind: Kind, applied: Json, manager: str, stamp: str) -> Json:
-    """A new object that `manager` owns whole."""
+    """Return a new object that `manager` owns as a whole."""
     fields = _owned_by(kind, applied)
     managed = [_entry(kind, manager, fields, stamp)]
     return {**applied, "metadata": {**applied["metadata"], "managedFields": managed}}
@@ -44,8 +44,8 @@ def with_owner(kind: Kind, applied: Json, manager: str, stamp: str) -> Json:
 def merged(
     kind: Kind, live: Json, applied: Json, manager: str, force: bool, stamp: str, subresource: str
 ) -> Json | Refusal:
-    """The object after the apply, or 409 naming every field that another manager holds with another
-    value.
+    """Return the object after the apply, or 409 with every field that another manager owns with
+    another value.
     """
     wanted = _owned_by(kind, applied)
     others = _owners(live, subresource, without=manager)
@@ -200,7 +200,7 @@ def _collect_field(kind: Kind, key: str, value: Any, base: Path, paths: set[Path
 
 
 def _merge_key(kind: Kind, field: str, value: Any) -> str:
-    """The key of a list that merges element by element, empty for an atomic one."""
+    """Return the key of a list that merges element by element, empty for an atomic list."""
     if kind.custom or field not in MERGE_KEYS or not isinstance(value, list):
         return ""
     for key in MERGE_KEYS[field]:
