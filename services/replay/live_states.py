@@ -62,7 +62,7 @@ def fetch(service: str, url: str, token: str = "") -> LiveState | Silent | None:
 
 
 class Comparing:
-    """Folds the projections of the services up to the reported positions, and reports differences."""
+    """Folds the services' projections up to the reported positions, and reports differences."""
 
     def __init__(self, states: Sequence[LiveState], skipped: Mapping[int, int]) -> None:
         self.differs: list[tuple[int, str]] = []

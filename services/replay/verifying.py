@@ -96,7 +96,7 @@ class Audit(msgspec.Struct):
         self.versions[envelope.stream] = envelope.version
 
     def _history(self, envelope: Envelope) -> None:
-        """Check the hash chain. The first row with a chain covers all older rows, which have none."""
+        """Check the hash chain. The first row with a chain covers all older rows."""
         computed = linked(self.chain, envelope)
         digest = self.redacted.get(envelope.position, "")
         if digest and envelope.chain != computed:

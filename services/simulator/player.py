@@ -139,7 +139,7 @@ class Player:
             await asyncio.wait(set(self._tasks))
 
     async def _until(self, at_s: float) -> None:
-        """Wait for a virtual moment, and until fewer pods wait. A delay moves all later arrivals."""
+        """Wait for a virtual moment, and until fewer pods wait. This delays all later arrivals."""
         while (wait_s := self._clock.real_until(at_s + self._late_s)) > 0:  # noqa: ASYNC110  (the rate may change meanwhile)
             await asyncio.sleep(min(wait_s, PACE_INTERVAL_S))
         held_since = self._clock.now()
@@ -179,7 +179,7 @@ class Player:
             status == _CREATED
             and self._cluster.get("pods", task.name, self._play.namespace) is None
         ):
-            return  # it has come and gone before its answer came; it was seen, and is a number
+            return  # seen and ended before the answer to its creation: it is counted
         if status == _CREATED:
             self.progress.created(
                 msgspec.json.decode(answer, type=_Created).metadata.uid, task.name, sent_s
