@@ -64,6 +64,7 @@ def base_bound(node: LedgerNode) -> ZoneAmounts:
     for key in sorted(ended):
         _restore_listed(bound, node, key)
     _without_shared_blocks(bound, node, ended)
+    _without_moved_bytes(bound, node, ended)
     return _capped(bound, node)
 
 
@@ -84,6 +85,35 @@ def _without_shared_blocks(bound: ZoneAmounts, node: LedgerNode, ended: Collecti
     for zone, name, allocatable in full:
         rest = max(0, allocatable - staying.get(zone, {}).get(name, 0))
         bound[zone][name] = min(bound[zone][name], rest)
+
+
+def _without_moved_bytes(bound: ZoneAmounts, node: LedgerNode, ended: Collection[str]) -> None:
+    """Leave out what an ended block over several zones may leave taken in one of them.
+
+    The Memory Manager gives a block back in the lowest of its zones that have something taken,
+    although another block took it there (kubelet 1.36, releaseMemory): as much stays taken in the
+    other zones."""
+    blocks = [
+        item
+        for key in ended
+        for placement in listed_of(node, key)
+        for item in placement.held
+        if len(item.zones) > 1 and is_memory(item.resource)
+    ]
+    if not blocks:
+        return
+    listed = node.listed or {}
+    staying = [item for key in listed if key not in ended for p in listed[key] for item in p.held]
+    for block in blocks:
+        others = [
+            (set(item.zones), item.amount)
+            for item in staying
+            if item.resource == block.resource and not set(block.zones).isdisjoint(item.zones)
+        ]
+        for zone in block.zones:
+            elsewhere = sum([amount for zones, amount in others if zone not in zones])
+            if elsewhere and zone in bound and block.resource in bound[zone]:
+                bound[zone][block.resource] -= min(block.amount, elsewhere)
 
 
 def _full_zones(node: LedgerNode, ended: Collection[str]) -> list[tuple[int, str, int]]:

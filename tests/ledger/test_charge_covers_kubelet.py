@@ -22,6 +22,7 @@ from shared.ledger.confirmation import covers, held_zones, residual
 from shared.ledger.reports import by_key
 from shared.ledger.state import Charge, ZoneAmounts
 from shared.ledger.view import total
+from tests.scheduler.cycle_worlds import World
 from tests.scheduler.kubelet_worlds import (
     NODE,
     any_state,
@@ -30,6 +31,7 @@ from tests.scheduler.kubelet_worlds import (
     random_pod,
     report_of,
     scene,
+    world_of,
 )
 from tests.scheduler.test_cycle_soundness import RULES
 
@@ -173,9 +175,44 @@ def test_an_end_frees_no_memory_that_another_pod_holds_in_two_zones(
     for uid in state.pods:
         world = proven_world(state, CycleConfig(), checkpoints)
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
-        truth = free_of(remove(state, uid))
-        for zone, amounts in world.ledger.nodes[NODE].free_min.items():
-            assert amounts["memory"] <= truth[zone]["memory"], (uid, zone)
+        _check_memory(world, remove(state, uid))
+
+
+@pytest.mark.parametrize("seed", [26112186, 26112813])
+def test_an_end_may_free_memory_in_another_zone_of_its_block(seed: int) -> None:
+    """A pod holds memory over zones 0 and 1, another pod has some in one of them. At the end of the
+    first the Memory Manager gives back what the second took."""
+    rng, state = random.Random(seed), scene(seed, "best-effort", "container").base
+    for number in range(rng.randint(0, 4)):
+        pod = random_pod(rng, f"more{number}", rng.random() < 0.5)
+        verdict = admit(state, pod)
+        state = drop_stale(verdict.state)
+        state = start_containers(state, pod) if verdict.admitted else state
+    for uid in [uid for uid in state.pods if rng.random() < 0.4]:
+        state = remove(state, uid)
+    state = drop_stale(state)
+    world = proven_world(state, CycleConfig())
+    world.fold("pod/settled0", PodEnded("settled0", "deleted", NODE))
+    _check_memory(world, remove(state, "settled0"))
+
+
+def test_an_end_next_to_pods_that_no_report_shows() -> None:
+    seen = scene(26112615, "best-effort", "pod", 6)
+    state = seen.base
+    for pod in seen.unconfirmed:
+        state = drop_stale(admit(state, pod).state)
+    assert len(seen.base.pods) == len(seen.unconfirmed) == 2
+    for uid in seen.base.pods:
+        world = world_of(seen, CycleConfig())
+        world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
+        _check_memory(world, remove(state, uid))
+
+
+def _check_memory(world: World, state: KubeletState) -> None:
+    truth = free_of(state)
+    for zone, amounts in world.ledger.nodes[NODE].free_min.items():
+        for name in filter(is_memory, amounts):
+            assert amounts[name] <= truth[zone][name], (zone, name)
 
 
 def test_the_one_entry_of_a_pod_in_a_cut_report_covers_the_sum_of_its_containers() -> None:

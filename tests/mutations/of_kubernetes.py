@@ -303,6 +303,13 @@ KUBERNETES = (
         "tests/domain -k level",
     ),
     Mutation(
+        "under none enough in one zone is a prediction",
+        "services/scheduler/score/predicted_zones.py",
+        "    if plan.rule.policy != NONE:\n        return by_amounts",
+        "    if True:\n        return by_amounts",
+        "tests/scheduler/test_predicted_zones.py -k cannot_be_predicted",
+    ),
+    Mutation(
         "a pool of a pod counts container by container",
         "shared/domain/pod_level.py",
         "    if scope == POD_SCOPE:\n        devices = {",

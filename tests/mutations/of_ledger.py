@@ -72,6 +72,13 @@ LEDGER = (
         "tests/ledger/test_charge_covers_kubelet.py -k two_zones",
     ),
     Mutation(
+        "an ended block is given back where it was taken",
+        "shared/ledger/view.py",
+        "    _without_moved_bytes(bound, node, ended)",
+        "    pass",
+        "tests/ledger/test_charge_covers_kubelet.py -k another_zone",
+    ),
+    Mutation(
         "a charge stays as narrow as it began",
         "shared/ledger/recompute.py",
         (

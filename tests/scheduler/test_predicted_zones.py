@@ -26,7 +26,7 @@ from shared.domain.report import Zone
 from shared.kubelet import admission
 from shared.kubelet.device_state import Device
 from tests.fixtures.examples import examples
-from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, zone
+from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
 
 WHOLE = amounts(8, 16, 2)
 # What the strategies see of a whole node: much less than on other nodes (64 CPUs).
@@ -67,6 +67,20 @@ def test_one_zone_comes_before_two_whatever_the_strategy_prefers(
     prefers_fuller = strategy in ("KeepRoom", "BestFit", "MostAllocated")
     expected = "split" if prefers_fuller and not is_on else "whole"
     assert chosen(world, guaranteed("p", container("c", amounts(4)))) == expected
+
+
+def test_under_none_a_node_that_cannot_be_predicted_comes_last() -> None:
+    """Without hints the kubelet does not look for one zone, so enough in one is not a prediction.
+    Among nodes that cannot be predicted the amounts decide."""
+    pod = guaranteed("p", container("c", amounts(4)))
+    world = World(CycleConfig())
+    for name, free in (("narrow", 3), ("wide", 5)):
+        zones = zones_of((free, 8, 2), (free, 8, 2))
+        world.node(name, *zones, policy="none", allocatable=FULLER)
+        world.report(report(name, zones, "none", placements=None, time_ms=2))
+    assert chosen(world, pod) == "wide"
+    world.node("empty", *zones_of((8, 16, 2), (8, 16, 2)), policy="none")
+    assert chosen(world, pod) == "empty"
 
 
 def test_near_zones_come_before_far_ones() -> None:

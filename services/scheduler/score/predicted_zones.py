@@ -9,7 +9,8 @@
    model does not know zones occur under policy none only: CPUs without ids come from the zones
    with the fewest free first, devices from as many zones outside the known ones as have some.
 3. If the model cannot predict (no placements, too many states), the nearest of the smallest sets of
-   zones counts whose guaranteed free amounts hold the part, and all zones if no set does.
+   zones counts whose guaranteed free amounts hold the part, and all zones if no set does. Under
+   policy none the kubelet does not look for such a set, so all zones count first.
 4. A prediction costs more than a score. `least_spread` is a bound from amounts that are free at
    most, for one node; `SpreadBounds` is the same bound for many nodes at once. Only nodes that come
    out on top of it are predicted.
@@ -65,11 +66,13 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
         return 0
     distances = distances_of(report)
     by_container = kubelet_search_of(node_info, plan).likely_zones(request_of(plan.demand))
-    if by_container is None:
-        masks = _masks_by_amounts(node_info, plan, distances)
-    else:
-        masks = _masks_of_parts(node_info, plan, by_container)
-    return spread(masks, distances)
+    if by_container is not None:
+        return spread(_masks_of_parts(node_info, plan, by_container), distances)
+    by_amounts = spread(_masks_by_amounts(node_info, plan, distances), distances)
+    if plan.rule.policy != NONE:
+        return by_amounts
+    widest = [mask_of(node_info.zone_ids)] * len(running_parts(plan))
+    return min(WIDEST, spread(widest, distances) + by_amounts)
 
 
 def least_spread(node_info: NodeInfo, plan: Plan) -> int:
