@@ -1,6 +1,7 @@
-"""The zones on which kubelets admitted the pods that this binder bound, taken from reports.
+"""The zones on which kubelets admitted the pods that this binder bound. They come from reports, and
+from annotations of pods on nodes whose reports list no pods.
 
-A pod is announced once, when a report lists it completely. Above a limit the oldest pending pod is
+A pod is announced once, when it is listed completely. Above a limit the oldest pending pod is
 dropped, because an announcement is a courtesy.
 
 A prediction that was certain at the decision counts as certain here only if nothing else happened
@@ -11,27 +12,34 @@ pod. That is stricter than `shared.ledger.certainty`, which needs the whole ledg
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
-from shared.domain.report import Placement
+from shared.domain.predicted import is_as_predicted
+from shared.domain.report import POD_LEVEL, Placement
 from shared.events.binding_events import PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
+from shared.kube.kai import written
 from shared.ledger.confirmation import covers
 
 PENDING_PODS = 5_000
+# The default name of KAI-Scheduler in pods (KAI-Scheduler d5bc503a, pkg/common/constants).
+KAI_SCHEDULER = "kai-scheduler"
+Annotate = Literal["auto", "true", "false"]
 Zones = dict[str, tuple[int, ...]]
 
 
 class Admitted(msgspec.Struct, frozen=True):
     """A pod that a report lists completely. `zones` and `predicted` map containers to zones;
     without a prediction `predicted` is empty. `one_zone` is as in `PodReserved`. `certain`: no
-    kubelet that works like its model can put the pod elsewhere."""
+    kubelet that works like its model can put the pod elsewhere. `annotations` say where the pod is
+    (KAI-Scheduler); empty if they are not wanted."""
 
     uid: str
     node: str
@@ -39,21 +47,18 @@ class Admitted(msgspec.Struct, frozen=True):
     predicted: Zones
     one_zone: str = ""
     certain: bool = False
+    annotations: dict[str, str] = {}
 
     @property
     def drift(self) -> str:
         """The zones, if they are others than predicted with certainty; else ""."""
-        if not self.certain or self._is_as_predicted():
+        if not self.certain or is_as_predicted(self.predicted, self.zones):
             return ""
         certain = _zones_text(self.predicted)
         return (
             f"Admitted on {_zones_text(self.zones)} of {self.node}, but {certain} was certain: the "
             "kubelet does not work like its model"
         )
-
-    def _is_as_predicted(self) -> bool:
-        of_pod = self.predicted.get("", ())
-        return {name: self.predicted.get(name, of_pod) for name in self.zones} == self.zones
 
     @property
     def missed(self) -> str:
@@ -75,7 +80,7 @@ class Admitted(msgspec.Struct, frozen=True):
         text = f"Admitted on {_zones_text(self.zones)} of {self.node}"
         if not self.predicted:
             return text
-        if self._is_as_predicted():
+        if is_as_predicted(self.predicted, self.zones):
             return f"{text}, as predicted"
         return f"{text}; predicted was {_zones_text(self.predicted)}"
 
@@ -89,9 +94,11 @@ class _Pending(msgspec.Struct):
 
 
 class Admissions:
-    """Folds events in the order of the log."""
+    """Folds events in the order of the log. `annotate`: admitted pods get annotations of
+    KAI-Scheduler; with `auto` from the first pod of KAI-Scheduler on."""
 
-    def __init__(self) -> None:
+    def __init__(self, annotate: Annotate = "auto") -> None:
+        self._annotate = annotate
         self._pending: dict[str, _Pending] = {}
         self._bound: dict[str, dict[str, str]] = {}
         self._pinned: dict[str, tuple[tuple[str, ...], str]] = {}
@@ -101,6 +108,8 @@ class Admissions:
     def fold(self, event: Event) -> list[Admitted]:
         """Fold an event and return the pods whose admission it shows."""
         self._end_certainty(event)
+        if self._annotate == "auto" and isinstance(event, PodObserved):
+            self._annotate = "true" if event.pod.scheduler_name == KAI_SCHEDULER else "auto"
         if isinstance(event, PodObserved) and not event.node:
             self._pending[event.pod.uid] = _Pending(event.pod)
             if len(self._pending) > PENDING_PODS:
@@ -117,6 +126,10 @@ class Admissions:
             self._bound.setdefault(event.node, {})[pending.pod.key] = event.uid
         elif isinstance(event, PodEnded):
             self._forget(event.uid)
+        elif isinstance(event, PodObserved) and event.placement:
+            pod = event.pod
+            placement = Placement(pod.namespace, pod.name, POD_LEVEL, event.placement, pod.uid)
+            return self._admitted(event.node, (placement,))
         elif isinstance(event, NodeReported):
             report = event.report
             listed = tuple([name for name in report.tracked if name not in report.unlisted])
@@ -143,8 +156,12 @@ class Admissions:
                 pending = self._pending[uid]
                 zones = _zones(placements)
                 certain = uid in self._certain.get(node, ())
+                wanted = self._annotate == "true" and POD_LEVEL not in zones
+                annotations = written(placements) if wanted else {}
                 admitted.append(
-                    Admitted(uid, node, zones, pending.predicted, pending.one_zone, certain)
+                    Admitted(
+                        uid, node, zones, pending.predicted, pending.one_zone, certain, annotations
+                    )
                 )
                 self._forget(uid)
         return admitted

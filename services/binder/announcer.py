@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from services.binder import announcements
+from services.binder.admissions import Annotate
 from services.binder.core import NAMESPACE_ENDS, BinderState
 from services.binder.pending_announcements import LASTING, Announcement, PendingAnnouncements
 from shared.kube.port import Answer, Kube, Lost, Object
@@ -23,20 +24,20 @@ AGAIN_AFTER_S = 1.0
 # Events `AdmittedOnZone` above this rate are dropped and counted: the log has them all.
 ADMITTED_PER_S = 20
 
-# Conditions of bound pods, without a Kubernetes Event.
 _CONDITIONS = {
     "without_effect": announcements.preferences_condition,
     "zone_found": announcements.zone_condition,
 }
-CONDITIONS = tuple(_CONDITIONS)
+# Patches of bound pods, without a Kubernetes Event.
+PATCHES = (*_CONDITIONS, "placed")
 
 
 class Announcer:
     """Collects announcements from the fold and writes them in the background."""
 
-    def __init__(self, kube: Kube, scheduler_name: str) -> None:
+    def __init__(self, kube: Kube, scheduler_name: str, annotate: Annotate = "auto") -> None:
         self._kube = kube
-        self.pending = PendingAnnouncements(scheduler_name)
+        self.pending = PendingAnnouncements(scheduler_name, annotate)
         self._admitted_this_s = (0, 0)
         self._woken = asyncio.Event()
         self._enabled = False
@@ -93,13 +94,13 @@ class Announcer:
         """Write one announcement. Return the answer if it did not judge it, so that it is
         repeated."""
         pod, unjudged = announcement.pod, None
-        if announcement.kind in (*LASTING, *CONDITIONS):
+        if announcement.kind in (*LASTING, *PATCHES):
             patch = self._patch(announcement)
             patched = await self._kube.patch_pod_status(pod.namespace, pod.name, patch)
             unjudged = _unjudged(patched)
             if isinstance(patched, Answer) and patched.status == 404:
                 return None
-        if announcement.kind in ("nominated", *CONDITIONS):
+        if announcement.kind in ("nominated", *PATCHES):
             return unjudged
         event = self._event(announcement)
         if event is None:
@@ -112,7 +113,10 @@ class Announcer:
     def _patch(self, announcement: Announcement) -> Object:
         if announcement.kind == "nominated":
             return announcements.nominated(announcement.uid, announcement.node)
-        if announcement.kind in CONDITIONS:
+        if announcement.kind == "placed":
+            # The status subresource of a pod takes annotations, too, so no further right is needed.
+            return {"metadata": {"uid": announcement.uid, "annotations": announcement.annotations}}
+        if announcement.kind in _CONDITIONS:
             return _CONDITIONS[announcement.kind](
                 announcement.uid,
                 announcement.message,

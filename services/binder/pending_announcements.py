@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from services.binder import announcements
-from services.binder.admissions import Admissions, Admitted
+from services.binder.admissions import Admissions, Admitted, Annotate
 from services.binder.core import BinderState, Identity
 from shared.domain.refusal import zone_text
 from shared.events.binding_events import BindRefused, EvictIntended, PodBound, PodEvicted
@@ -46,6 +46,7 @@ Kind = Literal[
     "missed",
     "zone_found",
     "drifted",
+    "placed",
 ]
 # These hold until the pod is bound or ends.
 LASTING: tuple[Kind, ...] = ("unschedulable", "refused", "nominated")
@@ -57,6 +58,7 @@ _APART: tuple[Kind, ...] = (
     "missed",
     "zone_found",
     "drifted",
+    "placed",
 )
 
 
@@ -72,6 +74,7 @@ class Announcement(msgspec.Struct, frozen=True):
     - `missed`: in `message` the zones, although one zone was required
     - `drifted`: in `message` the zones, although others were certain
     - `without_effect`: in `message` the preferences that the placement ignored
+    - `placed`: the `annotations` that say where the pod is
     """
 
     kind: Kind
@@ -83,6 +86,7 @@ class Announcement(msgspec.Struct, frozen=True):
     time_us: int = 0
     tries: int = 0
     zone: str = ""
+    annotations: dict[str, str] = {}
 
     @property
     def key(self) -> tuple[str, str]:
@@ -95,11 +99,11 @@ class Announcement(msgspec.Struct, frozen=True):
 class PendingAnnouncements:
     """The queue. A scheduler that uses the extender announces its bound pods itself."""
 
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(self, scheduler_name: str, annotate: Annotate = "auto") -> None:
         self._scheduler_name = scheduler_name
         self._queue: dict[tuple[str, str], Announcement] = {}
         self._in_flight: dict[tuple[str, str], Announcement] = {}
-        self._admissions = Admissions()
+        self._admissions = Admissions(annotate)
         self._nominated: dict[str, str] = {}
         self._victims: dict[str, Identity] = {}
         self._since_us: dict[str, int] = {}
@@ -148,7 +152,13 @@ class PendingAnnouncements:
     def fold(self, state: BinderState, envelope: Envelope, event: Event, leads: bool) -> int:
         """Fold an event that `state` has folded. Return how many announcements were dropped."""
         self._remember(state, event)
-        made = [_admission(pod) for pod in self._admissions.fold(event)]
+        admitted = self._admissions.fold(event)
+        made = [_admission(pod) for pod in admitted]
+        made += [
+            Announcement("placed", pod.uid, node=pod.node, annotations=pod.annotations)
+            for pod in admitted
+            if pod.annotations
+        ]
         made += self._announcements(event)
         made += self._ignored_preferences(event)
         made += self._zone_found(event)

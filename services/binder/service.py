@@ -39,7 +39,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)
     service.needs_kubernetes(kube, rights.BINDER)
-    announcer = Announcer(kube, settings.scheduler_name)
+    announcer = Announcer(kube, settings.scheduler_name, settings.kai_placement)
     followers: list[Binder | Evictor] = []
 
     queued_to_bound = QueuedToBound(settings.scheduler_name)

@@ -13,6 +13,7 @@ from services.replay.confirmations import actual_zones
 from services.replay.words import confirmed_by
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
+from shared.domain.predicted import is_as_predicted
 from shared.domain.report import KOORDLET, UNKNOWN, Report
 from shared.domain.resources import is_memory
 from shared.kubelet.versions import RECORDED, is_recorded, support
@@ -159,8 +160,6 @@ def _drifted(ledger: Ledger, node: LedgerNode) -> list[str]:
         entry = ledger.pods.get(uid)
         if entry is None or not (entry.certain and charge.confirmed):
             continue
-        actual = actual_zones(node, charge.key)
-        predicted = {name: tuple(zones) for name, zones in entry.predicted.items()}
-        if any(actual.get(name, zones) != zones for name, zones in predicted.items()):
+        if not is_as_predicted(entry.predicted, actual_zones(node, charge.key)):
             drifted.append(charge.key)
     return sorted(drifted)

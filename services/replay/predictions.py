@@ -18,6 +18,7 @@ from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.policies import BEST_EFFORT
+from shared.domain.predicted import is_as_predicted
 from shared.domain.quantity import format_amount
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -158,7 +159,7 @@ def _compare(
             node.name if group_by == "node" else policy,
             Group(node.name if group_by == "node" else policy),
         )
-        is_hit = all(actual.get(name, zones) == zones for name, zones in predicted.items())
+        is_hit = is_as_predicted(predicted, actual)
         certain = ledger.pods[uid].certain
         group.predicted, group.hit = group.predicted + 1, group.hit + is_hit
         group.certain += certain

@@ -15,6 +15,7 @@ from services.replay import words
 from services.replay.filters import clock
 from services.replay.near_miss import near_miss
 from services.replay.words import by_container
+from shared.domain.predicted import is_as_predicted
 from shared.domain.resources import Amounts
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
@@ -95,10 +96,7 @@ def verdict_on(
     predicted = reserved.predicted if reserved is not None else {}
     if reserved is None or not predicted:
         return "nothing was predicted"
-    shown = {name: predicted[name] for name in zones if name in predicted}
-    if "" in predicted:
-        shown = dict.fromkeys(zones, predicted[""])
-    if shown == dict(zones):
+    if is_as_predicted(predicted, zones):
         return "as predicted with certainty" if reserved.certain else "as predicted"
     differs = f"predicted was {by_container(predicted)}"
     return f"{differs}, certain when it was decided" if reserved.certain else differs

@@ -10,13 +10,15 @@ import msgspec
 import pytest
 
 from services.binder import announcer as module
-from services.binder.admissions import Admissions, Admitted
+from services.binder.admissions import Admissions, Admitted, Annotate
+from services.binder.pending_announcements import PendingAnnouncements
 from shared.domain.report import ZonedAmount
 from shared.events.binding_events import PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
+from shared.kube.kai import PLACEMENT
 from tests.binder.test_announcer import Told
 from tests.ledger.given import held, listed_empty, pod, report, zone
 from tests.runtime.helpers import running, until
@@ -91,6 +93,17 @@ def test_a_zone_that_a_certain_prediction_excludes_is_a_drift() -> None:
     assert admitted.drift == ""
     (admitted,) = on_its_way().fold(changed(held("web", 1, 2)))
     assert admitted.drift == ""
+
+
+@pytest.mark.parametrize(("zone_id", "drifts"), [(0, False), (1, True)])
+def test_an_annotation_and_a_listing_of_the_whole_pod_show_a_drift(
+    zone_id: int, drifts: bool
+) -> None:
+    placement = (ZonedAmount("cpu", (zone_id,), 2000),)
+    (annotated,) = certain().fold(PodObserved(pod("web", cpus=2), node="n1", placement=placement))
+    assert bool(annotated.drift) is drifts
+    (listed,) = certain().fold(changed(held("web", zone_id, 2, container_name="")))
+    assert bool(listed.drift) is drifts
 
 
 @pytest.mark.parametrize(
@@ -208,3 +221,37 @@ async def test_a_missed_requirement_is_a_warning_event() -> None:
     assert event["message"] == (
         "Admitted on zones 0, 1 of n1, but the pod was required to be in one zone"
     )
+
+
+KAI_POD = msgspec.structs.replace(pod("theirs", cpus=1), scheduler_name="kai-scheduler")
+
+
+@pytest.mark.parametrize(
+    ("annotate", "first", "annotates"),
+    [
+        ("auto", (), False),
+        ("auto", (PodObserved(KAI_POD, node="n2"),), True),
+        ("false", (PodObserved(KAI_POD, node="n2"),), False),
+        ("true", (), True),
+    ],
+)
+async def test_admitted_pods_are_annotated_for_kai_scheduler(
+    annotate: Annotate, first: tuple[Event, ...], annotates: bool
+) -> None:
+    told = Told()
+    told.kube.go.set()
+    told.announcer.pending = PendingAnnouncements("topolog", annotate)
+    told.tell(
+        "report/n1",
+        *first,
+        NodeReported(report(zone(0, 8), zone(1, 8))),
+        PodObserved(pod("web", cpus=2)),
+        PodReserved("uid-web", "n1"),
+        PodBound("uid-web", "n1"),
+        changed(held("web", 1, 2)),
+    )
+    async with running(told.announcer.run()):
+        await until(lambda: len(told.kube.events) == 2 and (told.kube.patches or not annotates))
+    annotations = {PLACEMENT: '[{"zone":"node-1","amount":{"cpu":"2"}}]'}
+    wanted = {"metadata": {"uid": "uid-web", "annotations": annotations}}
+    assert told.kube.patches == ([wanted] if annotates else [])

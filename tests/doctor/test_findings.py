@@ -267,7 +267,7 @@ def test_objects_without_fingerprint_confirm_nothing() -> None:
 
 
 def test_koordlet_does_not_report_the_memory_managers_policy() -> None:
-    made = history(source="nrt", unlisted=("memory",))
+    made = history(source="nrt", exporter="koordlet", unlisted=("memory",))
     ((_, seen),) = findings_of(made)
     assert "koordlet does not report the Memory Manager's policy" in seen
 

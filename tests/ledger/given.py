@@ -87,7 +87,8 @@ def report(
         "tracked": TRACKED,
         **fields,
     }
-    return Report("n1", boot, at, "exporter-1", zones=zones, placements=placements, **settings)  # type: ignore[arg-type]
+    exporter = str(settings.pop("exporter", "exporter-1"))
+    return Report("n1", boot, at, exporter, zones=zones, placements=placements, **settings)  # type: ignore[arg-type]
 
 
 class History:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from services.cli.replay_print import _charge
 from services.replay.state_at import node_state, state_at
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
-from shared.events.report_events import NodeReported
 from shared.kubelet.fingerprint import fingerprint
 from tests.ledger.given import GIB, History, container, held, pod, zone
 from tests.ledger.test_fingerprint_path import reconcile
@@ -55,10 +52,9 @@ async def test_a_pod_confirmed_by_fingerprint_shows_what_it_holds_and_no_zone() 
 
 def test_a_pod_on_a_node_of_koordlet_shows_what_no_report_lists() -> None:
     history = History()
-    fields = {"exporter": "koordlet", "unlisted": ("memory",), "tracked": ("cpu", "memory")}
-    history.report(zone(0, 8, 4), zone(1, 8), placements=(held("a", 0, 4, container_name=""),))
-    node_report = msgspec.structs.replace(history.told[-1][1].report, boot_time_ms=2, **fields)  # type: ignore[union-attr]
     history.reserve(pod("a", container("c", 4, memory=GIB)))
-    history.tell(streams.report("n1"), NodeReported(node_report))
+    listing = (held("a", 0, 4, container_name=""),)
+    fields = {"exporter": "koordlet", "source": "nrt", "unlisted": ("memory",)}
+    history.report(zone(0, 8, 4), zone(1, 8), placements=listing, **fields)
     assert "; memory 1Gi counted in zone 0, which no report lists" in words(history)
     assert node_state(history.ledger, history.n1)["confirmed_by"] == "koordlet's pod-cpu-allocs"
