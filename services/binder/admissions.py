@@ -167,7 +167,7 @@ class Admissions:
         return admitted
 
     def _end_certainty(self, event: Event) -> None:
-        """Nothing is certain any more of a node on which something else happened."""
+        """End the certainty of all predictions on a node on which something else happened."""
         if isinstance(event, NodeCharged):
             self._keep_certain(event.node, {event.uid})
         elif isinstance(event, PodObserved) and event.node:

@@ -27,7 +27,7 @@ from shared.domain.report import Report
 from shared.kube.nrt import to_nrt
 from shared.runtime.settings import SettingsInvalid
 
-app = group("Inspect the node agent: its reports and settings.")
+app = group("Inspect reports and settings of the exporter.")
 
 
 def register(root: typer.Typer) -> None:

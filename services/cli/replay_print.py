@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from services.replay.why_not import WhyNot
 
 POD_WIDTH, NODE_WIDTH = 28, 10
-# With at least so many columns an event is one line; with fewer, its sentence is below.
+# With at least this many columns an event is one line; with fewer, its sentence is on the next
+# line.
 WIDE_FROM = 110
 WAITING_SHOWN = 5
 
@@ -245,7 +246,7 @@ def _arrow(pair: tuple[str, str]) -> str:
 
 
 def prediction(answer: Prediction) -> None:
-    """Print where the pod would go, and the moment that this is about."""
+    """Print where the pod would be placed, and at which moment."""
     say(f"{answer.pod} at position {answer.position}, {answer.time} (now)", bold=True)
     _say_wrapped(answer.answer, columns(), 2)
 

@@ -16,9 +16,11 @@ from shared.eventlog.port import EventLog
 
 FROM_HELP = (
     "Begin of the window: a position, 10m (ago), a time, head, or -100. "
-    "Default: the begin of the log. Of several the latest counts."
+    "Default: the start of the log. If given twice, the later one counts."
 )
-TO_HELP = "End of the window, as for --from. Default: the head. Of several the earliest counts."
+TO_HELP = (
+    "End of the window, as for --from. Default: the head. If given twice, the earlier one counts."
+)
 From = Annotated[
     list[str] | None, typer.Option(FROM, "--since", metavar="<moment>", help=FROM_HELP)
 ]

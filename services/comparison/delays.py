@@ -2,7 +2,7 @@
 seconds.
 
 A draw depends only on the seed, its kind and its subject, so that every row of the table has the
-same luck. Sources of the magnitudes: the recordings of a real node (a pod is listed with nothing
+same delays. Sources of the magnitudes: the recordings of a real node (a pod is listed with nothing
 for 45 to 210 ms, then half admitted for 20 to 45 ms); the rest is assumed and stated.
 """
 

@@ -73,7 +73,7 @@ def with_flags(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str,
 
 
 def remedy(arguments: Iterable[str], flags: Container[str] = ()) -> str:
-    """Return the fix for the first unrecognized argument, or "" if it is no other exporter's.
+    """Return the fix for the first unrecognized argument, or "" if it is not a flag of RTE or NFD.
 
     `flags` are the flags of this exporter: Go accepts them with one dash, too.
     """

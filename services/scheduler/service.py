@@ -43,8 +43,8 @@ from shared.telemetry import logs, names
 if TYPE_CHECKING:
     from services.scheduler.extender.extender import Extender
 
-# How long everything else waits for the first look at the queue. A start from a snapshot decides
-# first, because loading the clients of the bus and of Kubernetes takes some 0.1 s.
+# How long everything else waits for the first decision. A start from a snapshot decides first,
+# because loading the clients of NATS and of Kubernetes takes about 0.1 s.
 DECIDES_FIRST_S = 2.0
 
 
@@ -114,7 +114,7 @@ async def _decide(decider: Decider, projector: Projector[SchedulerCore]) -> None
 
 
 async def _replayed(decider: Decider, projector: Projector[SchedulerCore]) -> None:
-    """Waiting pods are decided first; a standby decides none and does not wait for that."""
+    """Wait until the waiting pods are decided. A standby decides none, so it does not wait."""
     await projector.wait_live()
     await set_within(decider.looked, DECIDES_FIRST_S)
     lean.replayed()
@@ -139,7 +139,7 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
 
 
 def _awaited(service: Service, role: str) -> None:
-    # Until the role reports itself: a service that was ready must not cease to be.
+    # Only until the role reports its own state: a service that was ready must stay ready.
     service.health.check(f"role {role}", lambda: NO_LEADER)
 
 
@@ -151,8 +151,8 @@ def _join(
     decider: Decider,
     projector: Projector[SchedulerCore],
 ) -> None:
-    """Schedulers of one name are members of one role; who has yet to replay the log, or disagrees,
-    is none.
+    """Join the role of all schedulers of one name. A process that still replays the log, or
+    disagrees with the running release, does not join.
     """
     role, ttl_s = f"{ROLE}/{settings.scheduler_name}", settings.lease_ttl_s
     leading: dict[str, Any] = {"ttl_s": ttl_s, "clock": service.clock, "health": service.health}

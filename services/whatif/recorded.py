@@ -56,7 +56,7 @@ class Past(msgspec.Struct):
 
     @property
     def rejected(self) -> bool:
-        """Whether its kubelet rejected it."""
+        """Whether the kubelet rejected the pod."""
         return self.cause == "rejected"
 
 
@@ -202,8 +202,8 @@ def _kind(pod: Pod) -> tuple[object, ...]:
 
 
 def _assume(history: Recorded) -> None:
-    """Assume lifetimes: recorded ones; pods that still ran at the end run on; pods that never ran
-    last as long as others of their kind.
+    """Assume lifetimes: the recorded one; without end for pods that still ran at the end; for pods
+    that never ran, that of others of their kind.
     """
     lifetimes: dict[tuple[object, ...], list[float]] = {}
     for past in history.pods.values():

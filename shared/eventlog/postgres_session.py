@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class Session:
-    """One query at a time, on a connection that is opened on demand. Raises what the driver
-    raises."""
+    """One query at a time, on a connection that is opened on demand. Raises the driver's
+    exceptions."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         self._connect = connect

@@ -1,4 +1,4 @@
-"""Facts that koordlet, Koordinator's node agent, writes on NodeResourceTopology objects.
+"""Annotations that koordlet, Koordinator's node agent, writes on NodeResourceTopology objects.
 
 1. The zones of its objects have the machine's amounts. Neither the kubelet's reserved CPUs nor the
    pods are subtracted, `available` is always `allocatable`, and there is no fingerprint.

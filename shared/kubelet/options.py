@@ -30,7 +30,7 @@ class ConfigError(msgspec.Struct, frozen=True):
 
 
 def parse_bool(text: str) -> bool | ConfigError:
-    """strconv.ParseBool."""
+    """Parse as strconv.ParseBool does."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -39,7 +39,7 @@ def parse_bool(text: str) -> bool | ConfigError:
 
 
 def parse_int(text: str) -> int | ConfigError:
-    """strconv.Atoi."""
+    """Parse as strconv.Atoi does."""
     if _INTEGER.fullmatch(text) is None:
         return ConfigError(f'strconv.Atoi: parsing "{text}": invalid syntax')
     value = int(text) if len(text) <= 20 else _INT64_MAX + 1

@@ -179,8 +179,9 @@ class Projector(Generic[S]):
                 await _finished(self._after(self.state, folded))
 
     def _fold_readable(self, read: Folded, folded: list[tuple[Envelope, Event]]) -> int:
-        """Fold events without looking at each; return how many were folded: all, or those before an
-        event that the fold rejects, which quarantines its stream. Saves a twentieth of a replay."""
+        """Fold events in one fast loop. Return how many were folded: all, or those before an event
+        that the fold rejects, which quarantines its stream. The loop saves a twentieth of a
+        replay."""
         evolve, state, done = self._fold.evolve, self.state, 0
         try:
             for envelope, event in read:
@@ -290,7 +291,7 @@ class Projector(Generic[S]):
         try:
             return self._fold.load(state)
         except Exception:
-            # Whatever is wrong with a cache, the remedy is a replay.
+            # A snapshot is a cache: whatever is wrong with it, a replay is the fix.
             return None
 
 

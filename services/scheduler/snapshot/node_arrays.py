@@ -32,9 +32,9 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Slots = Ints
 Selection = slice | Slots
-# What one pod adds to the scores of its class, by slot.
+# The points that one pod adds to the scores of its class, by slot.
 ScoreOffsets = npt.NDArray[np.int32]
-# The offset of a node that the pod may not use, whatever its class scores there.
+# The offset of a node that the pod may not use, whatever the score of its class.
 EXCLUDED = -(1 << 30)
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -114,7 +114,8 @@ class NodeArrays:
         self.overstated: set[int] = set()
         self._profile_numbers: dict[Profile, int] = {}
         self._profile_counts: list[int] = []
-        # What each slot was written from, so that only changes are written again.
+        # The NodeInfo parts that each slot was written from, so that only changes are written
+        # again.
         self._machines: dict[int, MachineType] = {}
         self._layouts: dict[int, int] = {}
         self._offers: dict[int, Amounts] = {}
@@ -376,7 +377,7 @@ class NodeArrays:
 
 
 def _free_on_node(node_info: NodeInfo) -> Amounts:
-    """`NodeInfo.free` of pods and of each resource that the node states."""
+    """Return `NodeInfo.free` for pods and for each resource of the node's allocatable."""
     allocatable, requested = node_info.allocatable, node_info.requested
     free = {name: amount - requested.get(name, 0) for name, amount in allocatable.items()}
     free.setdefault(PODS, UNLIMITED_PODS)

@@ -1,8 +1,8 @@
 """Cluster objects that constraints need: claims and their volumes, volume limits of nodes, labels
 of namespaces, nominations of other schedulers, device classes that name a resource.
 
-Folded from the log next to the ledger, by name. 150,000 bound claims take some 100 MB; volumes that
-are reached from the same nodes share their terms. Must not know pods, a clock or the log.
+They are folded from the log in addition to the ledger, by name. 150,000 bound claims take about 100
+MB; volumes with equal node affinity share it. Must not know pods, a clock or the log.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from shared.events.surroundings_events import (
     stream_of,
 )
 
-# What the constraint of volumes keeps of a pod: the names of its claims.
+# The data that the constraint of volumes keeps of a pod: the names of its claims.
 VOLUMES = "volumes"
 PodEvent = PodObserved | PodReserved | PodBound | PodRunning | PodEnded
 Terms = tuple[NodeSelectorTerm, ...]
-# Distinct affinities of volumes that are kept once: zones, and the nodes of local volumes.
+# The most distinct affinities of volumes that are shared: zones, and the nodes of local volumes.
 SHARED_TERMS = 8192
 
 
@@ -73,9 +73,10 @@ class ClusterObjects(msgspec.Struct):
             self.of_kind(event.kind).pop(event.name, None)
 
     def fold_pod(self, event: PodEvent) -> None:
-        """End the nomination of a pod that has a node, or ended. The binding of a pod that Topolog
-        reserves for kube-scheduler is not observed; until then it may be nominated (since 1.35 also
-        without evictions), and be observed so only afterwards."""
+        """End the nomination of a pod that has a node or ended. The observer does not report the
+        binding of a pod that Topolog reserves for kube-scheduler. Such a pod may be nominated
+        before (since 1.35 also without evictions), and be observed as nominated only after its
+        binding."""
         if self.nominations and ends_nomination(event):
             self.nominations.pop(event.about.pod, None)
 

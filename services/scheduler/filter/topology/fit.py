@@ -1,11 +1,10 @@
-"""Does this node admit the pod, and does no pending pod lose its zone by that?
+"""Whether a node admits the pod, and no pending pod loses its zone to it.
 
 1. `blocked` compares no amounts: report, policy and zones of the node's profile.
-2. `filter_result` asks the bounds first. If they decide, no kubelet need be modelled. Otherwise
-   the kubelet search asks the hint providers in every state that ledger and report allow, in every
-   order of admission, within a budget of steps.
-3. `may_fit` is for preemption and patience: some state could admit the pod, so evicting for it is
-   too early.
+2. `filter_result` compares bounds first. If they do not decide, the kubelet search asks the hint
+   providers in every state that ledger and report allow, in every order of admission, within a
+   budget of steps.
+3. `may_fit` is for preemption: if some state could admit the pod, it is too early to evict for it.
 
 Must not know scores or other nodes.
 """
@@ -41,9 +40,9 @@ ADMITTED: SearchResult = "admitted"
 REFUSED: SearchResult = "refused"
 ENDANGERS: SearchResult = "endangers"
 
-# Admissions that are looked at to say whether a pod may fit one node.
+# The most admissions that are tried to decide whether a pod may fit one node.
 MOST_STEPS = 256
-# Pods that one obstacle names.
+# The most pods that one obstacle names.
 NAMED = 3
 
 NO_REPORT = RefusalReason(
@@ -166,15 +165,15 @@ def filter_result(
 
 
 def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
-    """Return the kubelet search's answer within so many steps."""
+    """Return the answer of the kubelet search within this many steps."""
     if steps <= 0:
         return UNKNOWN
     return kubelet_search_of(node_info, plan).result(plan.request, steps)
 
 
 def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
-    """Sufficient and cheap. Nothing is sure next to pending pods for which amounts do not say where
-    they find a place.
+    """Return True if bounds prove that the node takes the pod: sufficient and cheap. They prove
+    nothing next to pending pods whose zones do not follow from amounts.
     """
     report = node_info.report
     if report is None or _some_go_beyond_amounts(node_info) or _some_are_promised(node_info):
@@ -190,7 +189,7 @@ def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
         not node_info.pending or _is_harmless(node_info, pod_class, plan)
     ):
         return True
-    if report.unlisted:  # where pending pods find a place does not follow from amounts
+    if report.unlisted:  # the zones of pending pods do not follow from amounts
         return False
     return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report)
 
@@ -217,14 +216,15 @@ def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
 
 
 def _some_are_promised(node_info: NodeInfo) -> bool:
-    """Return whether an unconfirmed pod must be in one zone: amounts do not say where it comes."""
+    """Return whether an unconfirmed pod must be in one zone: then amounts do not decide its
+    zone."""
     if not node_info.unconfirmed:
         return False
     return any(charge.one_zone and not charge.confirmed for charge in node_info.charges())
 
 
 def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
-    """No pending pod can miss what the newcomer takes, whatever it requests."""
+    """Return whether every pending pod surely keeps room, whatever the newcomer takes."""
     if plan.full_pcpus_only:
         return False
     memory_in_groups = node_info.grouped_zones and node_info.rule.policy != SINGLE_NUMA_NODE
@@ -239,10 +239,10 @@ def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
 
 
 def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
-    """best-effort never refuses a pod for a mask. If every pod surely finds a zone that holds all
-    of a part, each takes the lowest such zone, as under single-numa-node, and nothing ever lies
-    over several zones. Not if an end, or an earlier group of zones, may have had a pod placed
-    otherwise.
+    """Return whether every pod of a best-effort node is surely in single zones. best-effort never
+    refuses a pod for a mask: if every part surely finds a zone for all of it, it takes the lowest
+    such zone, as under single-numa-node. This does not hold if an end, or an earlier group of
+    zones, may have led a pod elsewhere.
     """
     report = node_info.report
     if plan.rule.policy != BEST_EFFORT or node_info.grouped_zones or report is None:
@@ -300,7 +300,7 @@ def pending_parts_of(node_info: NodeInfo) -> PendingParts | None:
 
 
 def may_fit(node_info: NodeInfo, plan: Plan) -> bool:
-    """Could some state that the bounds allow take the pod? Pessimism is no reason to evict."""
+    """Return whether some possible state could take the pod. Pessimism is no reason to evict."""
     if not plan.needs_search and not bounds.possible(_at_best(node_info), plan):
         return False
     return not is_known(node_info, plan) or search_result(node_info, plan, MOST_STEPS) == ADMITTED
@@ -322,7 +322,7 @@ def is_known(node_info: NodeInfo, plan: Plan) -> bool:
 
 
 def obstacle(node_info: NodeInfo) -> str:
-    """Return why no pod is evicted from this node, whatever waits; empty if pods may be."""
+    """Return why no pod may be evicted from this node; empty if pods may be."""
     charges = node_info.ledger.charges
     if not charges:
         return ""
@@ -342,7 +342,8 @@ def obstacle(node_info: NodeInfo) -> str:
 
 
 def _at_best(node_info: NodeInfo) -> NodeInfo:
-    """The node at best: without what pending pods will surely hold, and nominees' claims."""
+    """Return the node with the most that may be free: without the amounts that pending pods surely
+    hold, and without the claims of nominated pods."""
     at_best = copy(node_info)
     at_best.free_max = {zone: dict(amounts) for zone, amounts in node_info.free_max.items()}
     for charge in node_info.ledger.charges.values():

@@ -1,6 +1,6 @@
 """Defaults and checks of workloads (Deployment, ReplicaSet, StatefulSet, Job).
 
-Must not know storage; what makes pods of a workload is the simulator's controllers.
+Must not know storage, or how pods are made of a workload (the simulator's controllers do that).
 """
 
 from __future__ import annotations
