@@ -12,7 +12,7 @@ Reads files; `kubelet_config.merged` decides.
 
 Paths of the node are looked up below `root` (a mount of the node's file system or of parts of it),
 those below /var/lib/kubelet in `kubelet_dir`, too. Source: kubelet 1.36, cmd/kubelet/app/server.go;
-docs/install.md has a table of distributions.
+k8s/README.md has a table of distributions.
 """
 
 from __future__ import annotations
