@@ -37,8 +37,8 @@ class BindRefused(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True):
     """The API server refused the binding for good, which releases the charge.
 
     `cause` is `gone`, `other_uid`, `other_node`, `terminating` (the pod is being deleted), `denied`
-    (by an admission policy, for this pod on this node), `forbidden` (the binder lacks a right) or
-    `invalid` (the API server rejects the Binding as malformed)."""
+    (by an admission policy), `forbidden` (the binder lacks a right) or `invalid` (the Binding is
+    malformed)."""
 
     uid: str
     node: str

@@ -32,9 +32,9 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A node was first seen, or changed in a way that matters to placement. Stream `node/<name>`.
 
     `kubelet_version` is status.nodeInfo.kubeletVersion (`v1.36.2`), empty in events of schema 1.
-    `unhealthy` is how many more devices status.capacity has than status.allocatable: the kubelet
-    offers healthy devices and counts all (kubelet 1.36, GetCapacity). `declared_features` is
-    status.declaredFeatures: features of the kubelet that a pod may need (KEP-5328)."""
+    `unhealthy` is the number of devices by which status.capacity exceeds status.allocatable
+    (kubelet 1.36, GetCapacity). `declared_features` is status.declaredFeatures: features of the
+    kubelet that a pod may need (KEP-5328)."""
 
     name: str
     uid: str
@@ -56,8 +56,8 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class NodeEnded(msgspec.Struct, frozen=True, tag=True):
     """The Node object was deleted, so the node takes no pod. Stream `node/<name>`.
 
-    Its pods stay charged until each of them ends by its own event: the name may come back before
-    they are deleted, and its kubelet then runs them."""
+    Its pods stay charged until each of them ends by its own event, because the name may come back
+    with a kubelet that runs them."""
 
     name: str
     uid: str
@@ -71,9 +71,8 @@ class NodeEnded(msgspec.Struct, frozen=True, tag=True):
 class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A pod was first seen, or its spec or its node changed. Stream `pod/<uid>`.
 
-    `node` is spec.nodeName: a pod that is seen bound is charged from this event on, whichever
-    scheduler bound it. `problem` says why the manifest cannot be scheduled (an unparsable quantity,
-    an unsupported constraint), and is empty if it can. `started_s` is as in PodRunning.
+    `node` is spec.nodeName: a bound pod is charged from this event on, whichever scheduler bound
+    it. `problem` says why the manifest cannot be scheduled. `started_s` is as in PodRunning.
     `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33).
     `placement` is where annotations say that the pod holds resources (KAI-Scheduler's
     numa-placement-observed), kept for nodes whose reports list no pods.
@@ -98,9 +97,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class PodRunning(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The kubelet admitted the pod and reports it Running. Stream `pod/<uid>`.
 
-    `started_s` is status.startTime in seconds since the epoch, truncated as in the API: by the
-    node's clock the pod was admitted before that second was over (kubelet 1.36: the status manager
-    sets it with the first status, after admission). 0 for unknown."""
+    `started_s` is status.startTime in seconds since the epoch: by the node's clock the pod was
+    admitted before that second was over (kubelet 1.36). 0 for unknown."""
 
     uid: str
     node: str
@@ -115,9 +113,8 @@ class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defau
     or complete lists lack it (`absent_from_list`). In the last case it keeps its charge as long as
     the node's reports list it.
 
-    `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch, truncated
-    as in the API: by the node's clock the pod held its resources until then (kubelet 1.36: it is
-    active until its last container has ended). 0 for unknown."""
+    `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch: by the
+    node's clock the pod held its resources until then (kubelet 1.36). 0 for unknown."""
 
     uid: str
     cause: EndCause
@@ -130,9 +127,8 @@ class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defau
 
 
 class ClusterListed(AboutNothing, msgspec.Struct, frozen=True, tag=True):
-    """All objects of a `kind` (`pods`, `nodes`) were listed and appended, for the first time on
-    this timeline. From here on the log includes changes made after the backup that was restored.
-    Stream `listing/<kind>`."""
+    """All objects of a `kind` (`pods`, `nodes`) were listed for the first time on this timeline, so
+    the log includes changes made after a restored backup. Stream `listing/<kind>`."""
 
     kind: str
     timeline: int

@@ -20,8 +20,8 @@ class LogOpened(AboutNothing, msgspec.Struct, frozen=True, tag=True):
 
 
 class FactSkipped(AboutNothing, msgspec.Struct, frozen=True, tag=True):
-    """An operator (`by`) skips the event at `position` on `stream`, which cannot be read or folded
-    and had its stream quarantined. Folds start again without it."""
+    """An operator (`by`) skips the event at `position` on `stream`, which cannot be read or folded.
+    Folds start again without it."""
 
     position: int
     stream: str

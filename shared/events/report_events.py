@@ -52,11 +52,9 @@ class NodeReportExpired(AboutNode, msgspec.Struct, frozen=True, tag=True):
 
 
 class NodeReportRefused(AboutNode, msgspec.Struct, frozen=True, tag=True):
-    """A report was refused because it contradicts earlier ones: a superseded boot returned, or the
-    clock forbids its boot time.
-
-    Appended once per exporter instance, and once more if the node has expired since: then these
-    refusals lock it out."""
+    """A report was refused because it contradicts earlier ones: a superseded boot returned, or its
+    boot time is impossible. Appended once per exporter instance, and once more if the node has
+    expired since: then these refusals lock it out."""
 
     node: str
     boot_id: str

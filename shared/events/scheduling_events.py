@@ -222,8 +222,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
 class DemandWeighed(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The demand classes, the scarcest first. Stream `demand`.
 
-    Strategies that consider room rank nodes by the newest of these events, so that a replay ranks
-    alike."""
+    Strategies that consider room rank nodes by the newest of these events."""
 
     wanted: tuple[Wanted, ...] = ()
 

@@ -42,9 +42,8 @@ class ClaimObserved(
 ):
     """A PersistentVolumeClaim is bound to `volume`. Stream `claim/<namespace>/<name>`.
 
-    `name` is `namespace/name`. `alone` is true for ReadWriteOncePod: one pod may use it at a time.
-    `owner` is the uid of the pod for whose ephemeral volume the claim was made, empty for others.
-    `leaving`: it is being deleted, and no new pod may use it."""
+    `name` is `namespace/name`. `alone` is true for ReadWriteOncePod. `owner` is the uid of the pod
+    of an ephemeral volume. `leaving` means that it is being deleted, and no new pod may use it."""
 
     name: str
     volume: str
@@ -73,8 +72,8 @@ class NodeVolumesLimited(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_
 
 
 class NominationObserved(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A pending pod of another scheduler has `node` in `status.nominatedNodeName`: victims are
-    evicted there for it, or its binding is prepared. Stream `nomination/<pod_uid>`.
+    """A pending pod of another scheduler has `node` in `status.nominatedNodeName`. Stream
+    `nomination/<pod_uid>`.
 
     `key` is its `namespace/name`, `requests` its request on the node as a whole, and `zonal` the
     most that it takes of one zone if managers pin all of that. The nomination ends with its own
@@ -90,9 +89,8 @@ class NominationObserved(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_
 
 
 class DeviceClassObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A DeviceClass with an extended resource was first seen, or names another resource: DRA
-    drivers give `resource` if no device plugin offers it (`spec.extendedResourceName`, KEP-5004).
-    Stream `deviceclass/<name>`."""
+    """A DeviceClass with an extended resource (`spec.extendedResourceName`, KEP-5004) was first
+    seen, or names another `resource`. Stream `deviceclass/<name>`."""
 
     name: str
     resource: str
