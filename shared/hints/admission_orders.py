@@ -22,9 +22,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from shared.hints.admission import AdmissionOutcome, KubeletModel, NodeState
+from shared.domain.report import ZonedAmount
+from shared.hints.admission import AdmissionOutcome, NodeState
+from shared.hints.provider import TakenAmounts
 from shared.hints.request import HintRequest
 from shared.hints.splits import TooManyChoicesError
 
@@ -51,6 +53,29 @@ class Budget:
         if self.left <= 0:
             raise OverBudgetError
         self.left -= 1
+
+
+class Kubelet(Protocol):
+    """What a search asks about a kubelet: `KubeletModel` or `PlainModel`."""
+
+    def admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
+        """Return the outcome of the pod's admission. Raises TooManyChoicesError."""
+
+    def refuses(self, states: NodeState, request: HintRequest) -> bool:
+        """Return True if some choice of the kubelet rejects the pod. Raises TooManyChoicesError."""
+
+    def later(self, states: NodeState) -> tuple[NodeState, ...]:
+        """Return what the node may become without an admission or an end, one step each."""
+
+    def released(self, states: NodeState, held: Sequence[ZonedAmount]) -> NodeState:
+        """Return the state after the end of a pod that held this."""
+
+    def taken(self, before: NodeState, after: NodeState) -> tuple[TakenAmounts, ...]:
+        """Return what the admission took that led from one state to the other. Raises
+        TooManyChoicesError."""
+
+    def given_back(self, states: NodeState, taken: Sequence[TakenAmounts]) -> NodeState:
+        """Return the state after the end of the pod that took this."""
 
 
 class PendingAdmission(NamedTuple):
@@ -90,7 +115,7 @@ class ReachableStates(NamedTuple):
 
 
 def reachable_states(
-    model: KubeletModel,
+    model: Kubelet,
     bases: Collection[NodeState],
     pending: Sequence[PendingAdmission],
     budget: Budget,
@@ -128,7 +153,7 @@ def fewest_steps(counts: Sequence[int]) -> int:
 
 
 def _next(
-    model: KubeletModel,
+    model: Kubelet,
     kinds: Sequence[PendingAdmission],
     search_state: SearchState,
     may_be_rejected: set[int],
@@ -151,14 +176,14 @@ def _next(
     return next_states
 
 
-def _admit(model: KubeletModel, states: NodeState, request: HintRequest) -> AdmissionOutcome:
+def _admit(model: Kubelet, states: NodeState, request: HintRequest) -> AdmissionOutcome:
     try:
         return model.admit(states, request)
     except TooManyChoicesError as error:
         raise OverBudgetError from error
 
 
-def _refuses(model: KubeletModel, states: NodeState, request: HintRequest) -> bool:
+def _refuses(model: Kubelet, states: NodeState, request: HintRequest) -> bool:
     try:
         return model.refuses(states, request)
     except TooManyChoicesError as error:
@@ -166,7 +191,7 @@ def _refuses(model: KubeletModel, states: NodeState, request: HintRequest) -> bo
 
 
 def judge_newcomer(
-    model: KubeletModel, before: Sequence[ReachableStates], newcomer: HintRequest, budget: Budget
+    model: Kubelet, before: Sequence[ReachableStates], newcomer: HintRequest, budget: Budget
 ) -> SearchResult:
     """Return the result for the new pod: "admitted" only if it is admitted from all of `before`.
 
@@ -186,14 +211,16 @@ def judge_newcomer(
 
 
 def _judge(
-    model: KubeletModel, before: ReachableStates, newcomer: HintRequest, budget: Budget
+    model: Kubelet, before: ReachableStates, newcomer: HintRequest, budget: Budget
 ) -> SearchResult:
     reached: dict[SearchState, None] = {}
+    others = {kind for kind, pod in enumerate(before.kinds) if not pod.is_admitted}
+    may_be_endangered = not others <= before.may_be_rejected
     for states, pending in before.search_states:
         budget.spend()
         if _refuses(model, states, newcomer):
             return "refused"
-        if any(pending):
+        if may_be_endangered and any(pending):
             outcome = _admit(model, states, newcomer)
             reached.update(
                 dict.fromkeys(SearchState(node_state, pending) for node_state in outcome.states)

@@ -29,8 +29,10 @@ from shared.domain.resources import CPU
 from shared.hints.cpu_ids import MILLI, by_ids, cpus_requested
 from shared.hints.provider import (
     NO_OPINION,
+    AmountsByZone,
     HintProvider,
     Observed,
+    PlainAmounts,
     RequestedAmounts,
     ResourceManager,
     Reusable,
@@ -103,6 +105,17 @@ class CpuCountManager(ResourceManager):
             if free >= short and not must & ~(1 << zone):
                 preferred |= 1 << zone
         return preferred
+
+    def plain_amounts(self, state: Counts) -> PlainAmounts | None:
+        """None if CPUs of a socket or of the whole machine are taken."""
+        if self.pooled or self.by_socket:
+            return None
+        rows = zip(self.zones, state, self.allocatable, strict=True)
+        free: AmountsByZone = {}
+        sizes: AmountsByZone = {}
+        for zone, count, size in rows:
+            free[zone], sizes[zone] = {CPU: count * MILLI}, {CPU: size * MILLI}
+        return PlainAmounts(free, sizes)
 
     def hints(self, state: Counts, reusable: Reusable, requested: RequestedAmounts) -> Hints:
         """Every mask with enough free CPUs that holds all reusable ones; preferred are masks of as

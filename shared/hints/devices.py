@@ -27,8 +27,10 @@ from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import is_device
 from shared.hints.provider import (
     NO_OPINION,
+    AmountsByZone,
     HintProvider,
     Observed,
+    PlainAmounts,
     RequestedAmounts,
     ResourceManager,
     Reusable,
@@ -116,6 +118,22 @@ class DeviceCountManager(ResourceManager):
                 masks = [hint.mask or 0 for hint in hints]
                 preferred &= sum([mask for mask in masks if not mask & (mask - 1)])
         return preferred
+
+    def plain_amounts(self, state: Devices) -> PlainAmounts | None:
+        """Without resources of which a device lies in several zones or in none; None if a kubelet
+        may know devices that are not listed."""
+        if self.pooled or state.views:
+            return None
+        free: AmountsByZone = {}
+        sizes: AmountsByZone = {}
+        for row, (name, pool) in enumerate(self.pools):
+            if len(self._alone[row]) < len(pool.masks):
+                continue
+            for mask, count, size in zip(pool.masks, state.free[row], pool.sizes, strict=True):
+                zone = mask.bit_length() - 1
+                free.setdefault(zone, {})[name] = count
+                sizes.setdefault(zone, {})[name] = size
+        return PlainAmounts(free, sizes)
 
     def _zones_alone(self, row: int, free: Counts, kept: Counts, amount: int, strict: bool) -> int:
         pool, zones = self.pools[row][1], 0

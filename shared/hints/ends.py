@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from shared.hints.admission import KubeletModel, NodeState
+from shared.hints.admission import NodeState
 from shared.hints.admission_orders import (
     Budget,
+    Kubelet,
     OverBudgetError,
     PendingAdmission,
     ReachableStates,
@@ -40,7 +41,7 @@ class _OrderedState(NamedTuple):
 
 
 def reachable_states_after_ends(
-    model: KubeletModel,
+    model: Kubelet,
     bases: Collection[NodeState],
     pending: Sequence[PendingAdmission],
     ended_pods: Sequence[EndedPod],
@@ -53,7 +54,7 @@ def reachable_states_after_ends(
 
 class _Search:
     def __init__(
-        self, model: KubeletModel, pods: Sequence[PendingAdmission | EndedPod], budget: Budget
+        self, model: Kubelet, pods: Sequence[PendingAdmission | EndedPod], budget: Budget
     ) -> None:
         self._model, self._pods, self._budget, self._orders = model, pods, budget, Orders(pods)
         optional: dict[object, PendingAdmission] = {}

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from shared.domain.pod import ContainerKind
 from shared.domain.report import ZonedAmount
-from shared.hints.provider import RequestedAmounts, ResourceManager, Reusable
+from shared.hints.provider import PlainAmounts, RequestedAmounts, ResourceManager, Reusable
 from shared.hints.splits import TooManyChoicesError, UndecidedStateError
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import (
@@ -149,6 +149,21 @@ class MemoryBlockManager(ResourceManager):
             if all(self.allocatable[row][position] >= amount for row, amount in rows):
                 large.append((position, 1 << zone))
         return tuple(large)
+
+    def plain_amounts(self, state: Memory) -> PlainAmounts | None:
+        """None if zones are in groups, or a block waits to be freed."""
+        is_grouped = any(
+            group != 1 << zone for zone, group in zip(self.zones, state.groups, strict=True)
+        )
+        if is_grouped or state.loose or state.waiting:
+            return None
+        return PlainAmounts(self._by_zone(state.free), self._by_zone(self.allocatable))
+
+    def _by_zone(self, table: Table) -> dict[int, dict[str, int]]:
+        return {
+            zone: {name: row[position] for name, row in zip(self.names, table, strict=True)}
+            for zone, position in self._at.items()
+        }
 
     def hints(self, state: Memory, reusable: Reusable, requested: RequestedAmounts) -> Hints:
         """An empty map if no mask holds the request: the Topology Manager reads that as no

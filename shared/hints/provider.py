@@ -33,7 +33,7 @@ A provider must not know pods, the ledger, or other providers.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -55,6 +55,18 @@ Reusable = Hashable
 # (resource, amount) by name of what a container requests of the resources that a provider owns.
 # An amount of 0 occurs only for devices, because the Device Manager gives hints for it.
 RequestedAmounts = tuple[tuple[str, int], ...]
+
+# Zone -> resource -> amount.
+AmountsByZone = dict[int, dict[str, int]]
+
+
+class PlainAmounts(NamedTuple):
+    """What zones have `free`, and their `sizes`: a zone gives no larger request, and an end frees
+    no more."""
+
+    free: AmountsByZone
+    sizes: AmountsByZone
+
 
 # The zone mask of a manager that has no preference (all bits set).
 NO_OPINION = -1
@@ -123,6 +135,12 @@ class ResourceManager:
                     alone |= mask
             preferred &= alone
         return preferred
+
+    def plain_amounts(self, state: State) -> PlainAmounts | None:
+        """Return the amounts if they alone decide under single-numa-node: a container takes the
+        lowest zone that has all it requests free, and nothing in another zone. Leave out resources
+        for which that is not so; None for all. Searches are some ten times faster without them."""
+        return None
 
     def taken(self, before: State, after: State) -> TakenAmounts:
         """Return what the admission took that led from one state to the other.

@@ -22,8 +22,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shared.hints.admission import KubeletModel, NodeState
-from shared.hints.admission_orders import PendingAdmission
+from shared.hints.admission import NodeState
+from shared.hints.admission_orders import Kubelet, PendingAdmission
 from shared.hints.orders import EndedPod, Orders, Pod
 from shared.hints.provider import TakenAmounts
 from shared.hints.splits import TooManyChoicesError
@@ -52,7 +52,7 @@ ORDERS = (
 
 
 def sample_states(
-    model: KubeletModel,
+    model: Kubelet,
     bases: Collection[NodeState],
     pending: Sequence[PendingAdmission],
     ended_pods: Sequence[EndedPod],
@@ -71,12 +71,25 @@ def sample_states(
             steps += walk.steps
 
 
+def full_state(
+    model: Kubelet,
+    base: NodeState,
+    pending: Sequence[PendingAdmission],
+    ended_pods: Sequence[EndedPod],
+) -> NodeState | None:
+    """Return the state at the end of the first order, in which all pods came that found room; None
+    if that order is impossible."""
+    pods: tuple[Pod, ...] = (*pending, *ended_pods)
+    last: NodeState | None = None
+    for state in _Walk(model, pods, Orders(pods), ORDERS[0]).states(base):
+        last = state
+    return last
+
+
 class _Walk:
     """One order, from one base."""
 
-    def __init__(
-        self, model: KubeletModel, pods: Sequence[Pod], orders: Orders, order: _Order
-    ) -> None:
+    def __init__(self, model: Kubelet, pods: Sequence[Pod], orders: Orders, order: _Order) -> None:
         self._model, self._pods, self._orders, self._order = model, pods, orders, order
         self._taken: dict[int, tuple[TakenAmounts, ...]] = {}
         self._drawn, self.steps = order.seed, 0

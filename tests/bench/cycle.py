@@ -22,6 +22,7 @@ import json
 import random
 import statistics
 import time
+from typing import Any
 
 import psutil
 
@@ -30,6 +31,7 @@ from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.reserve.proposals import reservation
 from services.scheduler.score.demand import weighed
 from services.scheduler.score.runner import STRATEGIES
+from services.scheduler.select import evaluate
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
@@ -41,7 +43,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.hints.admission_orders import UNKNOWN, SearchResult
+from shared.hints.admission_orders import SearchResult
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 from tests.bench._against import compare
@@ -158,24 +160,34 @@ def measure(nodes: int, options: argparse.Namespace) -> dict[str, object]:
 
 
 class Ways:
-    """Counts of decisions: with a search, without one, and with a search that exceeded its
-    budget.
+    """Counts of decisions: with a search, without one, and with a node that a search left undecided
+    because it exceeded its budget.
     """
 
     def __init__(self) -> None:
-        self._search = feasibility.search_result
+        self._search, self._evaluate = feasibility.search_result, evaluate.evaluate_node
         self.found: list[str] = []
         feasibility.search_result = self._searched
+        setattr(evaluate, "evaluate_node", self._evaluated)  # noqa: B010
 
     def _searched(self, node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
-        answer = self._search(node_info, plan, steps)
+        self._note("by_search")
+        return self._search(node_info, plan, steps)
+
+    def _evaluated(self, *arguments: Any) -> int:
+        rank = self._evaluate(*arguments)
+        if rank == evaluate.UNDECIDED:
+            self._note("over_budget")
+        return rank
+
+    def _note(self, way: str) -> None:
         if self.found and self.found[-1] != "over_budget":
-            self.found[-1] = "over_budget" if answer == UNKNOWN else "by_search"
-        return answer
+            self.found[-1] = way
 
     def shares(self) -> dict[str, float]:
         """Of all decisions."""
         feasibility.search_result = self._search
+        setattr(evaluate, "evaluate_node", self._evaluate)  # noqa: B010
         return {
             way: round(self.found.count(way) / len(self.found), 4)
             for way in ("by_bound", "by_search", "over_budget")

@@ -27,6 +27,27 @@ LEDGER = (
         "tests/scheduler/test_cycle_torn_listing.py -k rest",
     ),
     Mutation(
+        "on a plain node a container takes the highest zone",
+        "shared/hints/plain_model.py",
+        "            for position in positions:",
+        "            for position in reversed(positions):",
+        "tests/scheduler/test_plain_model.py",
+    ),
+    Mutation(
+        "on a plain node an end frees more than the zone has",
+        "shared/hints/plain_model.py",
+        "max(0, min(amount, room))",
+        "amount",
+        "tests/scheduler/test_plain_model.py",
+    ),
+    Mutation(
+        "a provider that is registered later does not own its resource on plain nodes",
+        "shared/hints/plain_model.py",
+        "if owner_of(name) == owner}",
+        "if owner_of(name) >= 0}",
+        "tests/scheduler/test_on_their_way_to_providers.py",
+    ),
+    Mutation(
         "a sampled order rejects a pod that runs",
         "shared/hints/sample_states.py",
         "        return None if pod.is_admitted else (state, ahead)",

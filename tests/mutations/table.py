@@ -365,23 +365,22 @@ TESTED = (
     ),
     Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
-        "services/scheduler/filter/topology/kubelet_search.py",
+        "shared/hints/exploration.py",
         (
-            "    if len(states.bases) == 1 or not together.may_be_rejected:\n        return "
+            "        if len(self._bases) == 1 or not together.may_be_rejected:\n            return "
             "(together,)"
         ),
-        "    if states.bases:\n        return (together,)",
+        "        if self._bases:\n            return (together,)",
         "tests/scheduler/test_cycle_soundness.py -k from_one_state_alone",
     ),
     Mutation(
         "ends always came before whoever is on his way",
-        "services/scheduler/filter/topology/kubelet_search.py",
-        "        return reachable_states_after_ends("
-        "model, bases, pending, states.ended_pods, budget)",
-        "        held = [item for pod in states.ended_pods for item in pod.held]\n"
-        "        bases = tuple(model.released(base, held) for base in bases)\n"
-        "        return reachable_states(model, bases, pending, budget)",
-        "tests/scheduler/test_cycle_ends.py -k before_an_end",
+        "shared/hints/exploration.py",
+        "        if self._ended_pods:\n",
+        "        held = [item for pod in self._ended_pods for item in pod.held]\n"
+        "        bases = tuple(self._model.released(base, held) for base in bases)\n"
+        "        if not bases:\n",
+        "tests/scheduler/test_cycle_ends.py -k had_finished",
     ),
     Mutation(
         "a reservation outlives its node",

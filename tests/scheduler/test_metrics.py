@@ -28,7 +28,7 @@ from shared.telemetry.declare import Metric
 from tests.ledger.given import pod
 from tests.runtime.helpers import QUICK, running, until
 from tests.scheduler.cycle_worlds import World
-from tests.scheduler.test_cycle_last_resort import LIMITS, asks, crowded
+from tests.scheduler.test_cycle_last_resort import FEW, asks, node_with
 from tests.scheduler.test_decider import Scene, fold_all
 
 LEASE = Lease("scheduler/topolog/0", "s", 1)
@@ -57,7 +57,7 @@ class Told(World):
     """A world that keeps its events, for a log."""
 
     def __init__(self) -> None:
-        super().__init__(LIMITS)
+        super().__init__(FEW)
         self.events: list[tuple[str, Event]] = []
 
     def fold(self, stream: str, event: object) -> None:
@@ -67,10 +67,10 @@ class Told(World):
 
 async def test_a_refusal_over_budget_is_counted() -> None:
     scene, world, over = Scene(), Told(), Counted(names.OVER_BUDGET)
-    crowded(world, "n1")
+    node_with(world, "n1", before=(1, 1, 1, 1))
     for stream, event in world.events:
         await scene.tell(stream, event)
-    core = SchedulerCore(CoreConfig(cycle=LIMITS))
+    core = SchedulerCore(CoreConfig(cycle=FEW))
     await fold_all(scene, core)
     await Decider(scene.log, LentLease(), SYSTEM_CLOCK)._decide(core, LEASE)
     assert over.by() == 0

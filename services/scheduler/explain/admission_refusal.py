@@ -45,7 +45,8 @@ def provider_refusal(node_info: NodeInfo, plan: Plan, steps: int) -> Refusal | N
     asked = (name for part in plan.demand for name in part.amounts)
     names = tuple(dict.fromkeys(name for name in asked if registry.beyond_amounts(name)))
     search = kubelet_search_of(node_info, plan) if names else None
-    orders = search.before(steps) if search is not None else None
+    exploration = search.exact() if search is not None else None
+    orders = exploration.before(steps) if exploration is not None else None
     if search is None or search.states is None or orders is None:
         return None
     node_states = (moment.states for order in orders for moment in order.search_states)

@@ -18,7 +18,11 @@ from typing import NamedTuple
 from services.scheduler.filter.constraints.constraint import RefusalReason
 from services.scheduler.filter.constraints.scheduler_keys import NOT_KEPT
 from services.scheduler.filter.topology import bounds
-from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
+from services.scheduler.filter.topology.kubelet_search import (
+    known_answer,
+    kubelet_search_of,
+    note_answer,
+)
 from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, pending_parts_on
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
@@ -148,6 +152,19 @@ def filter_result(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> SearchResult:
     """Return the answer for a pod of this class under a plan that is not `free`."""
+    if node_info.kubelet_searches is not None:
+        answer = known_answer(node_info, plan, steps)
+        if answer is not None:
+            return answer
+    answer = _filter_result(node_info, pod_class, plan, config, steps)
+    if node_info.kubelet_searches is not None:
+        note_answer(node_info, plan, steps, answer)
+    return answer
+
+
+def _filter_result(
+    node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
+) -> SearchResult:
     report = node_info.report
     cores_unknown = plan.full_pcpus_only and report is not None and report.cpus is None
     if cores_unknown and not bounds.has_whole_cores(node_info, plan, config.threads_per_core):
@@ -157,23 +174,35 @@ def filter_result(
             return ADMITTED
         return search_result(node_info, plan, steps)
     is_bounded = cores_unknown or not plan.full_pcpus_only
-    if is_bounded and is_sure(node_info, pod_class, plan):
+    if is_bounded and is_sure(node_info, pod_class, plan, by_parts=False):
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
+    answer = search_result(node_info, plan, steps if is_quick(node_info, plan) else 0)
+    if answer != UNKNOWN:
+        return answer
+    if is_bounded and is_sure(node_info, pod_class, plan):
+        return ADMITTED
     return search_result(node_info, plan, steps)
+
+
+def is_quick(node_info: NodeInfo, plan: Plan) -> bool:
+    """Return whether the search costs less than the bound on parts of pending pods."""
+    return kubelet_search_of(node_info, plan).is_plain(plan.request)
 
 
 def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     """Return the answer of the kubelet search within this many steps."""
-    if steps <= 0:
-        return UNKNOWN
-    return kubelet_search_of(node_info, plan).result(plan.request, steps)
+    search = kubelet_search_of(node_info, plan)
+    if search.refuses_when_full(plan.request):
+        return REFUSED
+    return search.result(plan.request, steps) if steps > 0 else UNKNOWN
 
 
-def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
-    """Return True if bounds prove that the node takes the pod: sufficient and cheap. They prove
-    nothing next to pending pods whose zones do not follow from amounts.
+def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan, by_parts: bool = True) -> bool:
+    """Return True if bounds prove that the node takes the pod: sufficient and cheap, above all
+    without looking at the parts of pending pods (`by_parts`). They prove nothing next to pending
+    pods whose zones do not follow from amounts.
     """
     report = node_info.report
     if report is None or _some_go_beyond_amounts(node_info) or _some_are_promised(node_info):
@@ -189,7 +218,7 @@ def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
         not node_info.pending or _is_harmless(node_info, pod_class, plan)
     ):
         return True
-    if report.unlisted:  # the zones of pending pods do not follow from amounts
+    if report.unlisted or not by_parts:  # the zones of pending pods do not follow from amounts
         return False
     return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report)
 

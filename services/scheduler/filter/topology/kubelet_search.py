@@ -1,36 +1,26 @@
 """The kubelet search: what a node's kubelet may look like before a newcomer, and its answer then.
 
-If a search over all orders exceeds a large budget, sampled states are asked: most answers are
-refusals, and one state is enough for one. The search is kept as long as the node stays as it is. An
-assumed pod adds one pending admission and leaves the rest, so that one decision after another is
-cheap. Must not know bounds.
+It runs on the node's plain form if there is one (`shared/hints/plain_model.py`). It is kept as long
+as the node stays as it is. An assumed pod adds one pending admission and leaves the rest, so that
+one decision after another is cheap. Must not know bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.policies import BEST_EFFORT
 from shared.hints.admission import AdmissionOutcome, ContainerZones, NodeState
-from shared.hints.admission_orders import (
-    UNKNOWN,
-    Budget,
-    OverBudgetError,
-    PendingAdmission,
-    ReachableStates,
-    SearchResult,
-    judge_newcomer,
-    reachable_states,
-)
-from shared.hints.ends import reachable_states_after_ends
+from shared.hints.admission_orders import UNKNOWN, PendingAdmission, SearchResult
+from shared.hints.exploration import Exploration, KeptResult
 from shared.hints.hidden_devices import asked_of
-from shared.hints.orders import NOT_YET, EndedPod, disorder
+from shared.hints.orders import NOT_YET, EndedPod, Pod, disorder
+from shared.hints.plain_model import PlainForm, plain_form
 from shared.hints.provider import RequestedAmounts
 from shared.hints.request import HintRequest, promised, request_of
-from shared.hints.sample_states import sample_states
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.device_views import in_doubt
 from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
@@ -38,22 +28,14 @@ from shared.ledger.state import Charge
 
 # Next to more pending pods, nothing is predicted.
 MOST_PENDING = 64
-# Smaller budgets sample no states, and a refusal by a sample counts as so many steps.
-SAMPLED_FROM = 64
+# Admissions of a plain form that count as one step: they are so much cheaper.
+PLAIN_A_STEP = 8
 # Results that are kept; beyond them all are searched again, which changes nothing.
 MOST_RESULTS = 64
 
 # Policy, scope, whether the newcomer has init containers, and its request for devices of which some
 # may be hidden.
 Key = tuple[str, str, bool, RequestedAmounts]
-
-
-class KeptResult(NamedTuple):
-    """A search's answer within `budget` steps, and the steps it took: the same for any caller."""
-
-    result: SearchResult
-    budget: int
-    taken: int
 
 
 class KubeletSearch:
@@ -65,18 +47,20 @@ class KubeletSearch:
         self.states = states if isinstance(states, KubeletStates) else None
         self.bounds, self.assumed = states.bounds, assumed
         self._likely: NodeState | None = None
+        # None as long as nobody asked for it, then whether there is one.
+        self._plain_form: tuple[PlainForm | None] | None = None
         self._forget()
 
     def _forget(self) -> None:
-        self._before: tuple[ReachableStates, ...] | None = None
-        # The steps that were tried to reach the states before the newcomer, and those needed.
-        self._tried = -1
-        self._needed = 0
         self._disorder = -1
         self._results: dict[object, KeptResult] = {}
-        # Sampled states so far, and those to come.
-        self._samples: list[tuple[NodeState, int]] = []
-        self._more_samples: Iterator[tuple[NodeState, int]] | None = None
+        self._exact: Exploration | None = None
+        self._plain: Exploration | None = None
+
+    def is_plain(self, request: HintRequest) -> bool:
+        """Return whether a search for this request runs on the node's plain form."""
+        exploration = self.exploration(request)
+        return exploration is not None and exploration is not self._exact
 
     @property
     def disorder(self) -> int:
@@ -99,68 +83,46 @@ class KubeletSearch:
                 return kept.result
         if len(self._results) >= MOST_RESULTS:
             self._results.clear()
-        kept = self._results[request.key] = self._search(request, steps)
+        exploration = self.exploration(request)
+        if exploration is None:
+            return UNKNOWN
+        kept = self._results[request.key] = exploration.search(request, steps)
         return kept.result
+
+    def exploration(self, request: HintRequest) -> Exploration | None:
+        """Return the search for pods with this request; None for too many states."""
+        if self.states is None:
+            return None
+        if self._plain_form is None:
+            self._plain_form = (_plain_form(self.states),)
+        (form,) = self._plain_form
+        if form is None or form.model.needs(request) is None:
+            return self.exact()
+        if self._plain is None:
+            pending, ended = self.states.pending, self.states.ended_pods
+            self._plain = Exploration(form.model, form.bases, pending, ended, PLAIN_A_STEP)
+        return self._plain
+
+    def exact(self) -> Exploration | None:
+        """Return the search on the kubelet model."""
+        states = self.states
+        if self._exact is None and states is not None:
+            self._exact = Exploration(states.model, states.bases, states.pending, states.ended_pods)
+        return self._exact
+
+    def refuses_when_full(self, request: HintRequest) -> bool:
+        """Return whether the kubelet rejects the pod in a state that is cheap to reach: after all
+        pending pods came, in one order. Most refusals show there.
+        """
+        if self.states is None or len(self.states.pending) > MOST_PENDING:
+            return False
+        exploration = self.exploration(request)
+        return exploration is not None and exploration.refuses_when_full(request)
 
     def steps_taken(self, request: HintRequest) -> int:
         """Return the steps of the search that gave the kept result; 0 without one."""
         kept = self._results.get(request.key)
         return kept.taken if kept is not None else 0
-
-    def _search(self, request: HintRequest, steps: int) -> KeptResult:
-        if self.states is None:
-            return KeptResult(UNKNOWN, steps, 0)
-        earlier, budget = self.before(steps), Budget(steps)
-        if earlier is not None:
-            result = judge_newcomer(self.states.model, earlier, request, budget)
-            if result != UNKNOWN:
-                return KeptResult(result, steps, self._needed + steps - budget.left)
-        if steps >= SAMPLED_FROM:
-            taken = self._steps_until_refused(request, steps)
-            if taken:
-                return KeptResult("refused", steps, max(taken, SAMPLED_FROM))
-        return KeptResult(UNKNOWN, steps, steps)
-
-    def _steps_until_refused(self, request: HintRequest, steps: int) -> int:
-        """Return the steps to a sampled state that rejects the pod, 0 if they exceed `steps`."""
-        assert self.states is not None
-        model = self.states.model
-        for asked, (state, taken) in enumerate(self._sampled(), 1):
-            if asked + taken > steps:
-                break
-            try:
-                if model.refuses(state, request):
-                    return asked + taken
-            except TooManyChoicesError:
-                continue
-        return 0
-
-    def _sampled(self) -> Iterator[tuple[NodeState, int]]:
-        yield from self._samples
-        if self._more_samples is None and self.states is not None:
-            states = self.states
-            self._more_samples = sample_states(
-                states.model, states.bases, states.pending, states.ended_pods
-            )
-        for sample in self._more_samples or ():
-            self._samples.append(sample)
-            yield sample
-
-    def before(self, steps: int) -> Sequence[ReachableStates] | None:
-        """Return all states before the newcomer, by base state if they must be kept apart.
-
-        None if `steps` do not reach that far, even if a caller with more of them came first: a
-        result that depends on earlier callers could not be repeated.
-        """
-        states = self.states
-        if self._before is None and states is not None and steps > self._tried:
-            self._tried, budget = steps, Budget(steps)
-            try:
-                self._before = _all_reachable(states, budget)
-                self._needed = steps - budget.left
-            except OverBudgetError:
-                self._before = None
-        return self._before if steps >= self._needed else None
 
     def likely(self, request: HintRequest) -> AdmissionOutcome | None:
         """Return what becomes of the newcomer if all pending pods are admitted in the order of
@@ -213,6 +175,9 @@ class KubeletSearch:
         pending = PendingAdmission(request, charge.sent_at)
         self.states = states._replace(pending=(*states.pending, pending))
         self._likely = None
+        form = self._plain_form[0] if self._plain_form is not None else None
+        if form is not None and form.model.needs(request) is None:
+            self._plain_form = (None,)
         self._forget()
         if likely is not None and len(states.pending) < MOST_PENDING:
             try:
@@ -226,23 +191,11 @@ def _has_one_order(ended_pods: Sequence[EndedPod]) -> bool:
     return not ended_pods or (len(ended_pods) == 1 and ended_pods[0].request is None)
 
 
-def _all_reachable(states: KubeletStates, budget: Budget) -> tuple[ReachableStates, ...]:
-    """From all base states together, which meet again and again; from each alone if a pod may be
-    rejected from one of them.
-    """
-    together = _reachable(states, states.bases, budget)
-    if len(states.bases) == 1 or not together.may_be_rejected:
-        return (together,)
-    return tuple([_reachable(states, (base,), budget) for base in states.bases])
-
-
-def _reachable(
-    states: KubeletStates, bases: tuple[NodeState, ...], budget: Budget
-) -> ReachableStates:
-    model, pending = states.model, states.pending
-    if states.ended_pods:
-        return reachable_states_after_ends(model, bases, pending, states.ended_pods, budget)
-    return reachable_states(model, bases, pending, budget)
+def _plain_form(states: KubeletStates) -> PlainForm | None:
+    pods: tuple[Pod, ...] = (*states.pending, *states.ended_pods)
+    requests = [pod.request for pod in pods if pod.request is not None]
+    freed = [pod.held for pod in states.ended_pods]
+    return plain_form(states.model, states.bases, requests, freed)
 
 
 def _after(states: KubeletStates, state: NodeState, request: HintRequest) -> NodeState:
@@ -250,21 +203,33 @@ def _after(states: KubeletStates, state: NodeState, request: HintRequest) -> Nod
     return admitted.states[0] if admitted.states else state
 
 
+class _Answer(NamedTuple):
+    """A filter result, the steps that it may have taken, and the assumed pods on the node then."""
+
+    plan: Plan
+    result: SearchResult
+    steps: int
+    assumed: int
+
+
 class _Searches(NamedTuple):
-    """The searches of one node, by key, as long as its ledger's node and claims stay."""
+    """The searches of one node, by key, and filter results by request, as long as its ledger's node
+    and claims stay.
+    """
 
     ledger: object
     claims: object
     by_key: dict[Key, KubeletSearch]
     in_doubt: frozenset[str]
+    answers: dict[int, _Answer]
 
 
 def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
     """Return the node's search under the plan's rule."""
-    kept: _Searches | None = node_info.kubelet_searches
-    if kept is None or kept.ledger is not node_info.ledger or kept.claims is not node_info.claims:
+    kept = _searches_of(node_info)
+    if kept is None:
         doubtful = in_doubt(node_info.ledger, BEST_EFFORT)
-        kept = _Searches(node_info.ledger, node_info.claims, {}, doubtful)
+        kept = _Searches(node_info.ledger, node_info.claims, {}, doubtful, {})
         node_info.kubelet_searches = kept
     hidden = asked_of(kept.in_doubt, request_of(plan.demand)) if kept.in_doubt else ()
     key: Key = plan.rule.policy, plan.rule.scope, plan.has_init_demand, hidden
@@ -272,6 +237,37 @@ def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
     if search is None or search.assumed != len(node_info.assumed):
         search = kept.by_key[key] = _new_search(node_info, plan, hidden)
     return search
+
+
+def _searches_of(node_info: NodeInfo) -> _Searches | None:
+    kept: _Searches | None = node_info.kubelet_searches
+    if kept is None or kept.ledger is not node_info.ledger or kept.claims is not node_info.claims:
+        return None
+    return kept
+
+
+def known_answer(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult | None:
+    """Return the noted answer if it is that within so many steps."""
+    kept = _searches_of(node_info)
+    answer = kept.answers.get(id(plan.request)) if kept is not None else None
+    if answer is None or answer.assumed != len(node_info.assumed):
+        return None
+    if answer.plan is not plan and answer.plan != plan:
+        return None
+    # Without a search, an answer holds for any steps; with one, for more, or fewer if unknown.
+    is_enough = steps <= answer.steps if answer.result == UNKNOWN else steps >= answer.steps
+    return answer.result if is_enough else None
+
+
+def note_answer(node_info: NodeInfo, plan: Plan, steps: int, result: SearchResult) -> None:
+    """Keep the filter result of a node that has searches: it is asked for again and again, for the
+    last resort, explanations and other pods.
+    """
+    kept = _searches_of(node_info)
+    if kept is not None:
+        if len(kept.answers) >= MOST_RESULTS:
+            kept.answers.clear()
+        kept.answers[id(plan.request)] = _Answer(plan, result, steps, len(node_info.assumed))
 
 
 def _new_search(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> KubeletSearch:
