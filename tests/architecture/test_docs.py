@@ -51,6 +51,22 @@ def test_links_between_the_pages_lead_somewhere() -> None:
             )
 
 
+def test_links_to_sections_lead_to_a_heading() -> None:
+    wrong = []
+    for page in pages():
+        for path, section in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text("utf-8")):
+            target = page.parent / path if path else page
+            if target.suffix == ".md" and section not in headings(target):
+                wrong.append(f"{page.relative_to(ROOT)} -> {path}#{section}")
+    assert wrong == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the headings as GitHub writes them in addresses; `#` in code blocks counts, too."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_the_files_that_pages_name_exist() -> None:
     """Paths in backticks, in full or from the scheduler's or another room's folder on."""
     files = [str(path.relative_to(ROOT)) for path in sources()]
