@@ -7,10 +7,12 @@
    CPUs, and `pod-cpu-allocs` the exclusive CPUs of each pod by the CPU Manager's checkpoint, with
    uid. koordlet leaves out pods labelled LS or BE and pods with CPUs chosen by koord-scheduler.
 
-3. Nothing says whether the Memory Manager is static. If the CPU Manager is not, it is taken as
+3. `reservation` and `system-qos-resource` have CPUs that koordlet keeps from pods.
+
+4. Nothing says whether the Memory Manager is static. If the CPU Manager is not, it is taken as
    None. Otherwise memory counts as managed, and as not listed (`Report.unlisted`).
 
-4. Without an answer of the kubelet (`DisableQueryKubeletConfig`) koordlet writes an empty policy
+5. Without an answer of the kubelet (`DisableQueryKubeletConfig`) koordlet writes an empty policy
    and `None` as topology policy. Both are then unknown.
 
 Source: koordinator a7a1b76b (apis/extension/numa_aware.go, koordlet's nodeTopoInformer).
@@ -42,12 +44,14 @@ from shared.kubelet.topology import Cpu
 
 CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
+RESERVATION = "node.koordinator.sh/reservation"
+SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
 CPU_MANAGER_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 # The namespace of CPUs that a checkpoint has for a pod that koordlet does not know.
 UNNAMED = "unnamed"
 MILLI = 1000
 
-# What `TOPOLOG_KOORDLET_MEMORY_POLICY` may say: paragraph 3, or that no Memory Manager is static.
+# What `TOPOLOG_KOORDLET_MEMORY_POLICY` may say: paragraph 4, or that no Memory Manager is static.
 MemoryPolicy = Literal["auto", "None"]
 
 
@@ -74,6 +78,15 @@ class _Manager(msgspec.Struct):
     policy: str = ""
     options: dict[str, str] | None = None
     reservedCPUs: str = ""  # noqa: N815 - the name in the JSON document
+
+
+class _Reservation(msgspec.Struct):
+    reservedCPUs: str = ""  # noqa: N815 - the name in the JSON document
+
+
+class _SystemQos(msgspec.Struct):
+    cpuset: str = ""
+    cpusetExclusive: bool | None = None  # noqa: N815 - the name in the JSON document
 
 
 class AnnotationError(ValueError):
@@ -103,6 +116,7 @@ def with_facts(
     in_zone = {zone.id: cpus_of([c.id for c in cpus if c.numa == zone.id]) for zone in report.zones}
     is_static = manager.policy == STATIC
     reserved = _cpu_list(CPU_MANAGER_POLICY, manager.reservedCPUs)
+    reserved |= 0 if is_static else _kept_by_koordlet(annotations)
     placements = _placements(allocs, in_zone) if is_static else ()
     managed_allocs = [alloc.cpuset for alloc in allocs if alloc.managedByKubelet and alloc.cpuset]
     assigned = _cpu_list(POD_CPU_ALLOCS, ",".join(managed_allocs))
@@ -148,6 +162,16 @@ def _cpu_list(key: str, text: str) -> int:
         return parse_cpus(text)
     except ValueError as error:
         raise AnnotationError(f"annotation {key}: {error}") from error
+
+
+def _kept_by_koordlet(annotations: Mapping[str, str]) -> int:
+    """Return the CPUs that koordlet keeps from pods: reserved ones, and those of system pods unless
+    these share them. A kubelet that allocates CPUs does not know of them."""
+    reserved = _read(annotations, RESERVATION, _Reservation)
+    system = _read(annotations, SYSTEM_QOS, _SystemQos)
+    cpus = _cpu_list(RESERVATION, reserved.reservedCPUs)
+    shares = system.cpusetExclusive is False
+    return cpus | (0 if shares else _cpu_list(SYSTEM_QOS, system.cpuset))
 
 
 def _placements(allocs: Sequence[_Alloc], in_zone: Mapping[int, int]) -> tuple[Placement, ...]:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from shared.domain.report import UNKNOWN, Placement, ZonedAmount, ZoneResource
-from shared.kube.koordlet import CPU_MANAGER_POLICY, CPU_TOPOLOGY, POD_CPU_ALLOCS, MemoryPolicy
+from shared.kube.koordlet import (
+    CPU_MANAGER_POLICY,
+    CPU_TOPOLOGY,
+    POD_CPU_ALLOCS,
+    RESERVATION,
+    SYSTEM_QOS,
+    MemoryPolicy,
+)
 from shared.kube.nrt import NrtError, from_nrt
 
 GIB = 1 << 30
@@ -90,6 +97,18 @@ def test_memory_that_no_manager_pins_is_a_bound(
     assert report.zones[0].bounds["memory"] == 64 * GIB
     assert report.tracked == (("cpu",) if policy is STATIC else ())
     assert report.placements == ()
+
+
+@pytest.mark.parametrize(("exclusive", "reserved"), [("true", "1-2,7"), ("false", "1-2")])
+def test_cpus_that_koordlet_keeps_are_reserved_where_no_kubelet_allocates_cpus(
+    exclusive: str, reserved: str
+) -> None:
+    kept = {
+        RESERVATION: '{"reservedCPUs":"1-2","applyPolicy":"ReservedCPUsOnly"}',
+        SYSTEM_QOS: f'{{"cpuset":"7","cpusetExclusive":{exclusive}}}',
+    }
+    assert from_nrt(koordlets({"policy": "none"}, None, kept), "b", 7).reserved_cpus == reserved
+    assert from_nrt(koordlets(STATIC, None, kept), "b", 7).reserved_cpus == "0,4"
 
 
 def test_a_kubelet_that_koordlet_does_not_ask_has_an_unknown_policy() -> None:
