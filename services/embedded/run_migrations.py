@@ -32,7 +32,7 @@ async def serve() -> None:
         changed = await _upgraded(url, wait_s)
     except (
         Exception
-    ) as error:  # any error of the driver: the reader needs its message and the variable's name
+    ) as error:  # any error of the driver: a person needs its message and the name of the variable
         raise EmbeddedError(
             f"the database could not be migrated: {error}", "Check TOPOLOG_DATABASE_URL"
         ) from error
@@ -49,7 +49,7 @@ async def serve() -> None:
 
 
 async def _upgraded(url: str, wait_s: int) -> bool:
-    """Migrate, and retry while the server does not answer. Raises what the driver raises."""
+    """Migrate, and retry while the server does not answer. Raises the driver's exceptions."""
     set_on_retry_hooks([_report_first_retry])
     async for attempt in stamina.retry_context(
         on=LOST_CONNECTION,

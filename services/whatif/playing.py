@@ -28,7 +28,7 @@ from shared.domain.resources import CPU
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 SAMPLES = 120
-# How many of the workload's most frequent requests fragmentation is measured by.
+# The number of most frequent requests by which fragmentation is measured.
 SHAPES = 40
 
 

@@ -1,9 +1,9 @@
 """Devices of dynamic resource allocation by zone: how many a driver has, how many are allocatable,
 how many are free.
 
-Only devices that name their zone and that are allocated whole count. No pod requests them as a
-resource: the figures are for people and for NodeResourceTopology objects and decide nothing. This
-module does not know where a report came from.
+Only devices count that have a zone and are allocated as a whole. The figures are for people and for
+NodeResourceTopology objects. They decide nothing, because no pod requests these devices as a
+resource. This module does not know where a report came from.
 """
 
 from __future__ import annotations

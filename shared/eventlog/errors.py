@@ -1,5 +1,5 @@
-"""Errors of the log that are not outcomes: transport, a broken invariant, misuse. Must not know
-adapters.
+"""Exceptions of the log: lost connections, broken invariants, misuse. Conflicts and other outcomes
+are values. Must not know adapters.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ async def upgrade_with_message(url: str) -> bool:
 
 async def upgrade(url: str) -> bool:
     """Migrate to the newest revision; return True if it changed anything. Raises LogNotMigrated, or
-    what the driver raises.
+    the driver's exceptions.
     """
     engine = make_engine(url)
     try:

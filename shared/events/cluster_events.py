@@ -2,8 +2,7 @@
 which holds a lease.
 
 Commit ids are `kube/<uid>/<resourceVersion>`, so that the append of a second observer is a
-duplicate and not a second event. If an event that was folded already is news again, it is appended
-again.
+duplicate. If an event that was folded already is new information again, it is appended again.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     `node` is spec.nodeName: a bound pod is charged from this event on, whichever scheduler bound
     it. `problem` says why the manifest cannot be scheduled. `started_s` is as in PodRunning.
     `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33).
-    `placement` is where annotations say that the pod holds resources (KAI-Scheduler's
-    numa-placement-observed), kept for nodes whose reports list no pods.
+    `placement` has the zones in which annotations place the pod (KAI-Scheduler's
+    numa-placement-observed), for nodes whose reports list no pods.
     """
 
     pod: Pod

@@ -34,7 +34,7 @@ def cpus_requested(requested: RequestedAmounts) -> int:
 
 
 class CpuIdManager(ResourceManager):
-    """`pooled`: under Topology Manager policy none, no hints are asked for."""
+    """`pooled` means Topology Manager policy none, which asks for no hints."""
 
     def __init__(self, manager: CpuManager, pooled: bool) -> None:
         self.manager, self.pooled = manager, pooled
@@ -42,7 +42,8 @@ class CpuIdManager(ResourceManager):
         self._largest = max(cpus.bit_count() for _, cpus in self._masks)
 
     def single(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> int:
-        """0 if no zone could ever hold the request alone: wider masks are then preferred."""
+        """Return the zones for the request, 0 if no zone could ever hold it alone: wider masks are
+        then preferred."""
         count = cpus_requested(requested)
         if not count or self.pooled:
             return NO_OPINION
@@ -67,7 +68,7 @@ class CpuIdManager(ResourceManager):
         kind: ContainerKind,
         hint: Hint,
     ) -> Sequence[tuple[int, Reusable]]:
-        """One way only: the kubelet's choice of CPUs is determined."""
+        """Allocate in the only way: the kubelet's choice of CPUs is deterministic."""
         count = cpus_requested(requested)
         if not count:
             return ((state, reusable),)
@@ -86,7 +87,7 @@ class CpuIdManager(ResourceManager):
         return state & ~self.manager.reserved
 
     def hold(self, state: int, held: Sequence[ZonedAmount]) -> int:
-        """Without ids it is open which CPUs are held: the kubelet's own order is assumed."""
+        """Take CPUs of which only the amount is known: the kubelet's own order is assumed."""
         for item in held:
             if item.resource != CPU:
                 continue
@@ -97,7 +98,8 @@ class CpuIdManager(ResourceManager):
         return state
 
     def taken(self, before: int, after: int) -> int:
-        """The very CPUs, including what init containers keep for the pod's life."""
+        """Return the ids of taken CPUs, including those that init containers keep for the pod's
+        life."""
         return before & ~after
 
     def zones_taken(

@@ -1,6 +1,6 @@
 """Every hint provider, in the kubelet's order.
 
-Filter, charge, prediction, preemption and explanation ask the providers of this registry, and every
+Filter, charge, prediction, preemption and explanation use the providers of this registry, and every
 process that folds the log loads it.
 """
 
@@ -30,7 +30,7 @@ PROVIDERS: tuple[HintProvider, ...] = (
 
 
 def owner_of(resource: str) -> int:
-    """Return the position of the provider that hands the resource out, -1 for none."""
+    """Return the position of the provider that allocates the resource, -1 for none."""
     return _owner(PROVIDERS, resource)
 
 
@@ -41,13 +41,13 @@ def _owner(providers: tuple[HintProvider, ...], resource: str) -> int:
 
 
 def kubelets_own(resources: Iterable[str]) -> bool:
-    """Return True if the kubelet model has the owners of all these resources."""
+    """Return whether all these resources belong to managers that the kubelet model has."""
     owners = {owner_of(name) for name in resources} - {-1}
     return all(any(PROVIDERS[owner] is provider for provider in KUBELETS_OWN) for owner in owners)
 
 
 def amounts_are_all() -> bool:
-    """Return True if zone amounts decide what every provider admits."""
+    """Return whether zone amounts alone decide the answers of every provider."""
     return _all_by_amounts(PROVIDERS)
 
 
@@ -57,7 +57,7 @@ def _all_by_amounts(providers: tuple[HintProvider, ...]) -> bool:
 
 
 def beyond_amounts(resource: str) -> bool:
-    """Return True if more than zone amounts decides about the resource."""
+    """Return whether zone amounts alone do not decide about the resource."""
     owner = owner_of(resource)
     return owner >= 0 and not PROVIDERS[owner].by_amounts
 

@@ -16,7 +16,7 @@ import os
 import sys
 
 FEW_NODES = 4
-# New objects between two collections while code is loaded: more than loading creates.
+# The number of new objects between two collections while code is loaded: more than loading creates.
 LOADING = 1_000_000
 # Afterwards. State is made of values without cycles, so collections find almost nothing; with
 # Python's default of 700 they took 5 % of a scheduler's CPU time.
@@ -53,7 +53,7 @@ def replayed() -> None:
 
 
 def collect_seldom() -> None:
-    """For processes that compute something and end."""
+    """Collect seldom, in processes that compute something and end."""
     gc.freeze()
     gc.set_threshold(SELDOM)
 

@@ -1,7 +1,7 @@
 """The cluster of a data folder, so that a second start continues with the same one.
 
-The first start writes down nodes, zones and kubelet settings. Later starts use them for options
-that are not given, and refuse options that contradict them.
+The first start saves nodes, zones and kubelet settings. Later starts use them for options that are
+not given, and refuse options that contradict them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _contradictions(existing: Shape, options: dict[str, Any]) -> list[str]:
 
 
 def write_shape(folder: Path, shape: Shape) -> None:
-    """Write the cluster down."""
+    """Save the cluster."""
     temporary = folder / f".{_NOTE}.new"
     temporary.write_bytes(msgspec.json.encode(shape))
     temporary.replace(folder / _NOTE)

@@ -1,10 +1,10 @@
-"""Dirty marks and reconciliations: when a node's report is compared with what is expected, and what
-the comparison says.
+"""Dirty marks and reconciliations: when a node's report is compared with the expected pods, and the
+result.
 
 Counts of rejections are volatile; crossing the threshold is an event. Commit ids of marks come from
 the node's report and its newest charge, those of reconciliations from the report and the version of
-the node's stream. So several schedulers append each once, and a reconciliation that is needed again
-(a pod ended, and now everything is confirmed) is no duplicate of the one before.
+the node's stream. So several schedulers append each once, and a further reconciliation (a pod
+ended, and now everything is confirmed) is no duplicate of the previous one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DirtyMarks:
                 self._crossed.add(name)
 
     def accepted(self, name: str) -> None:
-        """End the node's run of rejections: it took a pod."""
+        """Reset the node's count of rejections, because it took a pod."""
         self._rejections.pop(name, None)
 
     def proposals(
@@ -105,8 +105,8 @@ class DirtyMarks:
 
 
 def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] | None:
-    """Return how the dirty node's report agrees with what is expected, and up to which position;
-    None if it does not.
+    """Return the method by which the dirty node's report agrees with the expected pods, and up to
+    which position; None if it does not agree.
     """
     if node.report is None:
         return None

@@ -1,8 +1,8 @@
 """Holds: which node takes no other pod until an overdue pod is placed, and since when pods wait.
 
-Folded from the log next to the ledger. `waiting_since_us` has times of writers' clocks; the fold
-only keeps them, and `reserve/holds.py` compares them with a clock. Must not know a clock or the
-log.
+They are folded from the log in addition to the ledger. `waiting_since_us` has times of writers'
+clocks; the fold only keeps them, and `reserve/holds.py` compares them with a clock. Must not know a
+clock or the log.
 """
 
 from __future__ import annotations

@@ -4,24 +4,25 @@ object.
 Theory, for a newcomer who adds one:
 
 1. A constraint has two moments. `read` looks at the pod's spec when the pod is observed, and keeps
-   the facts that it needs as plain JSON (`Constraints.kept`), which is stored with the pod's event.
-   `check` runs for each decision and returns a function that looks at one node. It sees other pods,
-   volumes and labels through the `ClusterView`, as they are now.
+   the values that it needs as plain JSON (`Constraints.kept`), which is stored with the pod's
+   event. `check` runs for each decision and returns a function that looks at one node. It sees
+   other pods, volumes and labels through the `ClusterView`, as they are now.
 2. Fields that a constraint reads are no longer unsupported: it names them in `handles`. A form of
    the field that it does not implement raises `NotHandled`; the pod then waits, and its event names
    the field.
-3. Most pods concern few constraints. A constraint is asked for a pod of which it kept something,
-   and for every pod if `depends_on` says that part of the view is not empty: excluded nodes, say.
+3. Most pods concern few constraints. A constraint is called for a pod of which it kept something,
+   and for every pod while the part of the view that `depends_on` names is not empty (excluded
+   nodes, for example).
 4. A constraint carries its own reasons. A `RefusalReason` has the name that is stored, the phrase
-   that the pod's event counts nodes by (kube-scheduler's phrase, if it has one), and the remedy.
-   Nothing else must change for a new reason: explanations use what the refusal carries.
+   that the pod's event counts nodes by (kube-scheduler's phrase, if it has one), and the remedy. A
+   new reason needs no other change, because explanations use what the refusal carries.
 5. A rule that looks at the node's own object alone is not a constraint but a predicate
    (`predicates.py`): predicates are kept by node and cost nothing in a decision.
-6. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominee.
-7. `check` is the rule, and explains. A decision asks for all nodes at once (`passing`), which calls
-   the check of each node. A constraint of many pods, or of one pod on many nodes, should have an
-   array form instead: it returns the same from `ClusterView.columns` and from counts by slot, which
-   follow changes. `tests/scheduler/default/test_array_forms.py` compares the two for every
+6. A constraint knows no zones, with one exception: `nominated` keeps a zone for a nominated pod.
+7. `check` is the rule, and gives the reason. A decision calls `passing` for all nodes at once,
+   which by default calls the check of each node. A constraint that concerns many pods or nodes
+   should have an array form instead, which returns the same from `ClusterView.columns` and from
+   counts by slot. `tests/scheduler/default/test_array_forms.py` compares the two for every
    constraint.
 
 Example, a constraint that keeps pods of one tribe on nodes of that tribe::
@@ -125,8 +126,8 @@ class RefusalReason(NamedTuple):
 class UnusableResource(NamedTuple):
     """Why a node's kubelet gives a resource to no pod, or fails if one requests it.
 
-    `concerned` are pods that name the resource (in an amount of 0, too), those of them that are
-    Guaranteed, or pods that request more than 0.
+    `concerned` says which pods: all that name the resource (in an amount of 0, too), Guaranteed
+    ones of these, or pods that request more than 0.
     """
 
     reason: RefusalReason
@@ -141,7 +142,7 @@ class UnusableResource(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """What a constraint may look at, other than the node.
+    """The view of a constraint on everything apart from the node.
 
     `nodes` by name, `placed_pods`, `exclusions` of nodes for pod classes, `cluster_objects`
     (volumes, claims, namespaces, nominations, device classes), `holds` of nodes for overdue pods,
@@ -199,8 +200,8 @@ class Constraint(ABC):
     def passing(self, pod: Pod, kept: Any, view: ClusterView) -> Bools | None:
         """Return by slot which nodes pass the check, None if every node does; not to be written to.
 
-        The array form, if the constraint has one. What it says of slots without a node has no
-        meaning.
+        This is the array form, if the constraint has one. Its values for slots without a node have
+        no meaning.
         """
         check = self.check(pod, kept, view)
         if check is None:

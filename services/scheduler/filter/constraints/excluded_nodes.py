@@ -1,7 +1,7 @@
 """Excluded nodes: a node is not used for pods of a class after its kubelet rejected one, a policy
 denied one, or races for it were lost in a row.
 
-Not a field of Kubernetes: exclusions are learnt (`state/exclusions.py`).
+Exclusions are no field of Kubernetes: they follow from events (`state/exclusions.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server fills into a Pod: defaults, priority, tolerations, QoS class. Must not judge (see
+"""Fields that the server fills in: defaults, priority, tolerations, QoS class. Must not check (see
 pod_rules).
 
 Source: kube-apiserver 1.36 recordings; k8s.io/kubernetes pkg/apis/core/v1/defaults.go. The
@@ -35,8 +35,8 @@ _SPEC_DEFAULTS: Json = {
 
 
 def with_defaults(pod: Json, stamp: str) -> Json:
-    """The pod as it is stored at creation: spec completed, status Pending (a posted status is
-    dropped).
+    """Return the pod as it is stored at creation: with a complete spec and status Pending. A posted
+    status is dropped.
     """
     spec = label_keys.merged(
         complete_spec(pod.get("spec") or {}), pod["metadata"].get("labels") or {}
@@ -100,8 +100,8 @@ def changed_spec(old: Json, new: Json) -> Json:
 
 
 def with_usual_tolerations(given: list[Json]) -> list[Json]:
-    """The given ones, without what says nothing, and the two that the DefaultTolerationSeconds
-    admission plugin adds when not covered."""
+    """Return the given tolerations without empty fields, and the two that the
+    DefaultTolerationSeconds admission plugin adds if they are not covered."""
     added = [
         item for item in DEFAULT_TOLERATIONS if not any(_covers(old, item["key"]) for old in given)
     ]

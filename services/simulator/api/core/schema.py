@@ -121,7 +121,8 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct):
-    """The values allowed at one place: `form` is struct, list, map, string, int, bool or any."""
+    """The values that are allowed at one path: `form` is struct, list, map, string, int, bool or
+    any."""
 
     form: str
     go_type: str
@@ -146,7 +147,8 @@ def examine(kind: Kind, body: dict[str, Any], *, patch: bool = False) -> Finding
 
 
 def mistyped(model: str, body: Any) -> str:
-    """The first type error in a Binding, Eviction or DeleteOptions in Go's words, or empty."""
+    """Return the first type error in a Binding, Eviction or DeleteOptions in Go's words, empty for
+    none."""
     walk = _Walk(patch=True)
     walk.visit(_node_of(_MODELS[model]), body, "", "")
     return walk.wrong_type
@@ -159,8 +161,8 @@ class _Walk:
         self.wrong_type = ""
 
     def visit(self, node: _Node, value: Any, path: str, owner: str) -> None:
-        """`path` has indices (for unknown fields), `owner` is `Struct.json.path` (for type
-        errors).
+        """Check a value. `path` has indices (for unknown fields), `owner` is `Struct.json.path`
+        (for type errors).
         """
         if value is None or node.form == "any":
             return
@@ -188,7 +190,7 @@ class _Walk:
                 self.item(element, item, f"{path}.{key}", owner)
 
     def item(self, node: _Node, value: Any, path: str, owner: str) -> None:
-        """An element of a list or map: unlike a field, it may not be null."""
+        """Check an element of a list or map. Unlike a field, it may not be null."""
         if value is None:
             self.wrong_type = self.wrong_type or (
                 f"json: cannot unmarshal null into Go struct field {owner} of type {node.go_type}"

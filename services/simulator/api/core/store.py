@@ -71,7 +71,8 @@ class Change:
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """The asked version is older than the history; `oldest` is the oldest version still served."""
+    """The requested version is older than the history; `oldest` is the oldest version that is still
+    served."""
 
     oldest: int
 
@@ -80,7 +81,7 @@ Listener = Callable[[Change], None]
 
 
 class Shelf:
-    """The live objects of one resource, its last changes, and its listeners."""
+    """The live objects of one resource, its newest changes, and its listeners."""
 
     __slots__ = ("capacity", "floor", "history", "listeners", "objects")
 
@@ -96,8 +97,8 @@ class Shelf:
 class Store:
     """All shelves under one version counter. Every write makes exactly one version and one change.
 
-    `history_limit` bounds the changes kept a resource; `capacities` bounds objects of a resource
-    (oldest leave first, as Events expire on a real server).
+    `history_limit` bounds the changes kept of each resource. `capacities` bounds the objects of a
+    resource: the oldest are dropped first, as Events expire on a real server.
     """
 
     def __init__(
@@ -134,8 +135,8 @@ class Store:
         return entry
 
     def erase(self, storage: str, key: Key) -> Entry:
-        """Take an object away; its last version gets a version number of its own. KeyError when it
-        is not there.
+        """Delete an object. Its last version gets a version number of its own. Raises KeyError if
+        it does not exist.
         """
         shelf = self.shelf(storage)
         old = shelf.objects.pop(key)
@@ -176,7 +177,7 @@ class Store:
         return newer
 
     def load(self, storage: str, obj: Json) -> None:
-        """Put an object back as it was, without making a version or a change (a restart)."""
+        """Restore an object at a restart, without a version or a change."""
         metadata = obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         version = int(metadata["resourceVersion"])
@@ -187,7 +188,7 @@ class Store:
         shelf.floor = self.version
 
     def unload(self, storage: str, key: Key, version: int) -> None:
-        """Take an object away that was deleted at `version` (a restart)."""
+        """Remove an object at a restart that was deleted at `version`."""
         self.version = max(self.version, version)
         shelf = self.shelf(storage)
         shelf.objects.pop(key, None)

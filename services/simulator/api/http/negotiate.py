@@ -1,5 +1,5 @@
-"""What form of answer a client accepts, and what form its body has. Must not know kinds' rules or
-storage.
+"""The form of answers that a client accepts, and the form of its request body. Must not know kinds'
+rules or storage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Form(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def accepted(accept: str) -> Form | None:
-    """The first form of an Accept header that this server can give; None for none (406)."""
+    """Return the first form of an Accept header that this server can give; None for none (406)."""
     if not accept.strip():
         return Form("object")
     for part in accept.split(","):
@@ -62,7 +62,7 @@ def _form(media: str, options: dict[str, str]) -> Form | None:
 
 
 def not_acceptable() -> Refusal:
-    """406 in the server's words."""
+    """Return the answer 406 in the server's words."""
     supported = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     return refuse(
         406, f"406: Not Acceptable\n\nAvailable representations: {supported}", "NotAcceptable", {}
@@ -70,8 +70,8 @@ def not_acceptable() -> Refusal:
 
 
 def decoded_body(kind: Kind, content_type: str, body: bytes) -> Any:
-    """The JSON value of a request body, or a Refusal: 400 for no JSON, 415 for another media
-    type.
+    """Return the JSON value of a request body, or a Refusal: 400 if it is not JSON, 415 for another
+    media type.
     """
     if content_type == _PROTOBUF:
         decoded = protobuf.decode(body)
@@ -119,7 +119,7 @@ def _unsupported_body() -> Refusal:
 
 
 def patch_form(kind: Kind, content_type: str) -> str | Refusal:
-    """merge, strategic, json or apply; 415 when the kind does not take it."""
+    """Return merge, strategic, json or apply; 415 if the kind does not support it."""
     form = PATCH_FORMS.get(content_type, "")
     if kind.custom and form in ("", "strategic"):
         supported = (
