@@ -65,6 +65,14 @@ def test_annotations_that_do_not_explain_the_report_confirm_nothing(wrong: dict[
     assert not history.n1.charges[first.uid].confirmed
 
 
+def test_an_annotation_that_covers_less_than_its_pod_demands_confirms_nothing() -> None:
+    history, first, second = two_pods()
+    tell(history, "ab", 2, 4, at=3)
+    place(history, first, z1=4)
+    place(history, second, z0=6)
+    assert history.n1.listed is None
+
+
 def test_what_else_is_in_use_confirms_nothing() -> None:
     history, first, second = two_pods()
     tell(history, "ab", 4, 1, at=3)

@@ -8,6 +8,7 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.scheduler.snapshot.config import CycleConfig
@@ -149,6 +150,19 @@ def test_a_pod_without_exclusive_cpus_is_confirmed_once_it_runs() -> None:
     world.fold("pod/m", PodRunning("m", NODE))
     assert charge.confirmed
     assert charge.zones == {0: {"memory": 20 * GIB}, 1: {"memory": 20 * GIB}}
+
+
+def test_a_pod_is_charged_in_zones_without_its_memory_because_none_may_be_pinned() -> None:
+    state = kubelet(2, memory_policy="None", reserved_memory={})
+    report = koordlets_report(state)
+    small = msgspec.structs.replace(report.zones[0].resources["memory"], allocatable=GIB)
+    resources = {**report.zones[0].resources, "memory": small}
+    zones = (msgspec.structs.replace(report.zones[0], resources=resources), report.zones[1])
+    world = koordlets_world(state)
+    world.report(msgspec.structs.replace(report, zones=zones, boot_time_ms=2))
+    pod = guaranteed("a", container(cpu=4, memory=30))
+    world.bound(pod, NODE)
+    assert set(world.ledger.nodes[NODE].charges["a"].zones) == {0, 1}
 
 
 def test_without_a_memory_manager_the_kubelet_is_known_exactly() -> None:

@@ -406,8 +406,7 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
     unlisted = zones_in_groups(node) if node.listed is None else NO_ZONES
     if report.policy != policies.SINGLE_NUMA_NODE:
         for charge in charges:
-            is_listed = charge.confirmed and not report.unlisted
-            if not is_listed and _is_wide(charge, report):
+            if not charge.confirmed and _is_wide(charge, report):
                 return frozenset(zone.id for zone in report.zones)
     grouped = set(unlisted)
     for placements in (node.listed or {}).values():
