@@ -268,14 +268,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         "PodresourcesFetched",
         "NodeTopologyUpdated",
     ]
-    (policy,) = [
-        document
-        for document in objects
-        if document["kind"] == "NetworkPolicy" and name_of(document) == "exporter"
-    ]
-    assert [443, 6443] in [
-        [port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]
-    ]
+    assert [443, 6443] in egress_ports_of_exporters(objects)
     check_tls(
         [
             document
@@ -283,6 +276,16 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
             if name_of(document) in BY_SERVICE and document["kind"] in ("Deployment", "DaemonSet")
         ]
     )
+
+
+def egress_ports_of_exporters(objects: list[Document]) -> list[list[int]]:
+    """Return the ports of each egress rule for exporters."""
+    (policy,) = [
+        document
+        for document in objects
+        if document["kind"] == "NetworkPolicy" and name_of(document) == "exporter"
+    ]
+    return [[port["port"] for port in rule.get("ports", [])] for rule in policy["spec"]["egress"]]
 
 
 def check_tls(workloads: list[Document]) -> None:
