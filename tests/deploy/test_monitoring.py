@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from shared.runtime.log_size import NEAR_PERCENT
-from shared.telemetry import names
+from shared.telemetry import agent_names, names
 from shared.telemetry.declare import METRICS, Metric
 from tests.deploy.manifests import K8S, KUSTOMIZATION, ROOT, built, documents, name_of, of_kind
 
@@ -22,7 +22,7 @@ DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text
 ALERTS: list[dict[str, Any]] = documents(MONITORING / "alerts.yaml")[0]["spec"]["groups"][0][
     "rules"
 ]
-EXPORTER = names.SCANS
+DECLARED_IN = names, agent_names
 FROM_PROMETHEUS = {"le", "app", "pod"}
 
 
