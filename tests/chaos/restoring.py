@@ -90,7 +90,8 @@ def _dump(file: Path, url: str) -> None:
 
 
 def _undump(file: Path, url: str) -> None:
-    """A dump does not know that it is an older one: the operator says so."""
+    """Restore a dump. A dump does not show that it is older, so the operator begins the
+    timeline."""
     _tool("pg_restore", "--dbname", plain_url(url), str(file))
     _topolog("log", "begin-timeline", "--database-url", url)
 

@@ -40,7 +40,7 @@ def container(
 
 
 def pod(doc: Json) -> Pod:
-    """The pod of a manifest that must be good."""
+    """Return the pod of a valid manifest."""
     read = pod_from_manifest(doc)
     assert isinstance(read, Pod), read
     return read

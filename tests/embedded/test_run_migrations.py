@@ -54,8 +54,8 @@ def test_a_database_that_cannot_be_reached_is_one_line_that_names_the_variable(u
 
 
 async def test_a_database_that_is_starting_is_retried() -> None:
-    """At the first start of a cluster, a Job that ends would be restarted only after ten, twenty,
-    forty seconds.
+    """Without the retry, the Job would end at the first start of a cluster and be restarted only
+    after 10, 20, 40 seconds.
     """
     port = free_port()
     process = entry(

@@ -81,8 +81,8 @@ async def test_a_service_that_is_the_owner_is_warned_and_refused_in_production(
 async def test_a_login_that_may_become_the_owner_or_was_granted_writing_is_no_services(
     log_url: str, service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without inheritance, through a role of its own, or by a grant on every table: its
-    possible roles count.
+    """All roles that the login could assume count: without inheritance, through a role of its own,
+    or by a grant on every table.
     """
     await make_login(log_url, service, "a password")
     owner = await connect(log_url)

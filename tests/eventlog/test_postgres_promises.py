@@ -132,7 +132,7 @@ async def test_the_old_leader_writes_nothing_once_a_new_one_holds_the_role(
 async def test_a_lease_ends_with_the_session_of_its_holder(
     log_url: str, postgres_log: PostgresEventLog
 ) -> None:
-    """As by kill -9: no lease is released, and no process waits for the ttl."""
+    """As after kill -9: the holder releases no lease, and no other process waits for the ttl."""
     dying = await PostgresEventLog.open(log_url)
     old, member = (
         await dying.acquire("binder", "old", 60),

@@ -109,7 +109,7 @@ async def folds(log: MemoryEventLog, head: int) -> list[bytes]:
 
 
 def named(state: bytes, done: Redacted) -> bytes:
-    """The state with the name that these pods have now."""
+    """Return the state with these pods renamed as they are now."""
     return state.replace(b'"ns/web-0"', f'"{done.pod}"'.encode()).replace(
         b'"web-0"', f'"{done.name}"'.encode()
     )

@@ -107,7 +107,7 @@ def alone(position: int, event: Event) -> str:
 
 
 def holds(ours: Any, theirs: Any) -> bool:
-    """Whether all that the older release sees is what we say; we may say more."""
+    """Return whether everything that the older release reads equals ours, which may have more."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return all(key in ours and holds(ours[key], value) for key, value in theirs.items())
     if isinstance(theirs, list) and isinstance(ours, list):

@@ -32,7 +32,7 @@ NO_STATE = (
 
 
 class Forgetful(MemoryBus):
-    """Rejects every tenth batch, and keeps none."""
+    """A bus that rejects every tenth batch, and stores none."""
 
     tried = 0
 

@@ -85,7 +85,8 @@ def report(free: int = 4) -> Report:
 
 
 def plain(found: dict[str, Any]) -> bytes:
-    """In one order, without times and uids: RTE writes zones' lists in map order."""
+    """Return the object sorted, without times and uids, because RTE writes zones' lists in map
+    order."""
     metadata = {key: value for key, value in found["metadata"].items() if key not in DROPPED}
     zones = []
     for zone in found["zones"]:

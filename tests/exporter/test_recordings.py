@@ -30,7 +30,8 @@ def command() -> typer.Typer:
 
 
 def zones(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Zones with resources, costs and attributes in one order: RTE writes them in map order."""
+    """Return zones with resources, costs and attributes sorted, because RTE writes them in map
+    order."""
     ordered = []
     for zone in found["zones"]:
         lists = {

@@ -168,8 +168,8 @@ _SLICES = _slices()
 
 
 def _read_slices(data: bytes) -> None:
-    """No list of slices makes a report that the store refuses: that would take the node out,
-    whatever its author.
+    """Check that no list of slices makes a report that the store refuses, because then any author
+    of slices could exclude the node.
     """
     try:
         document = msgspec.json.decode(data)

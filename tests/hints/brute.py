@@ -31,7 +31,7 @@ class Kubelet(NamedTuple):
     def merged(
         self, states: States, reused: tuple[Any, ...], asked: ManagerRequests
     ) -> Hint | None:
-        """Return None if the policy rejects the request."""
+        """Return the merged hint, None if the policy rejects the request."""
         if self.topology_manager.policy == "none":
             return NO_HINT
         columns = zip(self.managers, states, reused, asked, strict=True)

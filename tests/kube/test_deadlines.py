@@ -222,7 +222,8 @@ async def test_a_watch_that_ends_at_once_is_not_repeated_at_once(
 
 @pytest.mark.parametrize(("header", "waits_s"), [(b"3", 3.0), (b"100000", 10.0), (b"soon", 0.0)])
 async def test_a_retry_after_is_capped(header: bytes, waits_s: float) -> None:
-    """A pod was bound 280 s after the server had recovered, because it had said 300."""
+    """A server once answered Retry-After: 300, so a pod was bound 280 s after the server had
+    recovered."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -117,7 +117,7 @@ def test_a_memory_state_of_another_machine_stops_the_start() -> None:
 
 
 def test_containers_that_run_keep_devices_that_are_healthy_no_more() -> None:
-    """A running container keeps its devices (kubelet 1.36.2). After a reboot no container runs, and
+    """A running container keeps its devices (kubelet 1.36.2). After a reboot no container runs, so
     the pod is rejected. It is also rejected if only another of its containers runs.
     """
     pod = guaranteed(

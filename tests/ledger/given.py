@@ -138,7 +138,7 @@ class History:
         return self.ledger.nodes["n1"]
 
     def free(self, zone_id: int, name: str = CPU) -> int:
-        """Return the guaranteed free amount; CPUs in whole ones."""
+        """Return the guaranteed free amount, of CPUs in whole CPUs."""
         amount = self.n1.free_min[zone_id][name]
         return amount // 1000 if name == CPU else amount
 

@@ -260,7 +260,8 @@ def test_a_snapshot_is_the_state(history: History) -> None:
 
 
 def test_no_bound_is_above_what_is_allocatable_whatever_a_report_calls_available() -> None:
-    """A device that became unhealthy is not free; nor is it with an ended pod to look at."""
+    """A device that became unhealthy is not free, not even after the end of the pod that held
+    it."""
     history = History()
     history.report(zone(0, 8, free=10, gpus=2, free_gpus=3))
     whole = {0: {"cpu": 8000, "vendor.com/gpu": 2}}

@@ -78,9 +78,7 @@ async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_ch
 
 
 async def test_nodes_that_only_reports_name_are_no_part_of_it() -> None:
-    """Thousands of invented ones would make `explain` take minutes, and say that the log was
-    altered.
-    """
+    """Thousands of invented nodes would make `explain` slow, and report a changed decision."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n0")

@@ -94,7 +94,7 @@ async def fail_over(
 
 
 async def submit(road: Road, name: str) -> str:
-    """A small pod; its stream."""
+    """Create a small pod and return its stream."""
     amounts = {"cpu": "1", "memory": "64Mi"}
     container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
     body = {
@@ -137,7 +137,7 @@ async def _own_work(database: Any, role: str, streams: list[str]) -> bool:
 
 
 async def until(true: Callable[[], Awaitable[Any]]) -> None:
-    """Ask until it is so."""
+    """Wait until the condition holds."""
     while not await true():  # noqa: ASYNC110 - the log is asked from outside
         await asyncio.sleep(0.01)
 

@@ -112,7 +112,8 @@ def test_a_pod_that_fits_nowhere_waits_with_an_event_and_delays_no_pod(road: Roa
 def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_again(
     road: Road,
 ) -> None:
-    """Both exporters are stopped: aligned pods wait with the reason; then the road opens again."""
+    """Both exporters are stopped, so aligned pods wait with the reason. After the exporters start
+    again, the pods run."""
     exporters = [road.pid("exporter-0"), road.pid("exporter-1")]
     for pid in exporters:
         os.kill(pid, signal.SIGSTOP)

@@ -93,8 +93,8 @@ def gpus_of_zones(rng: random.Random, zones: int) -> dict[str, int]:
 
 
 def with_some_between(seed: str, zones: int, gpus: dict[str, int], share: float) -> dict[str, int]:
-    """A share of the devices lies in a second zone, too; drawn apart from all else: a seed's scene
-    is otherwise the same.
+    """Put a share of the devices into a second zone, too. It is drawn separately, so that the scene
+    of a seed is otherwise the same.
     """
     rng = random.Random(seed)
     drawn = {name: rng.random() < share for name in gpus}
@@ -283,9 +283,9 @@ def truth(seen: Scene) -> Truth:
 
 
 def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
-    """What hint providers say of every state and order, without bounds ahead and with many steps.
-    Ten times as fast as the kubelet model, which holds it to account: enough to find a bound that
-    promises too much."""
+    """Return the answer of the hint providers for every state and order, without bounds and with
+    many steps. It is ten times as fast as the kubelet model, against which it is tested, and finds
+    a bound that promises too much."""
     cluster = world_of(seen, CycleConfig(), checkpoints).cluster
     pod_class, node_info = cluster.evaluator.pod_class(seen.pod), cluster.node(NODE)
     assert node_info is not None

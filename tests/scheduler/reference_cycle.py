@@ -146,8 +146,8 @@ class Reference:
         )
 
     def _admits(self, pod: Pod, node: LedgerNode) -> bool:
-        """The search over every state, with nothing ahead of it: that it is right is held against
-        the exact kubelet elsewhere.
+        """Search every state without bounds. Other tests compare this search with the exact
+        kubelet.
         """
         node_info = self._node_infos(node)
         found = search_result(

@@ -54,7 +54,7 @@ def left_in_every_case(
 
 
 def _fits(asked: Amounts, free: Amounts, taken: list[Amounts]) -> bool:
-    """Unrequested resources do not matter."""
+    """Return whether the zone has enough of every requested resource."""
     wanted = [(name, amount) for name, amount in asked.items() if amount]
     return all(
         free.get(name, 0) - sum(each.get(name, 0) for each in taken) >= amount

@@ -186,8 +186,8 @@ def test_a_pod_that_was_sent_after_two_ends_comes_after_them() -> None:
 
 
 def test_a_pod_that_was_sent_before_an_end_was_heard_of_may_have_come_before_it() -> None:
-    """Zone 0 has 4 CPUs and zone 1 has 6; two of 2 that fill zone 0 end after A of 4 was sent: A is
-    in zone 1 or zone 0.
+    """Zone 0 has 4 CPUs and zone 1 has 6. Two pods of 2 CPUs fill zone 0 and end after A of 4 CPUs
+    was reserved, so A is in zone 1 or zone 0.
     """
     world = with_two_listed(
         [zone(0, {"cpu": 0}, amounts(4)), zone(1, amounts(6))], cpus=2, places=(0, 0)

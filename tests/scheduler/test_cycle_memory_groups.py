@@ -128,8 +128,9 @@ def test_sets_of_zones_next_to_groups_score_no_more_than_their_bulk_bound(scope:
 
 
 def test_memory_of_a_group_is_not_free_next_to_a_pod_that_may_be_anywhere() -> None:
-    """Zones 0 and 1 hold a block together, so that both pods need zone 2. The running one is
-    charged in each zone, and given back in each: that made memory free in a group (seed 795586365).
+    """Zones 0 and 1 hold a block together, so that both pods need zone 2. The running pod is
+    charged in each zone. Freeing its charge in each zone once made memory free in a group (seed
+    795586365).
     """
     world = World()
     world.observe("n")

@@ -84,7 +84,7 @@ def test_memory_groups_reject_no_pod_that_needs_no_memory(
 
 
 def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> None:
-    """Other exporters report no ids of CPUs: 60 of 64 CPUs may come from 8 zones in thousands of
+    """Other exporters report no CPU ids, so 60 of 64 CPUs may come from 8 zones in thousands of
     ways.
     """
     world = World()

@@ -451,7 +451,8 @@ async def one_reserved(scene: Scene) -> tuple[SchedulerCore, Decider, Lease]:
 
 
 async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: Scene) -> None:
-    """Both move the node's stream: the reservations expect the mark, and are sent after it."""
+    """Both append to the node's stream, so the reservations expect the mark's version and follow
+    it."""
     core, decider, lease = await one_reserved(scene)
     for one in (pod("large", cpus=9), pod("small-1", cpus=1), pod("small-2", cpus=1)):
         await scene.tell(streams.pod(one.uid), PodObserved(one))

@@ -45,7 +45,7 @@ def running(state: KubeletState, *pods: Pod) -> KubeletState:
 
 
 def without_layout(state: KubeletState) -> World:
-    """As an older exporter reports it: without CPUs by id."""
+    """Return the world as an older exporter reports it: without CPU ids."""
     world = proven_world(state, CycleConfig())
     world.report(msgspec.structs.replace(report_of(state, stored=True), cpus=None, boot_time_ms=2))
     return world

@@ -24,7 +24,7 @@ ASKED = st.dictionaries(st.sampled_from(("cpu", "memory", PAGES)), st.integers(1
 
 
 def widths(part: Amounts, told: Report) -> Amounts:
-    """Every set of zones, the small ones first."""
+    """Return every set of zones, small sets first."""
     memory = memory_of(part)
 
     def fewest(asked: Amounts) -> int:

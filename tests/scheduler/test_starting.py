@@ -75,7 +75,7 @@ class Scheduler:
         return found
 
     def until_sharing(self, expected: Mapping[str, object]) -> None:
-        """Until it says this of its part in the role."""
+        """Wait until the scheduler reports this about its part in the role."""
         deadline_s = time.monotonic() + 60
         while (found := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {
             **expected,

@@ -114,8 +114,8 @@ def test_the_known_state_is_asked_before_amounts_that_hide_a_device() -> None:
 
 
 def test_with_its_pod_an_unhealthy_device_is_gone_and_another_pods_stays_held() -> None:
-    """Three GPUs in one zone: x holds an unhealthy one, y a healthy one, the third is free, and
-    stays the only one.
+    """Three GPUs in one zone: x holds an unhealthy one, y a healthy one, and the third is free.
+    After the end of x only the third is free.
     """
     gpus = {"a": 1, "b": 1, "c": 1}
     state = running(
@@ -190,8 +190,8 @@ def two_and_one(policy: str = "restricted") -> KubeletState:
 
 @pytest.mark.parametrize("lost", ["a", "b"])
 def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: str) -> None:
-    """By the listing two GPUs are available in two zones only; the kubelet counts the unhealthy
-    one, too, and wants both of its zone.
+    """In the report each zone has one GPU, so two GPUs need two zones. The kubelet also counts the
+    unhealthy one, so that one zone with both would be enough, and it prefers that.
     """
     world, after = seen_before_and_after(two_and_one(), {lost})
     pod = asking("p", 9, 2)
@@ -259,7 +259,8 @@ def claimed(at: int) -> tuple[DeviceGroup, ...]:
 
 @pytest.mark.parametrize("policy", ["none", "single-numa-node", "restricted"])
 def test_a_resource_that_vanished_whole_is_offered_no_more(policy: str) -> None:
-    """No manager tracks it any more, and the node's object may keep its old offer for a while."""
+    """No manager tracks the resource any more, but the Node object may show its old amount for a
+    while."""
     world, after = seen_before_and_after(kubelet(1, policy, gpus={"a": 1}), {"a"})
     pod = asking("p", 1, 1)
     assert not admit(after, pod).admitted
@@ -313,7 +314,7 @@ def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod
 
 
 def judged(world: World, state: KubeletState, pod: Pod) -> bool:
-    """Whether the node takes the pod; as the kubelet does."""
+    """Return whether the node takes the pod, and check that the kubelet agrees."""
     passes, refusal = admit(state, pod).admitted, world.cluster.verdict(pod, NODE)
     assert (refusal is None) is passes, (refusal, passes)
     return passes
@@ -336,7 +337,7 @@ def test_next_to_held_unhealthy_devices_the_verdict_is_the_kubelets(
 
 
 def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count_yet() -> None:
-    """Nothing else of the node is different: a new scheduler would answer otherwise."""
+    """Nothing else about the node has changed, and a new scheduler would not know the old offer."""
     world, after = seen_before_and_after(two_and_one(), {"a"})
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None

@@ -121,9 +121,7 @@ def _options() -> argparse.Namespace:
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
-    """New seeds begin at unused numbers: at the second of the day, in worlds with everything in
-    them.
-    """
+    """Yield the seeds. New ones begin at unused numbers and play worlds with all themes."""
     minutes = options.minutes or (0.0 if options.seeds else MINUTES)
     until_s = time.monotonic() + minutes * 60
     ranges = [_range(text) for text in options.seeds.split(",") if text]

@@ -63,7 +63,7 @@ def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
 
 
 def _questions(core: SchedulerCore) -> Iterator[Pod]:
-    """Waiting pods first, by themselves; others as new pods of their kind."""
+    """Return waiting pods first, as they are, then other pods as new pods of their kind."""
     entries = sorted(
         core.ledger.pods.values(), key=lambda entry: (bool(entry.node), -entry.observed_at)
     )

@@ -133,7 +133,7 @@ class Outside:
     # ----------------------------------------------------------------------------------------------
 
     def append(self, ask: Ask) -> list[Outcome]:
-        """Append and note how it went."""
+        """Append, and record the outcome."""
         commits: list[Commit] = ask.args[0]
         outcomes = self.log.append_now(commits)
         self.appended(ask, outcomes)

@@ -88,7 +88,7 @@ class BinderProcess(Process):
             super().failed(fiber, error)
 
     def offer(self, add: Add) -> None:
-        """Everything that this process could do next."""
+        """Return every action that this process could do next."""
         if self.lease is None:
             if self.live:
                 add("lead", f"{self.name} binder", self.lead)

@@ -258,7 +258,7 @@ class Checks:
             self.marks.add("several zones charged")
 
     def _note_widening(self) -> None:
-        """Whether some charge has grown since it was last looked at."""
+        """Record which charges have grown since the last check."""
         for node in self.audit.ledger.nodes.values():
             for uid, charge in node.charges.items():
                 size = sum(map(len, charge.possible.values()))
@@ -327,9 +327,9 @@ class Checks:
                 self._covers(node)
 
     def _covers(self, node: SimNode) -> None:
-        """S11: an unconfirmed pod is charged wherever it is, and a confirmed pod is in its
-        confirmed zones, once the cause of a move is in the log: ends that are not yet there, and a
-        kubelet or machine that has changed since the report, are not the ledger's fault.
+        """Check S11: an unconfirmed pod is charged wherever it is, and a confirmed pod is in its
+        confirmed zones, once the log has the cause of a move. Ends that the log does not have yet,
+        and changes of the kubelet or machine since the report, are excused.
         """
         known = self.audit.ledger.nodes.get(node.name)
         if (

@@ -112,7 +112,8 @@ class Api:
         return self._read()[2]
 
     def _read(self) -> tuple[int, list[Json], list[Json]]:
-        """Cached, because every loop asks at every step, and changes are rare."""
+        """Return the version, all pods and the live ones: cached, because every loop reads them at
+        every step and changes are rare."""
         if self._pods[0] != self.store.version:
             pods = [entry.obj for entry in self.store.list("pods")]
             live = [pod for pod in pods if pod["status"].get("phase") not in ENDED]

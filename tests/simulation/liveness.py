@@ -231,7 +231,7 @@ def _pass_time(world: World) -> None:
 
 
 def _listen(world: World) -> None:
-    """Stores account for received reports every second, and one of them names silent nodes."""
+    """Let stores count received reports every second; one of them finds silent nodes."""
     for _ in range(ROUND_MS // 1000):
         world.clock.now_ms += 1000
         for store in world.stores:

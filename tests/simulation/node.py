@@ -280,7 +280,7 @@ class SimNode:
         return f"{chosen.topology_policy}/{chosen.topology_scope}: {self.restart('policy')}"
 
     def _turn(self, resource: str, device: str) -> str:
-        """A device falls ill, or is well again."""
+        """Make a device unhealthy, or healthy again."""
         self._sick ^= {(resource, device)}
         ill = (resource, device) in self._sick
         state = self.kubelet.state

@@ -323,6 +323,6 @@ def _fixed(drawn: Policies, fixed: Fixed) -> Policies:
 
 
 def policies(rng: random.Random) -> Policies:
-    """A kubelet's rules; mostly single-numa-node."""
+    """Draw a kubelet's policy and scope, mostly single-numa-node."""
     policy = rng.choice(("single-numa-node",) * 4 + ("restricted", "best-effort", "none"))
     return Policies(policy, rng.choice(("container", "container", "pod")))

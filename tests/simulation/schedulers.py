@@ -88,7 +88,7 @@ class SchedulerProcess(Process):
         return SchedulerCore(config)
 
     def reset(self) -> None:
-        """Leases belong to the log: the ones of another history are taken again."""
+        """Discard the state of another history, with its leases."""
         self.state = self._fresh()
         self.seat.forget()
         self.decider.reset(self.state)
@@ -198,7 +198,7 @@ class SchedulerProcess(Process):
         return "asked"
 
     def list(self, kind: str) -> str:
-        """Ask for a list; it is recorded later, the watch begins here."""
+        """Request a list. It is recorded later, and the watch begins now."""
         if self.asks:
             assert self.lease is not None
             self.spawn(kind, self._list_until_believed(kind, self.lease))

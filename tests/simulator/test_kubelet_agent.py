@@ -41,8 +41,8 @@ def shows_something(agent: KubeletAgent, name: str) -> bool:
 
 
 def test_a_pod_under_admission_holds_something_at_every_moment(tmp_path: Path) -> None:
-    """A kubelet looks for zones and allocates in one step: otherwise an end could come in between,
-    neither before nor after.
+    """A kubelet finds zones and allocates in one step. Otherwise an end could come in between,
+    neither before nor after the admission.
     """
     shape = NodeShape(2, 16, 16 * GIB, {GPU: 2})
     agenda, now_s = Agenda(), 0.0

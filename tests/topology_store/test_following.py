@@ -36,7 +36,7 @@ class Following:
         self.projector = follow(log, self.reports, self.health)
 
     async def lead(self) -> None:
-        """A new timeline ends the lease; the next one is taken at once."""
+        """Lead. A new timeline ends the lease, and the next lease is acquired at once."""
         while True:
             lease = await self.log.acquire(ROLE, "test", 60)
             assert lease is not None

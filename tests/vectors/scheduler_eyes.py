@@ -54,7 +54,7 @@ class Tally(msgspec.Struct):
 
 
 def tally(doc: Json) -> Tally:
-    """All admissions of a file of sequences."""
+    """Count all admissions of a file of sequences."""
     found = Tally()
     for case in cases(doc):
         for at, passed, admitted, bounds in _verdicts(case):

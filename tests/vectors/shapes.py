@@ -114,5 +114,5 @@ def block_list(blocks: tuple[Block, ...]) -> list[Json]:
 
 
 def differ(what: str, ours: object, recorded: object) -> list[str]:
-    """No difference, or one text naming both sides."""
+    """Return no difference, or one text with both sides."""
     return [] if ours == recorded else [f"{what}: ours {ours!r}, recorded {recorded!r}"]

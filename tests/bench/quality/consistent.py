@@ -123,8 +123,8 @@ class Consistent:
         self._moments = None
 
     def reported(self, state: KubeletState, made_s: float) -> None:
-        """Record that the kubelet was in this state at that time. Pods that had come by then and
-        are not in it have ended.
+        """Record that the kubelet was in this state at that time. Earlier pods that are not in the
+        state have ended.
         """
         self._base, self._base_s = state, made_s
         self._alike, self._followed = {}, {}
@@ -240,7 +240,7 @@ class Consistent:
 
 
 def _next(ahead: frozenset[Step]) -> Iterator[Step]:
-    """What may happen first: nothing else is certain to have happened before it."""
+    """Yield every event that may come first, because no other one certainly came before it."""
     soonest_s = min((step.last_s for step in ahead), default=UNHEARD)
     coming = [step for step in ahead if not step.ends]
     for step in ahead:

@@ -80,7 +80,7 @@ class SameNewsRow(LedgerRow):
         super().__init__(CoreConfig(scheduler, upstream=self))
 
     def placing(self, cycle: CycleConfig) -> Placing:
-        """What decides in the core."""
+        """Return the object that decides in the core."""
         return self._cluster
 
     def decide(self, now_s: float) -> list[Reservation]:

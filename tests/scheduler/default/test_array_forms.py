@@ -205,7 +205,7 @@ class Scene:
         )
 
     def report(self, name: str, kind: int) -> None:
-        """A node reports, or its report expires from the ledger."""
+        """Append a report of a node, or its expiry."""
         if name not in self.world.ledger.nodes:
             return
         tracked = ("cpu",) if kind % 2 else ("memory",)

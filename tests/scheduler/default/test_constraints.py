@@ -364,8 +364,8 @@ def term(key: str, **labels: str) -> dict[str, Any]:
 
 
 async def test_only_a_pod_that_matches_all_terms_of_an_affinity_satisfies_one() -> None:
-    """As kube-scheduler 1.36 does: a neighbour by zone and another by name are not one of the
-    group.
+    """As in kube-scheduler 1.36: one pod that matches by zone and another that matches by name do
+    not satisfy the affinity together.
     """
     story = await world()
     await story.tell("pod/uid-x", seen("x", "n1", labels={"app": "web"}))
@@ -465,7 +465,8 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
 
 
 async def test_spread_by_an_empty_selector_counts_no_pod() -> None:
-    """kube-scheduler 1.36: it matches every pod, and no present pod is counted."""
+    """In kube-scheduler 1.36 an empty selector matches every pod, but no existing pod is
+    counted."""
     story = await world("n1", "n2", n2={"unschedulable": True})
     for number in range(3):
         await story.tell(f"pod/uid-x{number}", seen(f"x{number}", "n1"))

@@ -34,7 +34,7 @@ AFTER_S = 60
 
 
 class Held(Story):
-    """A story with a clock, which the log's envelopes carry."""
+    """A story with a clock, which gives the times of the log's envelopes."""
 
     def __init__(self, schedulers: int = 1, share: int = 50, after_s: float = AFTER_S) -> None:
         super().__init__(schedulers)

@@ -54,7 +54,7 @@ def node_zone(number: int, placed: list[Placed], cpus: int, gpus: int) -> Zone:
 async def full(
     placed: list[Placed], policy: str, zones: int = 2, cpus: int = 8, gpus: tuple[int, ...] = (2, 2)
 ) -> Story:
-    """All these pods run on n1, each confirmed in its zone."""
+    """Return a world in which these pods run on n1, each confirmed in its zone."""
     story = Story()
     await story.node()
     for made, _ in placed:

@@ -141,8 +141,8 @@ class TestR8NodesThatComeAndGo:
     async def test_default_takes_a_reservation_back_when_another_node_has_come_in_its_nodes_place(
         self, story: Story
     ) -> None:
-        """While the binder was away: bound to the new node, the pod would be on a node that its
-        selector does not match.
+        """The node was replaced while the binder was away. If the pod were bound to the new node,
+        its selector would not match.
         """
         await story.node(labels={"disk": "fast"})
         await story.report(zone(0, 8))

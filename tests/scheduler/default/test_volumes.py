@@ -263,7 +263,7 @@ async def test_zone_labels_bar_no_node_without_such_labels() -> None:
 async def test_a_cycle_without_the_constraint_would_place_these_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The worlds above have room: what refuses is the volume alone."""
+    """The scenes above have room, so only the volume refuses the pods."""
     story = await world("n1")
     made = using("p", "c")
     assert "unbound" in await placed(story, made)

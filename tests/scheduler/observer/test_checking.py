@@ -73,9 +73,9 @@ async def test_an_end_that_the_watch_lacks_is_recorded(
 async def test_changes_watched_meanwhile_are_newer_than_the_list(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list is made, a pod that it shows ends, and one that it lacks comes; then its page arrives.
-    The pod has changed since it was recorded, in a field without an event: its commit would be
-    another.
+    """A list is made. Then a pod that it shows ends, a pod that it lacks is created, and only then
+    its page arrives. The first pod has changed since it was recorded, in a field without an event,
+    so its commit id would differ.
     """
     late = asyncio.Event()
     lists = 0
