@@ -11,10 +11,11 @@ import msgspec
 from services.comparison.cells import Result
 from services.comparison.runner import run_cell
 from services.comparison.side_by_side import NAMES, cell
-from shared.telemetry import names
+from shared.telemetry import agent_names, names
 from shared.telemetry.declare import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
+DECLARED = vars(names) | vars(agent_names)
 
 
 def script(name: str) -> ModuleType:
@@ -34,11 +35,11 @@ def test_every_message_is_on_the_page_of_messages() -> None:
 def test_each_event_is_named_where_it_is_logged() -> None:
     """An event that is passed on as a value would be missing on the page of messages."""
     result = script("messages").logged("debug", "info", "warning", "error", "critical", "exception")
-    assert {getattr(names, name) for name in result} >= set(EVENTS)
+    assert {DECLARED[name] for name in result} >= set(EVENTS)
 
 
 def test_every_warning_has_a_remedy_of_its_own() -> None:
-    warned = {getattr(names, name) for name in script("messages").warned()}
+    warned = {DECLARED[name] for name in script("messages").warned()}
     remedies = {name: EVENTS[name].remedy for name in warned}
     assert {name for name, remedy in remedies.items() if not remedy} == set()
     assert len(set(remedies.values())) == len(remedies), "a remedy belongs to one message"
