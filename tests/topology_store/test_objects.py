@@ -5,8 +5,10 @@ taken in, never our own.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,10 +31,12 @@ from shared.events.cluster_events import NodeEnded, NodeObserved
 from shared.events.codec import decode
 from shared.events.report_events import NodeReportChanged, NodeReported, NodeReportExpired
 from shared.kube.client import KubeClient
+from shared.kube.koordlet import POD_CPU_ALLOCS
 from shared.kube.nrt_mirrored import EXPIRED_SINCE, is_mirrored
 from shared.kube.port import Answer
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
+from tests.kube.test_koordlet import koordlets
 from tests.runtime.helpers import lent, running
 from tests.topology_store.words import load, report
 
@@ -227,6 +231,29 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
 
     await cluster.eventually(changed)
     assert not is_mirrored(await cluster.n1())
+
+
+async def test_the_pods_that_koordlet_lists_become_changes_of_the_report(cluster: Cluster) -> None:
+    """koordlet changes annotations alone when a pod gets exclusive CPUs."""
+    topology = koordlets({"policy": "static", "reservedCPUs": "0"})
+    topology |= {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology"}
+    assert (await cluster.ask("POST", PATH, topology)).ok
+
+    async def has_events(number: int) -> bool:
+        return len(await cluster.events()) == number
+
+    await cluster.eventually(partial(has_events, 1))
+    alloc = {"namespace": "ns", "name": "a", "uid": "u", "cpuset": "2-3", "managedByKubelet": True}
+    patch = {"metadata": {"annotations": {POD_CPU_ALLOCS: json.dumps([alloc])}}}
+    merge = "application/merge-patch+json"
+    assert (await cluster.ask("PATCH", f"{PATH}/n1", patch, merge)).ok
+    await cluster.eventually(partial(has_events, 2))
+    reported, changed = await cluster.events()
+    assert isinstance(reported, NodeReported)
+    assert reported.report.placements == ()
+    assert isinstance(changed, NodeReportChanged)
+    assert [placement.pod for placement in changed.listed] == ["a"]
+    assert changed.available == {0: {"cpu": 1000}}
 
 
 async def test_our_own_object_is_never_taken_in_and_a_nodes_own_exporter_wins(
