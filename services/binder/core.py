@@ -21,7 +21,9 @@ import msgspec
 
 from services.binder import evicting
 from services.binder.evicting import Evictions
+from shared.domain import zone_allocation
 from shared.domain.state_hash import state_hash
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
@@ -59,6 +61,7 @@ class Work(msgspec.Struct):
     predicted: dict[str, tuple[int, ...]] = {}
     trace: str = ""
     certain: bool = False
+    allocation: ZoneAllocation | None = None
 
 
 class BinderState(msgspec.Struct):
@@ -89,6 +92,7 @@ def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
             predicted=event.predicted,
             trace=envelope.trace,
             certain=event.certain,
+            allocation=event.allocation,
         )
         state.listings.decided()
     elif isinstance(event, scheduling.ReservationWithdrawn):
@@ -283,9 +287,12 @@ def _judge_read(work: Work, reply: Reply) -> Outcome:
 
 
 def binding_annotations(work: Work) -> dict[str, str]:
-    """Return the annotations of the Binding: the reservation's position, and the zones of each
-    container if the prediction is certain (docs/placement.md)."""
+    """Return the annotations of the Binding: the position of the reservation, the zones of each
+    container if the prediction is certain (docs/placement.md), and what Topolog chose if it owns
+    the node's zones (docs/owned-zones.md)."""
     annotations = {POSITION_ANNOTATION: str(work.reserved_at)}
+    if work.allocation is not None:
+        annotations |= zone_allocation.annotations_of(work.allocation)
     if not work.certain:
         return annotations
     placement = ";".join(

@@ -53,6 +53,12 @@ Policy = Annotated[
 Scope = Annotated[
     str | None, typer.Option(help="Topology Manager scope, container or pod. Default: container.")
 ]
+Owner = Annotated[
+    str | None,
+    typer.Option(
+        help="Who chooses zones for CPUs and memory: kubelet, or topolog. Default: kubelet."
+    ),
+]
 Cache = Annotated[
     str | None,
     typer.Option(
@@ -106,6 +112,7 @@ def up(
     speed: Speed = None,
     policy: Policy = None,
     scope: Scope = None,
+    owner: Owner = None,
     cache: Cache = None,
     seed: Seed = None,
     report_interval: ReportInterval = 5.0,
@@ -127,14 +134,8 @@ def up(
     Starts Postgres, NATS, the four services, and the cluster. With --exit-when-idle the exit code
     is 0 if every feasible pod ran, 3 if a kubelet rejected a pod, 4 if a feasible pod did not run.
     """
-    cluster = {
-        "nodes": nodes,
-        "zones": zones,
-        "workload": _absolute_folder(workload),
-        "policy": policy,
-        "scope": scope,
-        "seed": seed,
-    }
+    cluster = {"nodes": nodes, "zones": zones, "policy": policy, "scope": scope, "owner": owner}
+    cluster |= {"workload": _absolute_folder(workload), "seed": seed}
     options = {
         "fresh": fresh,
         "pods": pods,

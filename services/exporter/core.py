@@ -15,9 +15,11 @@ from services.exporter.answers import Allocatable, ListedContainer, ListedPod
 from services.exporter.checkpoints import NOTHING_READ, Checkpoints
 from services.exporter.kubelet_config import KubeletSettings
 from services.exporter.placements import agree, place
+from services.exporter.reserved import with_offered
 from services.exporter.sysfs import Machine
 from shared.domain.dynamic import resource_name
-from shared.domain.report import DynamicGroup, Freshness, Report
+from shared.domain.report import UNKNOWN, DynamicGroup, Freshness, Placement, Report
+from shared.domain.statement import Statement
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE, fingerprint
 
 METHODS = (EXCLUSIVE, ALL)
@@ -50,6 +52,7 @@ class Rules(msgspec.Struct, frozen=True):
 class Scan(msgspec.Struct, frozen=True):
     """All reads of one node at one moment; `freshness` was taken before all of them.
 
+    `statement` is the agent's, with an empty enforcer if none lives, None if none is looked for.
     `unlisted` is True if the list of pods was too large to read, so only the checkpoints count.
     """
 
@@ -62,6 +65,7 @@ class Scan(msgspec.Struct, frozen=True):
     kubelet_version: str = ""
     dynamic: tuple[DynamicGroup, ...] | None = None
     unlisted: bool = False
+    statement: Statement | None = None
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -112,6 +116,8 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         scan.checkpoints.free,
         scan.checkpoints.groups,
     )
+    if scan.kubelet.reserved is not None:
+        zones = with_offered(zones, scan.machine.zone_of_cpu, scan.kubelet.reserved)
     made = Report(
         node=node,
         boot_id=scan.freshness.boot_id,
@@ -129,14 +135,20 @@ def report(node: str, exporter: str, scan: Scan, rules: Rules) -> Report:
         kubelet_version=scan.kubelet_version,
         cpu_policy=inventory.cpu_policy(scan.allocatable, scan.kubelet),
         memory_policy=inventory.memory_policy(scan.allocatable, scan.kubelet),
-        reserved_cpus=inventory.reserved_cpus(scan.machine, scan.allocatable),
+        reserved_cpus=inventory.reserved_cpus(scan.machine, scan.allocatable, scan.kubelet),
         cpus=scan.machine.cpus,
         devices=inventory.devices(scan.allocatable, containers),
         checkpoints=scan.checkpoints.read,
         hidden=placed.hidden,
         dynamic=_dynamic(scan.dynamic, rules.excluded_resources),
+        enforcer=UNKNOWN if scan.statement is None else scan.statement.enforcer,
+        enforced=_enforced(scan.statement),
     )
     return without_placements(made) if scan.unlisted else made
+
+
+def _enforced(statement: Statement | None) -> tuple[Placement, ...] | None:
+    return statement.containers if statement is not None and statement.enforcer else None
 
 
 def without_placements(report: Report) -> Report:

@@ -118,7 +118,7 @@ def _add_nodes(add: Callable[..., Any]) -> None:
     single = "with NODE_NAME and no --node"
     add("--hostname", dest="node_name", help="name of the node (default: NODE_NAME)")
     add("--node", dest="nodes", action="append", metavar="NAME=SOCKET,SYSFS[,KUBELET_DIR]")
-    add("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir}")
+    add("--nodes-file", help="JSON list of {name, socket, sysfs, kubelet_dir, agent_dir}")
     add("--podresources-socket", help=f"{single}: path of the socket (default: {DEFAULT_SOCKET})")
     add("--sysfs", help=f"{single}: root of the /sys tree (default: /sys)")
     add(
@@ -126,6 +126,7 @@ def _add_nodes(add: Callable[..., Any]) -> None:
         "--kubelet-state-dir",
         help=f"{single}: the kubelet's folder, with configuration and checkpoints",
     )
+    add("--agent-dir", help=f"{single}: the folder in which topolog-agent writes its statement")
 
 
 def _add_intervals(add: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from services.exporter.kubelet_config import KubeletSettings
 from services.exporter.sysfs import Machine
 from shared.domain import report
 from shared.domain.idlist import format_ids
-from shared.kubelet.cpuset import cpus_of, format_cpus
+from shared.kubelet.cpuset import cpus_of, format_cpus, parse_cpus
 
 # (resource, zones) -> device ids.
 Devices = dict[tuple[str, tuple[int, ...]], set[str]]
@@ -32,10 +32,12 @@ def memory_policy(allocatable: Allocatable, settings: KubeletSettings) -> str:
     return "Static" if allocatable.memory else settings.memory_policy or "None"
 
 
-def reserved_cpus(machine: Machine, allocatable: Allocatable) -> str:
-    """Return the CPUs that the static CPU Manager never hands out; empty without that policy."""
+def reserved_cpus(machine: Machine, allocatable: Allocatable, settings: KubeletSettings) -> str:
+    """Return the CPUs that the static CPU Manager never hands out, without that policy those of
+    reservedSystemCPUs."""
     if not allocatable.cpus:
-        return ""
+        listed = parse_cpus(settings.reserved.cpus) if settings.reserved is not None else 0
+        return format_cpus(listed & cpus_of(machine.zone_of_cpu))
     return format_cpus(cpus_of(set(machine.zone_of_cpu) - set(allocatable.cpus)))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from services.exporter.reserved import Reserved, reserved, sets_reservations
 from shared.domain.policies import NONE, POLICIES, SCOPES
 from shared.domain.report import POD_LEVEL_GATE, UNKNOWN
 
@@ -38,10 +39,18 @@ FLAG_FIELDS = {
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
     "memory-manager-policy": "memoryManagerPolicy",
     "reserved-cpus": "reservedSystemCPUs",
+    "kube-reserved": "kubeReserved",
+    "system-reserved": "systemReserved",
     "feature-gates": "featureGates",
 }
 GATES_FLAG = "feature-gates"
-_MAP_FLAGS = ("topology-manager-policy-options", "cpu-manager-policy-options", GATES_FLAG)
+_MAP_FLAGS = (
+    "topology-manager-policy-options",
+    "cpu-manager-policy-options",
+    "kube-reserved",
+    "system-reserved",
+    GATES_FLAG,
+)
 # What Go's strconv.ParseBool reads as true, as text.
 _TRUE = ("1", "t", "true")
 
@@ -56,7 +65,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     `options` holds the options of the Topology and the CPU Manager (their names differ), and the
     gate PodLevelResourceManagers if some source turns it on. `policy`
     is `unknown` if no source that could be read sets it and `unread` names sources that could not
-    be read; `cpu_policy` and `memory_policy` are empty then.
+    be read; `cpu_policy` and `memory_policy` are empty then. `reserved` is None if it is unknown.
     """
 
     policy: str = UNKNOWN
@@ -65,6 +74,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     cpu_policy: str = ""
     memory_policy: str = ""
     unread: tuple[str, ...] = ()
+    reserved: Reserved | None = None
 
     @property
     def max_numa_nodes(self) -> int:
@@ -191,6 +201,7 @@ def merged(
         cpu_policy=fields.cpu_manager_policy or ("" if unread else "none"),
         memory_policy=fields.memory_manager_policy or ("" if unread else "None"),
         unread=unread,
+        reserved=None if unread and not sets_reservations(content) else reserved(content),
     )
 
 

@@ -7,7 +7,8 @@ its own. No pod may silence its node, so a report that is too large loses detail
    their containers. A reader can confirm such a pod as a whole.
 2. What the checkpoints have beyond the list becomes one entry for each pod uid.
 3. Pods that hold nothing are left out.
-4. All placements are left out (`placements` None): no pod can be confirmed from this report.
+4. What the node's agent enforces is left out.
+5. All placements are left out (`placements` None): no pod can be confirmed from this report.
 
 The zones' amounts are counted before, and always exact. Must not know why a report is made.
 """
@@ -72,7 +73,12 @@ def fitted(report: Report) -> tuple[Report, str]:
     smaller = msgspec.structs.replace(smaller, placements=holding)
     if _fits(smaller):
         return smaller, f"{text}, {count} pods that hold nothing left out"
-    smaller = msgspec.structs.replace(report, placements=None, hidden=(), checkpoints=())
+    smaller = msgspec.structs.replace(smaller, enforced=None)
+    if _fits(smaller):
+        return smaller, f"{text}, what the agent enforces left out"
+    smaller = msgspec.structs.replace(
+        report, placements=None, hidden=(), checkpoints=(), enforced=None
+    )
     if _fits(smaller):
         return smaller, f"placements of all {len(sizes)} pods left out"
     raise ReportTooLarge(
@@ -82,7 +88,7 @@ def fitted(report: Report) -> tuple[Report, str]:
 
 
 def _fits(report: Report) -> bool:
-    for entries in (report.placements or (), report.hidden):
+    for entries in (report.placements or (), report.hidden, report.enforced or ()):
         if len(entries) > MAX_ENTRIES:
             return False
         if any(max(len(entry.held), len(entry.claims)) > MAX_AMOUNTS for entry in entries):

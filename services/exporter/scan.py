@@ -25,6 +25,7 @@ from services.exporter.kubelet_sources import KubeletSources
 from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.slices import Device
 from services.exporter.source_grpc import AnswerTooLarge
+from services.exporter.statement import StatementReader
 from services.exporter.sysfs import Machine, read_machine
 from services.exporter.sysfs_cpus import read_layout
 from shared.domain.cpus import CpuLayout
@@ -88,6 +89,7 @@ class NodeReader:
         self._boot_id = ""
         self._machine: tuple[float, Machine] | None = None
         self._sources = KubeletSources(settings.places(spec))
+        self._statement = StatementReader(spec.agent_dir)
         self._sources_read: tuple[Signature, float] = ABSENT, 0.0
         self._from_files: tuple[KubeletSettings, KubeletSettings] | None = None
         self._answer: tuple[Signature, float, KubeletSettings] | None = None
@@ -110,7 +112,16 @@ class NodeReader:
             dynamic = self._groups(machine, self._device_source.of(self._spec.name, pods))
         version = self._settings.kubelet_version
         return Scan(
-            freshness, machine, allocatable, pods, kubelet, stored, version, dynamic, unlisted
+            freshness,
+            machine,
+            allocatable,
+            pods,
+            kubelet,
+            stored,
+            version,
+            dynamic,
+            unlisted,
+            self._statement.read(),
         )
 
     async def _allocatable(self, written: Signatures) -> Allocatable:

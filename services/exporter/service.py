@@ -24,6 +24,7 @@ from services.exporter.source_grpc import GrpcSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import Bus
+from shared.domain.statement import STATEMENT_FILE
 from shared.domain.version import VERSION
 from shared.kube.port import Kube
 from shared.runtime import lean
@@ -76,6 +77,8 @@ class Exporter:
         for name, spec in self._specs.items():
             if spec.kubelet_dir and self._settings.report_on_change:
                 places += kubelet_places(name, spec.kubelet_dir)
+            if spec.agent_dir:
+                places.append(file_place(name, f"{spec.agent_dir}/{STATEMENT_FILE}"))
         if self._settings.notify_file:
             places += [file_place(name, self._settings.notify_file) for name in self._specs]
         if places:

@@ -39,13 +39,15 @@ Interval = Annotated[float, msgspec.Meta(ge=0.1, le=86_400)]
 class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node: its podresources socket, the root of its /sys tree, and its kubelet's folder.
 
-    The folder has configuration and checkpoints, and is watched for changes; it is optional.
+    The folder has configuration and checkpoints, and is watched for changes; it is optional, as is
+    the folder with an agent's statement.
     """
 
     name: str
     socket: str
     sysfs: str = "/sys"
     kubelet_dir: str = ""
+    agent_dir: str = ""
 
 
 class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     podresources_socket: str = DEFAULT_SOCKET
     sysfs: str = "/sys"
     kubelet_dir: str = ""
+    agent_dir: str = ""
     host_proc: str = ""
     host_root: str = ""
     interval_s: Interval = 10.0
@@ -162,7 +165,13 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
             listed += _nodes_file(Path(self.nodes_file))
         if not listed and self.node_name:
             listed = [
-                NodeSpec(self.node_name, self.podresources_socket, self.sysfs, self.kubelet_dir)
+                NodeSpec(
+                    self.node_name,
+                    self.podresources_socket,
+                    self.sysfs,
+                    self.kubelet_dir,
+                    self.agent_dir,
+                )
             ]
         return tuple(listed)
 
@@ -261,5 +270,6 @@ def _nodes_file(path: Path) -> list[NodeSpec]:
         return msgspec.json.decode(path.read_bytes(), type=list[NodeSpec])
     except (OSError, msgspec.MsgspecError) as error:
         raise ValueError(
-            f"--nodes-file {path}: {error}; expected JSON [{{name, socket, sysfs, kubelet_dir}}]"
+            f"--nodes-file {path}: {error}; expected JSON "
+            "[{name, socket, sysfs, kubelet_dir, agent_dir}]"
         ) from error

@@ -100,6 +100,7 @@ def charge(placing: ColumnarPlacing, followed: SchedulerState, mate: PodReserved
             mate.predicted,
             mate.certain,
             mate.one_zone,
+            mate.allocation,
         ),
         entry.pod,
     )

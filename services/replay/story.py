@@ -133,8 +133,7 @@ def _title(event: Event, names: Mapping[str, str]) -> str:
 _TITLES: dict[type[Event], Callable[[Any], str]] = {
     cluster.PodRunning: lambda event: f"admitted and running on {event.node}",
     scheduling.PodReserved: lambda event: (
-        f"reserved on {event.node}"
-        + (f", predicted on {by_container(event.predicted)}" if event.predicted else "")
+        f"reserved on {event.node}" + words.zones_of_reservation(event)
     ),
     scheduling.NodeCharged: lambda event: f"charged to {event.node}",
     scheduling.ReservationWithdrawn: lambda event: (

@@ -17,6 +17,7 @@ from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
 from shared.domain.report import KOORDLET, Placement, Report
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import log_events as log
@@ -230,9 +231,9 @@ def _verdict(event: scheduling.PodVerdictChanged, _names: Names) -> str:
 
 
 def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
-    predicted = f", predicted on {by_container(event.predicted)}" if event.predicted else ""
+    predicted = zones_of_reservation(event)
     ignored = f"; without effect: {', '.join(event.without_effect)}" if event.without_effect else ""
-    if event.predicted and event.certain:
+    if event.predicted and event.certain and event.allocation is None:
         predicted += " with certainty"
     return f"reserved{predicted}; best of {event.candidates} node(s), score {event.score}{ignored}"
 
@@ -243,6 +244,24 @@ def _charged(event: scheduling.NodeCharged, _names: Names) -> str:
     amounts = {amounts_text(zone_amounts) for zone_amounts in event.zones.values()}
     suffix = " each" if len(event.zones) > 1 else ""
     return f"charged in {zones_list(event.zones)}: {' or '.join(sorted(amounts))}{suffix}"
+
+
+def zones_of_reservation(event: scheduling.PodReserved) -> str:
+    """Return what the pod gets if Topolog chooses, else where its kubelet will likely put it."""
+    if event.allocation is not None:
+        return f", gets {allocation_text(event.allocation)}"
+    return f", predicted on {by_container(event.predicted)}" if event.predicted else ""
+
+
+def allocation_text(allocation: ZoneAllocation) -> str:
+    """Return what the pod gets, zone by zone, and its own CPUs."""
+    parts = [
+        f"{amounts_text(amounts)} of zone {zone}"
+        for zone, amounts in sorted(allocation.zones.items())
+    ]
+    if allocation.cpus:
+        parts.append(f"CPUs {allocation.cpus} for itself")
+    return ", ".join(parts)
 
 
 def _demand(event: scheduling.DemandWeighed, _names: Names) -> str:
@@ -339,6 +358,9 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     scheduling.PodVerdictChanged: _verdict,
     scheduling.PodReserved: _reserved,
     scheduling.NodeCharged: _charged,
+    scheduling.PodAllocationFound: lambda event, _: (
+        f"holds {allocation_text(event.allocation)}, by its {event.source}"
+    ),
     scheduling.ReservationWithdrawn: _withdrawn,
     scheduling.NodeMarkedDirty: lambda event, _: (
         f"to be compared with its next report: {event.cause.replace('_', ' ')}"

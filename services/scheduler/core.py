@@ -45,6 +45,7 @@ from services.scheduler.reserve.proposals import (
     verdict,
 )
 from services.scheduler.reserve.rejections import Rejections
+from services.scheduler.reserve.takeover import takeovers
 from services.scheduler.reserve.withdrawals import withdrawals
 from services.scheduler.score.demand import DemandTracker
 from services.scheduler.select.preferences import without_effect
@@ -312,6 +313,7 @@ class SchedulerCore:
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
         proposals += withdrawals(self.ledger, changed, self.versions)
+        proposals += takeovers(self.ledger, changed, self.versions)
         proposals += self._demand_weights()
         holds = self._holds(changed, now_s, now_us)
         proposals += holds
@@ -423,6 +425,8 @@ class SchedulerCore:
     def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
         self.counters.reserved += 1
         zones = self.cluster.assume(placed, pod)
+        if placed.allocation is not None:
+            zones = placed.allocation.zones
         self.marks.accepted(placed.node)
         self.queue.wake_one(self.cluster.class_of(pod))
         entry = self.ledger.pods.get(pod.uid)

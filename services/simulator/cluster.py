@@ -28,6 +28,7 @@ RESERVED_MEMORY_BYTES = 100 * 2**20
 EPHEMERAL_STORAGE_BYTES = 100 * 2**30
 MAX_PODS = 110
 DEFAULT_MAX_NUMA_NODES = 8
+KUBELET, TOPOLOG = OWNERS = ("kubelet", "topolog")
 GPU = "nvidia.com/gpu"
 NIC = "topolog.dev/nic"
 
@@ -45,16 +46,22 @@ class NodeShape(msgspec.Struct, frozen=True):
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """How the kubelets of a cluster are configured, in the kubelet's words."""
+    """How the kubelets of a cluster are configured, in the kubelet's words. With owner `topolog`
+    they align nothing, and Topolog chooses zones by the policy."""
 
     topology_policy: str = SINGLE_NUMA_NODE
     topology_scope: str = "container"
     topology_options: dict[str, str] = {}
     cpu_options: dict[str, str] = {}
+    owner: str = KUBELET
 
 
 class SimulatedNode(msgspec.Struct, frozen=True):
-    """One node: machine, kubelet, devices, labels of the Node object beyond the usual ones."""
+    """One node: machine, kubelet, devices, labels of the Node object beyond the usual ones.
+
+    `owned_policy` is the policy by which Topolog chooses its zones, empty if the kubelet does.
+    `system_memory` is what the kubelet reserves of each zone's memory although it aligns none.
+    """
 
     name: str
     machine: MachineConfig
@@ -62,6 +69,8 @@ class SimulatedNode(msgspec.Struct, frozen=True):
     devices: dict[str, dict[str, Device]] = {}
     labels: dict[str, str] = {}
     max_pods: int = MAX_PODS
+    owned_policy: str = ""
+    system_memory: int = 0
 
     def capacity(self) -> Amounts:
         """Node totals in Topolog's units."""
@@ -86,6 +95,7 @@ class SimulatedNode(msgspec.Struct, frozen=True):
         }
         offered[CPU] -= len(self.machine.zones) * 1000 if len(self.machine.zones) > 1 else 2000
         reserved = sum(amounts.get(MEMORY, 0) for amounts in self.kubelet.reserved_memory.values())
+        reserved += self.system_memory * len(self.machine.zones)
         offered[MEMORY] -= reserved + sum(_hugepages(self.machine).values())
         return offered
 
@@ -132,6 +142,18 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
         else [0, 1]
     )
     reserved = ",".join(map(str, firsts))
+    machine = MachineConfig(_zones(shape), layout)
+    devices = _devices(shape.devices, shape.zones)
+    if policies.owner != KUBELET:
+        aligning_nothing = KubeletConfig(reserved_cpus=reserved)
+        return SimulatedNode(
+            name,
+            machine,
+            aligning_nothing,
+            devices,
+            owned_policy=policies.topology_policy,
+            system_memory=RESERVED_MEMORY_BYTES,
+        )
     kubelet = KubeletConfig(
         topology_policy=policies.topology_policy,
         topology_scope=policies.topology_scope,
@@ -142,8 +164,7 @@ def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
         memory_policy="Static",
         reserved_memory={zone: {MEMORY: RESERVED_MEMORY_BYTES} for zone in zones},
     )
-    machine = MachineConfig(_zones(shape), layout)
-    return SimulatedNode(name, machine, kubelet, _devices(shape.devices, shape.zones))
+    return SimulatedNode(name, machine, kubelet, devices)
 
 
 def _topology_options(policies: Policies, zones: int) -> dict[str, str]:

@@ -25,7 +25,8 @@ Free = tuple[Amounts, ...]
 
 class Room(msgspec.Struct, frozen=True):
     """The amounts of one empty node: totals (all CPUs, reserved ones included), free by zone,
-    allocatable, policy, scope.
+    allocatable, policy, scope. `is_owned`: Topolog chooses zones for CPUs and memory of the whole
+    pod, and only for these.
     """
 
     total: Free
@@ -33,6 +34,7 @@ class Room(msgspec.Struct, frozen=True):
     node: Amounts
     policy: str
     scope: str
+    is_owned: bool = False
 
 
 class Infeasible(msgspec.Struct, frozen=True):
@@ -71,6 +73,9 @@ def task_fits(task: Task, room: Room) -> bool:
         return False
     if room.policy == NONE:
         return True
+    if room.is_owned:
+        zoned = {name: amount for name, amount in demand.items() if not is_device(name)}
+        return any(_sets(zoned, room.free, room))
     if room.scope == "pod":
         return any(_sets(_aligned_total(task), room.free, room))
     return _containers_fit(task, room)
@@ -85,13 +90,14 @@ def _room(node: SimulatedNode) -> Room:
             name: sum(1 for device in listed.values() if device.mask and device.mask >> zone.id & 1)
             for name, listed in node.devices.items()
         }
-        system = node.kubelet.reserved_memory.get(zone.id, {}).get(MEMORY, 0)
+        system = node.kubelet.reserved_memory.get(zone.id, {}).get(MEMORY, node.system_memory)
         pages = zone_hugepages(zone)
         shared = {MEMORY: zone.memory_bytes - system - sum(pages.values()), **pages, **devices}
         total.append({CPU: len(cpus) * 1000, **shared})
         free.append({CPU: len(set(cpus) - reserved) * 1000, **shared})
     policy, scope = node.kubelet.topology_policy, node.kubelet.topology_scope
-    return Room(tuple(total), tuple(free), node.allocatable(), policy, scope)
+    policy, is_owned = node.owned_policy or policy, bool(node.owned_policy)
+    return Room(tuple(total), tuple(free), node.allocatable(), policy, scope, is_owned)
 
 
 def _pod_demand(containers: Iterable[TaskContainer]) -> Amounts:
@@ -162,7 +168,7 @@ def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
     """The zone sets that the policy allows and that hold the demand."""
     zones = range(len(free))
     sizes = [1] if room.policy == SINGLE_NUMA_NODE else list(range(1, len(free) + 1))
-    if room.policy == RESTRICTED:
+    if room.policy == RESTRICTED and not room.is_owned:
         narrowest = {_narrowest(name, amount, room.total) for name, amount in demand.items()}
         sizes = [size for size in sizes if not narrowest or narrowest == {size}]
     for size in sizes:

@@ -18,6 +18,7 @@ import msgspec
 from services.simulator import kubelet, kubelet_files, listing
 from services.simulator.agenda import Agenda
 from services.simulator.kubelet import KubeletNode, Trial
+from services.simulator.node_agent import NodeAgent
 from shared.domain.pod import Pod
 from shared.kubelet.machine import KubeletState
 
@@ -57,7 +58,9 @@ class KubeletAgent:
         agenda: Agenda,
         clock_s: Callable[[], float],
         posts: Posts,
+        enforcer: NodeAgent | None = None,
     ) -> None:
+        self._enforcer = enforcer
         self._node = node
         self._folder = folder
         self._delays = delays
@@ -69,8 +72,10 @@ class KubeletAgent:
         self._stopping: set[str] = set()
         self._messages: dict[str, bytes] = {}
         self._allocatable = listing.allocatable_message(node.state)
-        for uid in node.pods:
+        for uid, known_pod in node.pods.items():
             self._list(uid)
+            if enforcer is not None:
+                enforcer.create(known_pod.pod)
         kubelet_files.save(folder, None, node.state)
 
     @property
@@ -128,6 +133,8 @@ class KubeletAgent:
         self._stopping.discard(uid)
         self._messages.pop(uid, None)
         self._become(kubelet.end(self._node, uid))
+        if self._enforcer is not None:
+            self._enforcer.end(uid)
         return known_pod.pod
 
     def _stop(self, uid: str) -> None:
@@ -177,6 +184,12 @@ class KubeletAgent:
         known_pod = self._node.pods.get(trial.uid)
         self._become(kubelet.conclude(self._node, kubelet.rebase(self._node, trial)), trial.uid)
         if known_pod is not None and trial.verdict.admitted:
+            problem = self._enforcer.create(known_pod.pod) if self._enforcer is not None else ""
+            if problem:
+                self._posts.refused(known_pod.pod, "EnforcementRefused", problem)
+                self.end(trial.uid)
+                self._admit_next()
+                return
             self._agenda.add(self._now() + self._delays.start_s, partial(self._run, trial.uid))
         elif known_pod is not None:
             self._posts.refused(known_pod.pod, trial.verdict.reason, trial.verdict.message)

@@ -24,6 +24,7 @@ from services.simulator.cluster import SimulatedNode
 from services.simulator.cluster_port import ClusterPort, Json, Seen
 from services.simulator.kubelet_agent import Delays, KubeletAgent
 from services.simulator.machine_files import NodeFiles
+from services.simulator.node_agent import NodeAgent
 from services.simulator.node_object import node_object, node_status
 from services.simulator.podresources_server import PodresourcesServer
 from services.simulator.workload import LIFETIME_ANNOTATION
@@ -71,6 +72,7 @@ class KubeletRunner:
         self._delays = delays or Delays()
         self._agents: dict[str, KubeletAgent] = {}
         self._servers: dict[str, PodresourcesServer] = {}
+        self._enforcers: dict[str, NodeAgent] = {}
         self._inbox: dict[str, tuple[str, str, str]] = {}
         self._woken = asyncio.Event()
         self._real, self._virtual = Agenda(), Agenda()
@@ -103,6 +105,8 @@ class KubeletRunner:
         for stop in self._unlisten:
             stop()
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        for enforcer in self._enforcers.values():
+            enforcer.close()
 
     def agent(self, node: str) -> KubeletAgent:
         """Return the kubelet of a node. Raises KeyError for one that is not simulated here."""
@@ -136,6 +140,7 @@ class KubeletRunner:
             self._real,
             time.monotonic,
             _Posts(self, node.name),
+            self._enforcer(node, files),
         )
         self._agents[node.name] = agent
         self._register(node, files)
@@ -147,6 +152,14 @@ class KubeletRunner:
                 self._live(node.name, pod)
             else:
                 self.started(node.name, pod)
+
+    def _enforcer(self, node: SimulatedNode, files: NodeFiles) -> NodeAgent | None:
+        if files.agent_dir is None:
+            return None
+        if node.name in self._enforcers:
+            self._enforcers[node.name].close()
+        enforcer = self._enforcers[node.name] = NodeAgent(node, files.agent_dir)
+        return enforcer
 
     def _admitted_pods(self, node: str, stored: KubeletState | None) -> list[tuple[Pod, bool]]:
         """Return the pods that this kubelet had admitted when it stopped, oldest first, and whether

@@ -33,6 +33,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
     sysfs: Path
     kubelet_dir: Path
     socket: Path
+    agent_dir: Path | None = None
 
     def for_exporter(self) -> dict[str, str]:
         """The entry of an exporter's nodes file."""
@@ -40,6 +41,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
             "socket": str(self.socket),
             "sysfs": str(self.sysfs),
             "kubelet_dir": str(self.kubelet_dir),
+            **({"agent_dir": str(self.agent_dir)} if self.agent_dir else {}),
         }
         return {"name": self.name, **paths}
 
@@ -54,6 +56,7 @@ def places(folder: Path, sockets: Path, nodes: tuple[SimulatedNode, ...]) -> tup
             folder / node.name / "sys",
             folder / node.name / "kubelet",
             sockets / f"{number}.sock",
+            folder / node.name / "agent" if node.owned_policy else None,
         )
         for number, node in enumerate(nodes)
     )
@@ -118,7 +121,15 @@ def configuration(node: SimulatedNode) -> dict[str, Any]:
             for zone, limits in sorted(kubelet.reserved_memory.items())
         ],
         "maxPods": node.max_pods,
+        **_reservations(node),
     }
+
+
+def _reservations(node: SimulatedNode) -> dict[str, Any]:
+    if not node.system_memory:
+        return {}
+    memory = str(node.system_memory * len(node.machine.zones))
+    return {"systemReserved": {"memory": memory}, "evictionHard": {"memory.available": "0%"}}
 
 
 def _write_zone(folder: Path, node: SimulatedNode, zone: ZoneConfig) -> None:

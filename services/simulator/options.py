@@ -11,7 +11,14 @@ from pathlib import Path
 import msgspec
 
 from services.simulator import traces, workload
-from services.simulator.cluster import Policies, SimulatedNode, lay_out, uniform
+from services.simulator.cluster import (
+    KUBELET,
+    OWNERS,
+    Policies,
+    SimulatedNode,
+    lay_out,
+    uniform,
+)
 from services.simulator.pace import Pace, parse_speed
 from services.simulator.progress import ENDLESS
 from services.simulator.workload import Arrival
@@ -39,6 +46,7 @@ class Options(msgspec.Struct, frozen=True):
     speed: str = "1"
     policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
+    owner: str = KUBELET
     scheduler: str = "topolog"
     namespace: str = "default"
     api_host: str = "127.0.0.1"
@@ -52,7 +60,7 @@ class Options(msgspec.Struct, frozen=True):
     @property
     def policies(self) -> Policies:
         """How the kubelets are configured."""
-        return Policies(self.policy, self.scope)
+        return Policies(self.policy, self.scope, owner=self.owner)
 
     @property
     def pace(self) -> Pace:
@@ -164,6 +172,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the kubelets' Topology Manager policy",
     )
     parser.add_argument("--scope", default="container", choices=SCOPES)
+    parser.add_argument(
+        "--owner", default=KUBELET, choices=OWNERS, help="who chooses the zones of CPUs and memory"
+    )
     parser.add_argument(
         "--scheduler", default="topolog", help="schedulerName of the workload's pods"
     )

@@ -20,12 +20,14 @@ def _frame(report: Report) -> tuple[object, ...]:
     machine = (report.cpus, report.devices, report.dynamic, report.kubelet_version)
     managers = (report.cpu_policy, report.memory_policy, report.reserved_cpus)
     source = (report.fingerprint_method, report.counts_blocks_in_full, report.unlisted)
+    enforcer = (report.enforcer, report.enforced is None)
     listing = (report.placements is None, report.container_zones is None)
-    return (*settings, *machine, *managers, *source, *listing)
+    return (*settings, *machine, *managers, *source, *enforcer, *listing)
 
 
 def _same(before: Zone, after: Zone) -> bool:
-    if (before.id, before.costs, before.bounds) != (after.id, after.costs, after.bounds):
+    old_frame = before.id, before.costs, before.bounds, before.offered
+    if old_frame != (after.id, after.costs, after.bounds, after.offered):
         return False
     if before.resources.keys() != after.resources.keys():
         return False
@@ -58,13 +60,14 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
         container_zones=(
             None if after.container_zones == before.container_zones else after.container_zones
         ),
+        enforced=None if after.enforced == before.enforced else after.enforced,
     )
     return None if _is_empty(delta) and before.fingerprint == after.fingerprint else delta
 
 
 def _is_empty(delta: NodeReportChanged) -> bool:
     changed = delta.available or delta.listed or delta.unlisted or delta.free or delta.groups
-    further = (delta.checkpoints, delta.hidden, delta.container_zones)
+    further = (delta.checkpoints, delta.hidden, delta.container_zones, delta.enforced)
     return not changed and all(field is None for field in further)
 
 

@@ -130,6 +130,7 @@ def _problems(node: str, report: Report) -> Iterator[str]:
         yield f"container_zones: zone {unknown[0]} is none of {ids}"
     yield from _placement_problems(report.placements or (), frozenset(ids))
     yield from _placement_problems(report.hidden, frozenset(ids), hidden=True)
+    yield from _placement_problems(report.enforced or (), frozenset(ids))
     yield from _inventory_problems(report)
     yield from _dynamic_problems(report.dynamic or ())
 
@@ -143,6 +144,7 @@ def _setting_problems(report: Report) -> Iterator[str]:
         report.cpu_policy,
         report.memory_policy,
         report.kubelet_version,
+        report.enforcer,
         *report.checkpoints[:TEXT_LIMIT],
     )
     texts = (
@@ -190,7 +192,11 @@ def _zone_problems(zone: Zone) -> Iterator[str]:
         0 <= member < ZONE_ID_LIMIT for member in zone.group
     ):
         yield f"zones[{zone.id}].group: zones outside 0..{ZONE_ID_LIMIT - 1}"
-    for field, amounts_by_name in (("bounds", zone.bounds), ("free", zone.free)):
+    for field, amounts_by_name in (
+        ("bounds", zone.bounds),
+        ("offered", zone.offered),
+        ("free", zone.free),
+    ):
         if len(amounts_by_name) > RESOURCES or not all(
             0 <= amount <= AMOUNT_LIMIT for amount in amounts_by_name.values()
         ):

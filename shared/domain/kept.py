@@ -24,10 +24,18 @@ import xxhash
 
 from shared.domain.hold_after import HOLD_AFTER
 from shared.domain.pod import Pod
+from shared.domain.zone_allocation import RESOURCE_STATUS
 
-# Read by `services.scheduler.snapshot.topology_policy`, and by `shared.domain.hold_after`.
+# Read by `services.scheduler.snapshot.topology_policy` and `owned_request`, by
+# `services.scheduler.reserve.takeover`, and by `shared.domain.hold_after`.
 POD_ANNOTATIONS = frozenset(
-    ("scheduling.koordinator.sh/numa-topology-spec", "volcano.sh/numa-topology-policy", HOLD_AFTER)
+    (
+        "scheduling.koordinator.sh/numa-topology-spec",
+        "scheduling.koordinator.sh/resource-spec",
+        RESOURCE_STATUS,
+        "volcano.sh/numa-topology-policy",
+        HOLD_AFTER,
+    )
 )
 
 # Labels that controllers and charts use to distinguish workloads.
@@ -44,6 +52,8 @@ POD_LABELS = frozenset(
         "controller-revision-hash",
         "job-name",
         "k8s-app",
+        "koordinator.sh/priority-class",
+        "koordinator.sh/qosClass",
         "pod-template-hash",
         "statefulset.kubernetes.io/pod-name",
     )

@@ -43,7 +43,8 @@ class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     `bounds` is the most that the zone has of resources that no manager pins to zones: CPUs without
     the static CPU Manager, memory and hugepages without the Static Memory Manager. It comes from
-    /sys and no manager accounts for it.
+    /sys and no manager accounts for it. `offered` is the part of `bounds` that pods may have, as
+    the kubelet's configuration reserves the rest; empty if that is unknown.
 
     `free` is the Memory Manager's own figure by resource, if its checkpoint was read. Holdings of
     ended pods and init containers count as taken (`Report.hidden`), and a block over several zones
@@ -57,6 +58,7 @@ class Zone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     resources: dict[str, ZoneResource] = {}
     costs: dict[int, int] = {}
     bounds: dict[str, int] = {}
+    offered: dict[str, int] = {}
     free: dict[str, int] = {}
     group: tuple[int, ...] = ()
 
@@ -162,7 +164,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Manager and the CPU Manager (disjoint names), and the feature gate PodLevelResourceManagers if
     it is on. `cpu_policy` (none, static) and `memory_policy`
     (None, Static) are `unknown` in reports of older exporters. `reserved_cpus` are the CPUs that
-    the static CPU Manager never allocates, as a Linux list. If the kubelet version is unknown,
+    no container gets for itself, as a Linux list: by the static CPU Manager, or without it by
+    reservedSystemCPUs. If the kubelet version is unknown,
     `kubelet_version` is empty and `cpus` and `devices` are None.
 
     `checkpoints` names the managers whose checkpoint was read together with the list (`cpu`,
@@ -185,6 +188,11 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `source` is `bus` (the node's own exporter) or `nrt` (a NodeResourceTopology object of another
     exporter). `counts_blocks_in_full` is False if `available` may count a memory block over several
     zones otherwise than in full in each of them (NFD, or an unknown exporter).
+
+    `enforcer` is what keeps containers in the zones that a scheduler chooses (`topolog`,
+    `koordlet`), empty for nothing, and `unknown` in reports of older exporters. `enforced` is what
+    it says that containers have: CPUs by id and memory by zones, without amounts of memory. None
+    without such a statement.
     """
 
     node: str
@@ -213,6 +221,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     counts_blocks_in_full: bool = True
     container_zones: tuple[int, ...] | None = None
     unlisted: tuple[str, ...] = ()
+    enforcer: str = UNKNOWN
+    enforced: tuple[Placement, ...] | None = None
 
     @property
     def freshness(self) -> Freshness:

@@ -84,6 +84,7 @@ CATALOG: dict[str, Entry] = {
         scheduling.PodVerdictChanged,
         scheduling.PodReserved,
         scheduling.NodeCharged,
+        scheduling.PodAllocationFound,
         scheduling.ReservationWithdrawn,
         scheduling.NodeMarkedDirty,
         scheduling.NodeReconciled,

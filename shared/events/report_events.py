@@ -25,8 +25,8 @@ class NodeReportChanged(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_d
     `available` is zone id -> resource -> new available amount. `listed` has the placements of pods
     that are new or changed (all containers of the pod), and `unlisted` the `namespace/pod` keys no
     longer listed. `free` is zone id -> all of the Memory Manager's own figures, for zones with a
-    change, and `groups` is zone id -> its new group. `checkpoints`, `hidden` and
-    `container_zones` are None if they did not change."""
+    change, and `groups` is zone id -> its new group. `checkpoints`, `hidden`, `container_zones` and
+    `enforced` are None if they did not change."""
 
     node: str
     boot_id: str
@@ -41,6 +41,7 @@ class NodeReportChanged(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_d
     checkpoints: tuple[str, ...] | None = None
     hidden: tuple[Placement, ...] | None = None
     container_zones: tuple[int, ...] | None = None
+    enforced: tuple[Placement, ...] | None = None
 
 
 class NodeReportExpired(AboutNode, msgspec.Struct, frozen=True, tag=True):

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
@@ -16,6 +17,7 @@ WithdrawCause = Literal["node_ended", "unasked"]
 AsideCause = Literal["rejected", "denied", "contested"]
 HoldEndCause = Literal["placed", "ended", "hopeless", "unasked"]
 ReadmitCause = Literal["retry", "operator"]
+AllocationSource = Literal["annotation", "enforcer"]
 
 
 class PodVerdictChanged(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -46,9 +48,10 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     pods and ends; later events on the node may void that (`shared/ledger/certainty.py`).
     `one_zone` is what must be in one zone although the kubelet's policy does not require it
     (`container`: each of them, `pod`, or nothing), and `without_effect` are keys of other
-    schedulers that express a preference, which this decision ignores. `config` and `code` are
-    fingerprints: with the log up to `based_on` and the earlier reservations of the batch, the same
-    configuration and code decide the same again (`topolog replay explain`)."""
+    schedulers that express a preference, which this decision ignores. `allocation` is what the pod
+    gets if Topolog chooses the node's zones, else None. `config` and `code` are fingerprints: with
+    the log up to `based_on` and the earlier reservations of the batch, the same configuration and
+    code decide the same again (`topolog replay explain`)."""
 
     uid: str
     node: str
@@ -64,6 +67,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     certain: bool = False
     without_effect: tuple[str, ...] = ()
     one_zone: str = ""
+    allocation: ZoneAllocation | None = None
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -78,6 +82,16 @@ class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     uid: str
     zones: dict[int, Amounts] = {}
     narrowed: dict[str, tuple[int, ...]] = {}
+
+
+class PodAllocationFound(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A pod that Topolog did not place holds these zones of a node whose zones Topolog chooses, by
+    the annotation of another scheduler or by the node's enforcer. Stream `pod/<uid>`."""
+
+    uid: str
+    node: str
+    allocation: ZoneAllocation
+    source: AllocationSource = "annotation"
 
 
 class ReservationWithdrawn(
@@ -231,6 +245,7 @@ SchedulingEvent = (
     PodVerdictChanged
     | PodReserved
     | NodeCharged
+    | PodAllocationFound
     | ReservationWithdrawn
     | NodeMarkedDirty
     | NodeReconciled

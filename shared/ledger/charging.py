@@ -43,7 +43,14 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
     demand = kind.demand_on(node.basis)
     _forget_absence(node, key, pod.uid)
     charge = Charge(
-        pod.uid, key, position, demand, alias=alias_of(node, key), one_zone=entry.one_zone
+        pod.uid,
+        key,
+        position,
+        demand,
+        alias=alias_of(node, key),
+        one_zone=entry.one_zone,
+        request=kind.request,
+        allocation=entry.allocation,
     )
     node.charges[pod.uid] = charge
     count_name(node, key, 1)

@@ -141,6 +141,7 @@ _HANDLERS: dict[type[Event], Callable[[Ledger, Any, Envelope], Touched]] = {
     scheduling.PodVerdictChanged: pods.verdict_changed,
     scheduling.PodReserved: pods.reserved,
     scheduling.NodeCharged: pods.charged,
+    scheduling.PodAllocationFound: pods.allocation_found,
     scheduling.ReservationWithdrawn: pods.withdrawn,
     scheduling.NodeMarkedDirty: _dirty,
     scheduling.NodeReconciled: _reconciled,

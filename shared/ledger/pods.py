@@ -64,6 +64,8 @@ def _is_on(ledger: Ledger, entry: LedgerPod, name: str, envelope: Envelope) -> T
     old_node = entry.node
     if old_node == name:
         return (name,)
+    if old_node:
+        entry.allocation = None  # It was made for the other node.
     charge_pod(ledger, entry, name, envelope.position)
     return tuple(sorted((old_node, name))) if old_node else (name,)
 
@@ -171,7 +173,7 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
         return ()
     entry.stage, entry.reserved_at = "reserved", envelope.position
     entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
-    entry.one_zone, entry.zone_wait = event.one_zone, ""
+    entry.one_zone, entry.zone_wait, entry.allocation = event.one_zone, "", event.allocation
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
@@ -187,6 +189,17 @@ def charged(ledger: Ledger, event: scheduling.NodeCharged, envelope: Envelope) -
     if event.narrowed:
         narrow_charge(node, charge, event.narrowed)
     return touched
+
+
+def allocation_found(
+    ledger: Ledger, event: scheduling.PodAllocationFound, envelope: Envelope
+) -> Touched:
+    """What a pod holds is known that was charged in every zone until now."""
+    entry = ledger.pods.get(event.uid)
+    if entry is None or entry.node != event.node:
+        return ()
+    entry.allocation = ledger.nodes[event.node].charges[event.uid].allocation = event.allocation
+    return (event.node,)
 
 
 def withdrawn(
@@ -234,6 +247,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, envelope: Envelope) -> Touch
         return ()
     release_charge(ledger, entry, envelope.position, came=False)
     entry.stage, entry.reserved_at, entry.certain, entry.one_zone = "pending", 0, False, ""
+    entry.allocation = None
     return (node,)
 
 

@@ -99,6 +99,7 @@ def _changed_report(report: Report, event: NodeReportChanged) -> Report:
         container_zones=(
             report.container_zones if event.container_zones is None else event.container_zones
         ),
+        enforced=report.enforced if event.enforced is None else event.enforced,
     )
 
 

@@ -15,6 +15,7 @@ from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.cluster_events import NodeObserved
 
 Stage = Literal["pending", "reserved", "intended", "bound", "running"]
@@ -64,6 +65,11 @@ class Charge(msgspec.Struct, gc=False):
     one_zone: str = ""
     # Where annotations of the pod say that it is (`PodObserved.placement`).
     observed: tuple[ZonedAmount, ...] = ()
+    # The pod's request on the node as a whole, shared by pods of one kind.
+    request: Amounts = {}
+    # What Topolog, or another scheduler, chose for the pod where no kubelet chooses zones; None if
+    # that is not known.
+    allocation: ZoneAllocation | None = None
 
     @property
     def is_admitted(self) -> bool:
@@ -91,6 +97,7 @@ class LedgerPod(msgspec.Struct, gc=False):
     # The prediction is certain, by the decision and by all that happened on the node since.
     certain: bool = False
     one_zone: str = ""
+    allocation: ZoneAllocation | None = None
     # The resource that no zone has, by its last negative result; "" if it waits for a node.
     zone_wait: str = ""
 

@@ -16,6 +16,7 @@ from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.ledger.alike import Kind, kind_of
 from shared.ledger.charge import charge_zones, landing, narrow
 from shared.ledger.charging import alias_of, count_name, ended_of
@@ -43,12 +44,13 @@ def newcomer(
     free_max: ZoneAmounts,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
     one_zone: str = "",
+    allocation: ZoneAllocation | None = None,
 ) -> Newcomer:
     """Return the pod, of this kind, on a node with this basis report; only in the `trusted` zones
     if there are some."""
     demand = kind.demand_on(report)
     charge = Charge(uid=pod.uid, key=pod.key, charged_at=0, demand=demand, sent_at=NOT_SENT_YET)
-    charge.one_zone = one_zone
+    charge.one_zone, charge.request, charge.allocation = one_zone, kind.request, allocation
     if report is not None and demand:
         charge.possible, charge.zones = landing(demand, report, free_max)
         if trusted and (possible := narrow(charge.possible, trusted)) != charge.possible:
@@ -93,6 +95,8 @@ def what_if(
 
 def holdings(node: LedgerNode, charge: Charge) -> ZoneAmounts:
     """Return by zone what a pod of the node holds, or may hold: what its end would give back."""
+    if charge.allocation is not None:
+        return charge.allocation.zones
     listed = listed_of(node, charge.key) if charge.confirmed else ()
     return held_zones(listed) if listed else charge.zones
 

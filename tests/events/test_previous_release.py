@@ -47,6 +47,7 @@ UNREADABLE = {
         "of a rule that the release before does not have: after a restore it "
         "decides at once, as it always did"
     ),
+    "PodAllocationFound.1": "of zones that the release before does not choose",
     **dict.fromkeys(
         ("HoldBegun.1", "HoldEnded.1"),
         "of a kind of stream that the release before passes over: it holds no node",

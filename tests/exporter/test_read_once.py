@@ -19,6 +19,7 @@ from services.exporter.podresources import podresources_pb2 as pb
 from services.exporter.scan import NodeReader
 from services.exporter.settings import ExporterSettings, NodeSpec
 from shared.domain.report import Freshness
+from shared.domain.statement import Statement
 from shared.kubelet.checkpoint import CpuCheckpoint, write_cpu
 from tests.exporter.kubelets import write_sysfs
 from tests.exporter.test_asking import Asked
@@ -154,6 +155,7 @@ def test_a_report_is_made_again_if_its_content_changed() -> None:
         "kubelet_version": "v1.36.0",
         "dynamic": (),
         "unlisted": True,
+        "statement": Statement(),
     }
     assert {"freshness", *others} == set(core.Scan.__struct_fields__)
     for name, second in others.items():

@@ -9,8 +9,12 @@ import pytest
 
 from services.exporter.flags import with_flags
 from services.exporter.kubelet_config import KubeletConfigError, KubeletSettings, parse
+from services.exporter.reserved import Reserved
 from services.exporter.settings import ExporterSettings, NodeSpec
 from shared.runtime.settings import SettingsInvalid, load
+
+# The hard eviction threshold of memory.
+DEFAULT_RESERVED = Reserved(amounts={"memory": 100 << 20})
 
 
 def settings_of(*argv: str, **environment: str) -> ExporterSettings:
@@ -102,10 +106,13 @@ def test_kubelet_configuration_in_yaml_and_json() -> None:
         {"full-pcpus-only": "true", "max-allowable-numa-nodes": "16"},
         "none",
         "None",
+        reserved=DEFAULT_RESERVED,
     )
     assert facts.max_numa_nodes == 16
     assert parse(b"topologyManagerPolicy: best-effort", "config").policy == "best-effort"
-    assert parse(b"{}", "config") == KubeletSettings("none", "container", {}, "none", "None")
+    assert parse(b"{}", "config") == KubeletSettings(
+        "none", "container", {}, "none", "None", reserved=DEFAULT_RESERVED
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
 # Tests and benchmarks use these to stop a process at a certain line, and to sample its stacks.
 WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
 
+# The scheduler's policy for the zones of nodes whose kubelets align nothing.
+DEFAULT_POLICY = "TOPOLOG_CYCLE_DEFAULT_POLICY"
 PATIENCE = "TOPOLOG_REPORT_MAX_AGE_S"
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -122,6 +124,7 @@ def environment(
         "TOPOLOG_TRACE_FILE": os.environ.get("TOPOLOG_TRACE_FILE", str(trace_file)),
         "TOPOLOG_TRACE_RATIO": os.environ.get("TOPOLOG_TRACE_RATIO", "0.01"),
         **_patience(options),
+        **({DEFAULT_POLICY: options.policy} if options.owner == "topolog" else {}),
         **options.extra_env,
     }
 
@@ -164,6 +167,7 @@ def simulator(options: UpOptions, folder: DataDir, ports: Ports) -> ChildSpec:
         "--zones": str(options.zones),
         "--policy": options.policy,
         "--scope": options.scope,
+        "--owner": options.owner,
         "--workload": options.workload,
         "--pods": str(options.pods),
         "--load": str(options.load),

@@ -9,6 +9,7 @@ import msgspec
 from services.embedded.errors import EmbeddedError
 from shared.domain.policies import POLICIES, SCOPES, SINGLE_NUMA_NODE
 
+OWNERS = ("kubelet", "topolog")
 CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
 MAX_SCHEDULERS, MAX_STANDBYS = 8, 3
@@ -39,6 +40,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     api_port: int = 0
     policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
+    owner: str = "kubelet"
     cache: str = ""
     seed: int = 1
     report_interval_s: float = 5.0
@@ -76,6 +78,7 @@ def check(options: UpOptions) -> UpOptions:
         *_between("--api-port", options.api_port, 0, 65_535),
         *_one_of("--policy", options.policy, POLICIES),
         *_one_of("--scope", options.scope, SCOPES),
+        *_one_of("--owner", options.owner, OWNERS),
         *(_one_of("--cache", options.cache, CACHES) if options.cache else []),
         *_load(options),
         *_speed(options.speed),

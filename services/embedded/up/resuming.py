@@ -25,6 +25,7 @@ class Shape(msgspec.Struct, frozen=True):
     workload: str = "demo"
     policy: str = SINGLE_NUMA_NODE
     scope: str = "container"
+    owner: str = "kubelet"
     seed: int = 1
 
 
@@ -36,6 +37,7 @@ class Given(msgspec.Struct, frozen=True):
     workload: str | None = None
     policy: str | None = None
     scope: str | None = None
+    owner: str | None = None
     seed: int | None = None
 
 

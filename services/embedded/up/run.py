@@ -154,6 +154,7 @@ class Up:
             options.workload,
             options.policy,
             options.scope,
+            options.owner,
             options.seed,
         )
         write_shape(folder.path, shape)

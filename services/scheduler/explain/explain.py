@@ -21,10 +21,11 @@ from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.fit import blocked, leaves_open, may_fit, obstacle, plan_for
+from services.scheduler.owned.admission import allocate
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan, PodClass
+from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan, PodClass
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal, ZoneState
@@ -221,6 +222,9 @@ def _refusal_of(
         return _with_rule(barred[0].refusal(node_info.name, barred[1]), plan)
     if plan.mode == "free":
         return None
+    if plan.mode == "owned":
+        answer = allocate(node_info, plan)
+        return _with_rule(answer, plan) if isinstance(answer, Refusal) else None
     refusal = alignment_refusal(node_info, pod_class, plan, config, steps)
     return _with_rule(refusal, plan) if refusal is not None else None
 
@@ -258,7 +262,7 @@ def _detailed(
             lacks_zone_resource = (
                 bool(refusal.resource)
                 and refusal.reason != Reason.NODE_RESOURCE
-                and plan.mode != "free"
+                and plan.mode in BY_KUBELET
             )
             text += _preemption_note(node_info, plan, lacks_zone_resource)
     refusal = msgspec.structs.replace(refusal, remedy=text, best=max(0, refusal.best))

@@ -16,7 +16,7 @@ from services.scheduler.filter.topology.bounds import possible
 from services.scheduler.filter.topology.kubelet_search import KubeletSearch, kubelet_search_of
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan
 from shared.domain.pod import Pod
 from shared.domain.policies import NONE
 from shared.domain.refusal import Reason, Refusal
@@ -76,7 +76,7 @@ def _undecided_names(node_info: NodeInfo, plan: Plan) -> tuple[str, ...]:
     """Return the sorted names that may matter to a pod with this plan; empty if everything that
     matters to it is known.
     """
-    if plan.mode == "free" or node_info.report is None:
+    if plan.mode not in BY_KUBELET or node_info.report is None:
         return ()
     search = kubelet_search_of(node_info, plan)
     asked = {name for part in plan.demand for name in part.amounts}

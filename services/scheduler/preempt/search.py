@@ -33,7 +33,7 @@ from services.scheduler.filter.topology.predict import predict
 from services.scheduler.preempt.kubelet_state import admits, known_state, kubelet_decides
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan, PodClass
+from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan, PodClass
 from services.scheduler.snapshot.result import Nomination
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU
@@ -161,8 +161,8 @@ class _Search:
         )
         if self._barred(node_info) or not fits_node(self._class.request, freed):
             return False
-        if plan.mode == "free":
-            return True
+        if plan.mode not in BY_KUBELET:
+            return plan.mode == "free" or self._passes(freed, plan)
         state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, ending)
@@ -263,7 +263,7 @@ class _Search:
         evicted if that could not help, or if its effect is unknown.
         """
         ending = self.ending(node_info)
-        unknown = self._plan(node_info).mode != "free" and obstacle(node_info)
+        unknown = self._plan(node_info).mode in BY_KUBELET and obstacle(node_info)
         if node_info.assumed or self._barred(node_info) or unknown:
             return [], ending
         candidates = self.candidates(node_info)
@@ -345,15 +345,16 @@ class _Search:
         freed, plan = self._without(node_info, gone), self._plan(node_info)
         if not fits_node(self._class.request, freed):
             return False
-        if plan.mode == "free":
-            return True
+        if plan.mode not in BY_KUBELET:
+            return plan.mode == "free" or self._passes(freed, plan)
         state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, gone)
-        return (
-            filter_result(freed, self._class, plan, self._config, self._config.steps_last_resort)
-            == ADMITTED
-        )
+        return self._passes(freed, plan)
+
+    def _passes(self, node_info: NodeInfo, plan: Plan) -> bool:
+        steps = self._config.steps_last_resort
+        return filter_result(node_info, self._class, plan, self._config, steps) == ADMITTED
 
     def _without(self, node_info: NodeInfo, gone: Victims) -> NodeInfo:
         return node_info.hypothetical(gone, self._pods, self._pod.uid, self._config)

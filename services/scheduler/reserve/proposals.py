@@ -139,6 +139,7 @@ def reservation(
         certain=placed.certain,
         without_effect=without_effect,
         one_zone=placed.one_zone,
+        allocation=placed.allocation,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (

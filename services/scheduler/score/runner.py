@@ -30,7 +30,7 @@ from services.scheduler.score.strategies.strategy import (
 )
 from services.scheduler.snapshot.node_arrays import Bools, Floats, Ints
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import AlignedPart, Items, Plan, PodClass
+from services.scheduler.snapshot.pod_class import BY_KUBELET, AlignedPart, Items, Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import fits_one_zone
 from shared.domain.pod import Container
 from shared.domain.policies import RESTRICTED
@@ -256,7 +256,7 @@ def score_node(
     A node on which some part may need several zones counts as one zone, except under strategies
     that compare sets of zones; those put each part on what the parts before it leave.
     """
-    if strategy.compares_sets and plan.mode != "free":
+    if strategy.compares_sets and plan.mode in BY_KUBELET:
         return strategy.sets(plan.parts, node_info)
     if plan.mode != "aligned":
         return strategy.whole(pod_class.asked, node_info)

@@ -177,7 +177,8 @@ class PlanEvaluation:
                 candidates, sure = self._bounds.unaligned(selection, size)
                 wide = np.ones(size, dtype=np.bool_)
             else:
-                candidates, sure = np.ones(size, dtype=np.bool_), np.ones(size, dtype=np.bool_)
+                candidates = np.ones(size, dtype=np.bool_)
+                sure = np.full(size, self._plan.mode == "free")
             scores = self._whole_scores(selection, size)
         if wide is not None and self._spread_bounds is not None:
             scores, sure = self._with_spread(scores, sure, wide, selection)

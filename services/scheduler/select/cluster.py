@@ -196,7 +196,7 @@ class Cluster:
         self.view.placed_pods.put(pod, placed.node)
         pod_class = self.evaluator.pod_class(pod)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
-        charge = assume(node_info, pod, pod_class, trusted, placed.one_zone)
+        charge = assume(node_info, pod, pod_class, trusted, placed.one_zone, placed.allocation)
         note_assumed_in_searches(node_info, charge)
         note_assumed_in_expected_zones(node_info, charge)
         self._note_unconfirmed(node_info)
@@ -205,7 +205,10 @@ class Cluster:
             self._arrays.changed(node_info)
         elif not self._arrays.is_stale(node_info.slot):
             self._arrays.subtract(node_info, self._reservation(node_info, pod_class, charge.zones))
-        self.evaluator.cache.tightened(node_info.slot)
+        if node_info.profile.owners.is_owned:  # less room may be preferred: no result holds
+            self.evaluator.cache.changed(node_info.slot)
+        else:
+            self.evaluator.cache.tightened(node_info.slot)
         return charge.zones
 
     def _reservation(

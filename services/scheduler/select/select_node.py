@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import xxhash
 
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.predict import predict_if_on
+from services.scheduler.owned.admission import zone_allocation
 from services.scheduler.score.ranks import RULED_OUT, score_of
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.score_cache import OPTIMISTIC
@@ -112,10 +114,17 @@ def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, rank: 
     """Return the placement on this node, with the zones that the kubelet will likely choose."""
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
     candidates = cluster.evaluator.cache.candidates(pod_class.row)
-    predicted, certain = predict_if_on(node_info, plan, cluster.config)
     version = node_info.ledger.report_version
-    one_zone = plan.rule.one_zone
     score = rank if rank >= 0 else score_of(rank)
+    if plan.mode == "owned":
+        allocation = zone_allocation(node_info, plan, pod_class.pod)
+        placed = Placed(node_info.name, score, candidates, version, allocation=allocation)
+        if allocation is None:
+            return placed
+        zones = dict.fromkeys(plan.names, tuple(allocation.zones))
+        return msgspec.structs.replace(placed, predicted=zones, certain=True)
+    predicted, certain = predict_if_on(node_info, plan, cluster.config)
+    one_zone = plan.rule.one_zone
     return Placed(node_info.name, score, candidates, version, predicted, certain, one_zone)
 
 

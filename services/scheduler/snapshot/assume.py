@@ -8,6 +8,7 @@ from services.scheduler.snapshot.node_info import NodeInfo, zones_of_memory_grou
 from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Pod
 from shared.domain.policies import SINGLE_NUMA_NODE
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.ledger.state import Charge
 from shared.ledger.view import subtract
 from shared.ledger.what_if import NOTHING, newcomer
@@ -19,12 +20,15 @@ def assume(
     pod_class: PodClass,
     trusted: Mapping[str, tuple[int, ...]] = NOTHING,
     one_zone: str = "",
+    allocation: ZoneAllocation | None = None,
 ) -> Charge:
     """Charge the pod to the node in place and return the charge, only in the `trusted` zones if
     some are given.
     """
     report = node_info.report
-    assumed = newcomer(pod, pod_class.kind, report, node_info.free_max, trusted, one_zone)
+    assumed = newcomer(
+        pod, pod_class.kind, report, node_info.free_max, trusted, one_zone, allocation
+    )
     charge = assumed.charge
     if report is not None and charge.demand:
         subtract(node_info.free_min, charge.zones)
@@ -35,6 +39,7 @@ def assume(
     for name, amount in pod_class.requested.items():
         node_info.requested[name] = node_info.requested.get(name, 0) + amount
     node_info.assumed[pod.uid] = assumed
+    node_info.owned, node_info.allocations[pod.uid] = None, allocation
     if report is not None and charge.demand and report.policy != SINGLE_NUMA_NODE:
         node_info.grouped_zones |= zones_of_memory_groups(node_info.ledger, (charge,))
     return charge

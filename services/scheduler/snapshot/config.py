@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from shared.domain.policies import NONE, Policy
+
 Precedence = Literal["nrt-first", "label-first"]
 OnMissing = Literal["refuse", "pass"]
 Prediction = Literal["off", "observe", "trust"]
@@ -24,7 +26,8 @@ class CycleConfig(msgspec.Struct, frozen=True):
     """Settings of the scheduling cycle.
 
     `policy_precedence`: whether the report's policy or the node label decides if both are set;
-    `nrt-first` is safe with a kubelet's Topology Manager. `weights` by resource count in scores, 1
+    `nrt-first` is safe with a kubelet's Topology Manager. `default_policy` is the topology policy
+    of nodes for which neither names one. `weights` by resource count in scores, 1
     if none is named (upstream: `scoringStrategy.resources`). If bounds do not decide, a pod may use
     `steps_node` admissions of the kubelet search on one node, `steps_last_resort` on one node if no
     other takes it, and then `steps_pod` in all. `max_shapes` limits the pod classes that are kept,
@@ -36,6 +39,7 @@ class CycleConfig(msgspec.Struct, frozen=True):
 
     on_missing_report: OnMissing = "refuse"
     policy_precedence: Precedence = "nrt-first"
+    default_policy: Policy = NONE
     strategy: str = "KeepRoom"
     weights: dict[str, int] = {}
     steps_node: int = 32

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.owners import Owners, owners_of
 from services.scheduler.snapshot.zone_distances import costs_of, nearest_by_count
 from services.scheduler.snapshot.zone_sizes import Capacities, capacities, fits_one_zone
 from shared.domain import policies
@@ -20,6 +21,7 @@ from shared.domain.demand import most
 from shared.domain.device_zones import between_zones
 from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts, is_memory, memory_of
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.cluster_events import NodeObserved
 from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
@@ -41,6 +43,7 @@ _CHANGED_BY_DELTAS = {
     "placements",
     "checkpoints",
     "hidden",
+    "enforced",
 }
 # The rest of a report. After a delta these are the same objects, so that comparing them is cheap.
 _STEADY = attrgetter(*(name for name in Report.__struct_fields__ if name not in _CHANGED_BY_DELTAS))
@@ -59,7 +62,8 @@ class Profile(NamedTuple):
     `state` is `report_state`, `tracked` the aligned resources, `layout` the zones with their
     resources. `placeless` resources have devices that lie in no zone, `between` resources devices
     that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
-    resource whose exclusive use it concerns. `pod_level_scope` is the report's.
+    resource whose exclusive use it concerns. `pod_level_scope` is the report's. `owners` says who
+    chooses zones.
     """
 
     state: str
@@ -71,6 +75,7 @@ class Profile(NamedTuple):
     between: tuple[str, ...] = ()
     unkept: tuple[tuple[str, str], ...] = ()
     pod_level_scope: str = ""
+    owners: Owners = Owners()
 
 
 class MachineType(NamedTuple):
@@ -103,6 +108,7 @@ class NodeInfo:
 
     __slots__ = (
         "allocatable",
+        "allocations",
         "assumed",
         "charged",
         "claims",
@@ -118,6 +124,7 @@ class NodeInfo:
         "machine",
         "name",
         "observed",
+        "owned",
         "pending",
         "pending_parts",
         "profile",
@@ -153,6 +160,8 @@ class NodeInfo:
         self.pending_parts: Any = None
         self.expected_zones: Any = None
         self.views: Any = None
+        self.owned: Any = None
+        self.allocations: dict[str, ZoneAllocation | None] = {}
         self.rule, self.unaligned = policy.Rule(), True
         self.profile = Profile("missing", self.rule)
         self.profile_id = -1
@@ -183,6 +192,7 @@ class NodeInfo:
             and self.charged | self.assumed.keys() == node.charges.keys()
             and self.ends == ends_of(node)
             and self.expired == node.expired
+            and (not self.profile.owners.is_owned or self.allocations == allocations_of(node))
         )
 
     def update_from(self, node: LedgerNode, config: CycleConfig) -> None:
@@ -205,6 +215,7 @@ class NodeInfo:
             self.profile = self._profile(node, config)
             self.rule = self.profile.rule
             self.unaligned = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
+        self.allocations = allocations_of(node) if self.profile.owners.is_owned else {}
         self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
         self._forget_derived()
         self.totals = self.guaranteed_totals() if self.unaligned else {}
@@ -232,6 +243,7 @@ class NodeInfo:
 
     def _forget_derived(self) -> None:
         self.kubelet_searches, self.pending_parts, self.expected_zones = None, None, None
+        self.owned = None
 
     def for_single_zones(self, free: Bounds) -> Bounds:
         """Return the free amounts as far as a single zone can use them: no memory in zones that
@@ -304,17 +316,20 @@ class NodeInfo:
         if report is None:
             return Profile(state, policy.Rule())
         labels = node.observed.labels if node.observed is not None else {}
+        owners, precedence = owners_of(report), config.policy_precedence
+        rule = policy.node_rule(report, labels, precedence, config.default_policy, owners.is_owned)
         placeless = {group.resource for group in report.devices or () if not group.zones}
         profile = Profile(
             state,
-            policy.node_rule(report, labels, config.policy_precedence),
-            policy.pinned(report, labels, config.policy_precedence),
+            rule,
+            policy.pinned(report, labels, precedence),
             tuple(sorted(report.options.items())),
             self._layout(),
             tuple(sorted(placeless)),
             tuple(name for name, _ in between_zones(report)),
-            policy.unkept_labels(report, labels),
+            () if owners.is_owned else policy.unkept_labels(report, labels),
             report.pod_level_scope,
+            owners,
         )
         return cast("Profile", _shared(profile, profile))
 
@@ -434,6 +449,11 @@ def pending_pods(node: LedgerNode) -> frozenset[str]:
         if is_unconfirmed(charge) and not charge.is_admitted
     )
     return frozenset(pending) or NO_PODS
+
+
+def allocations_of(node: LedgerNode) -> dict[str, ZoneAllocation | None]:
+    """Return what is known of the zones that Topolog, or another scheduler, chose for pods."""
+    return {uid: charge.allocation for uid, charge in node.charges.items()}
 
 
 def ends_of(node: LedgerNode) -> object:

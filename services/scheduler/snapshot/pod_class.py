@@ -16,6 +16,7 @@ import xxhash
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.node_arrays import ReservationArrays
 from services.scheduler.snapshot.node_info import Profile
+from services.scheduler.snapshot.owned_request import WORDS, owned_request, problem_of, words_of
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain import policies
 from shared.domain.demand import (
@@ -34,6 +35,7 @@ from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import HintRequest, promised, request_of
 from shared.ledger.alike import kind_of
 from shared.ledger.state import ZoneAmounts
+from shared.owned.values import OwnedRequest
 
 # Amounts from here on are refused before they reach 64-bit arrays.
 ABSURD = 1 << 61
@@ -46,6 +48,10 @@ FULL_PCPUS_ONLY = ("full-pcpus-only", "true")
 ALIGN_BY_SOCKET = ("align-by-socket", "true")
 
 _ENCODER = msgspec.msgpack.Encoder()
+
+
+# Modes of plans under which the kubelet chooses zones for the pod.
+BY_KUBELET = ("aligned", "unaligned")
 
 
 class AlignedPart(msgspec.Struct, frozen=True, gc=False):
@@ -61,8 +67,9 @@ class AlignedPart(msgspec.Struct, frozen=True, gc=False):
 class Plan(msgspec.Struct, frozen=True):
     """How a profile of nodes aligns a pod class.
 
-    `mode`: `free` (nothing is aligned), `aligned` (each part in one set of zones) or `unaligned`
-    (policy none or best-effort: totals, and memory by zone).
+    `mode`: `free` (nothing is aligned), `aligned` (each part in one set of zones), `unaligned`
+    (policy none or best-effort: totals, and memory by zone) or `owned` (Topolog chooses the zones
+    for `owned_request`).
     `parts` are in the kubelet's order; `part_kinds` are their distinct amounts, each with the
     number of parts that request it.
     `sum_of_parts` is what all parts hold at once. It is empty if a zone with that much would not be
@@ -93,6 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
     may_spread: bool = False
     running: int = 0
     smallest: Amounts = {}
+    owned_request: OwnedRequest = OwnedRequest({})
 
     @property
     def request(self) -> HintRequest:
@@ -138,7 +146,11 @@ class PodClass:
         self.asked.pop(PODS, None)
         self.request = {**self.asked, PODS: 1}
         self.requested = {**self.kind.request, PODS: 1}
-        self.problem = _absurd(pod) or pod_policy.problem
+        self.problem = (
+            _absurd(pod)
+            or pod_policy.problem
+            or (problem_of(pod) if pod.annotations.keys() & WORDS else "")
+        )
         self.zonal = bool(zonal_demand(pod, _all_resources(pod)))
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}
@@ -157,6 +169,9 @@ class PodClass:
         """Return the plan on nodes of this profile."""
         plan = self.plans.get(profile)
         if plan is None:
+            if profile.owners.is_owned:
+                plan = self.plans[profile] = self._owned_plan(profile)
+                return plan
             demand = self.kind.demand(profile.tracked, profile.pod_level_scope)
             rule = policy.combined(profile.rule, self.own_policy)
             is_aligned = rule.policy == policies.SINGLE_NUMA_NODE and len(demand) < 2
@@ -164,6 +179,12 @@ class PodClass:
                 rule = policy.without_promise(rule)
             plan = self.plans[profile] = _plan(demand, rule, profile)
         return plan
+
+    def _owned_plan(self, profile: Profile) -> Plan:
+        request = owned_request(self.pod, self.kind.request, self.own_policy, profile.rule.policy)
+        names = tuple(container.name for container in self.pod.containers)
+        mode = "owned" if request.amounts else "free"
+        return Plan(mode, profile.rule, names=names, owned_request=request)
 
 
 def without_kept(pod: Pod) -> Pod:
@@ -176,7 +197,15 @@ def without_kept(pod: Pod) -> Pod:
 def key_of(pod: Pod) -> str:
     """Return equal text for pods that every node treats alike."""
     wanted = [pod.annotations.get(name, "") for name in policy.POD_ANNOTATIONS]
-    parts = (pod.containers, pod.qos, pod.overhead, pod.pod_level, pod.constraints, wanted)
+    parts: tuple[object, ...] = (
+        pod.containers,
+        pod.qos,
+        pod.overhead,
+        pod.pod_level,
+        pod.constraints,
+        wanted,
+        *(words_of(pod) if pod.labels.keys() & WORDS or pod.annotations.keys() & WORDS else ()),
+    )
     try:
         encoded = _ENCODER.encode(parts)
     except OverflowError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.ledger.state import ZoneAmounts
 
 
@@ -12,7 +13,7 @@ class Placed(msgspec.Struct, frozen=True):
     (at least all that fit: nodes that scored lower are not always evaluated to the end).
     `predicted` is container -> zone ids, and `certain` says that no order of other pods and ends
     leads elsewhere. `one_zone` is what must be in one zone although the kubelet's policy does not
-    require it.
+    require it. `allocation` is what the pod gets if Topolog chooses the node's zones.
     """
 
     node: str
@@ -22,6 +23,7 @@ class Placed(msgspec.Struct, frozen=True):
     predicted: dict[str, tuple[int, ...]] = {}
     certain: bool = False
     one_zone: str = ""
+    allocation: ZoneAllocation | None = None
 
 
 class Unplaceable(msgspec.Struct, frozen=True):

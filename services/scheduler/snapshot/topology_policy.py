@@ -32,11 +32,11 @@ VOLCANO_ANNOTATION = "volcano.sh/numa-topology-policy"
 POD_ANNOTATIONS = (POD_ANNOTATION, VOLCANO_ANNOTATION)
 
 # Sources of rules and requirements.
-POD_SOURCE, LABEL_SOURCE = "pod annotation", "node label"
+POD_SOURCE, LABEL_SOURCE, SETTING = "pod annotation", "node label", "default setting"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The policy in force. `source` is `report`, `node label` or `default`.
+    """The policy in force. `source` is `report`, `node label`, `default setting` or `default`.
     `problem` names an unknown or contradictory setting, by which nothing may be aligned. `one_zone`
     is what must be in one zone although the policy does not require it ("container" for each of
     them, "pod", or ""), and `wanted_by` the source of that.
@@ -50,13 +50,20 @@ class Rule(msgspec.Struct, frozen=True):
     wanted_by: str = ""
 
 
-def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence) -> Rule:
-    """Return the node's rule by its report and its label. The second source decides if the first
-    has none or says `none`: a label value `None` switches nothing off under `label-first` either,
-    because the kubelet's own policy still refuses pods. A label that asks for more than a kubelet
-    with policy none or best-effort does is a requirement.
+def node_rule(
+    report: Report,
+    labels: Mapping[str, str],
+    precedence: Precedence,
+    default: str = NONE,
+    is_owned: bool = False,
+) -> Rule:
+    """Return the node's rule by its report, its label, and the default policy in the place of a
+    missing label. The second source decides if the first has none or says `none`: a label value
+    `None` switches nothing off under `label-first` either, because the kubelet's own policy still
+    refuses pods. A label that asks for more than a kubelet with policy none or best-effort does is
+    a requirement, unless Topolog chooses the zones of the node (`is_owned`).
     """
-    reported, labelled = _reported(report), _labelled(report, labels)
+    reported, labelled = _reported(report), _labelled(report, labels, default)
     first, second = (labelled, reported) if precedence == "label-first" else (reported, labelled)
     rule = first if first.policy != NONE or first.problem else second
     if rule is not labelled or rule.problem or reported.problem or rule.policy == reported.policy:
@@ -65,7 +72,9 @@ def node_rule(report: Report, labels: Mapping[str, str], precedence: Precedence)
         return rule
     if rule.policy == BEST_EFFORT:
         return reported
-    return msgspec.structs.replace(reported, one_zone=rule.scope, wanted_by=LABEL_SOURCE)
+    if is_owned:
+        return rule
+    return msgspec.structs.replace(reported, one_zone=rule.scope, wanted_by=rule.source)
 
 
 def without_promise(rule: Rule) -> Rule:
@@ -94,8 +103,10 @@ def _scope(report: Report) -> str:
     return "pod" if report.scope == "pod" else "container"
 
 
-def _labelled(report: Report, labels: Mapping[str, str]) -> Rule:
+def _labelled(report: Report, labels: Mapping[str, str], default: str) -> Rule:
     text = labels.get(POLICY_LABEL, "")
+    if not text and default != NONE:
+        return Rule(default, _scope(report), SETTING)
     parsed = parse(text)
     if parsed is None:
         return Rule(source="node label", problem=f"label {POLICY_LABEL}={text}")
@@ -105,12 +116,13 @@ def _labelled(report: Report, labels: Mapping[str, str]) -> Rule:
 class PodPolicy(msgspec.Struct, frozen=True):
     """The policy that a pod's annotation asks for; `problem` if it cannot be read or kept.
     `one_zone` is what must be in one zone under single-numa-node: Koordinator's policy is for the
-    whole pod, Volcano's for each container.
+    whole pod, Volcano's for each container. `exclusive` is singleNUMANodeExclusive.
     """
 
     policy: str = ""
     problem: str = ""
     one_zone: str = ""
+    exclusive: str = ""
 
 
 class _Spec(msgspec.Struct):
@@ -126,7 +138,9 @@ def pod_policy(pod: Pod) -> PodPolicy:
     if koordinator.policy and volcano.policy and koordinator.policy != volcano.policy:
         keys = f"{POD_ANNOTATION} and {VOLCANO_ANNOTATION}"
         return PodPolicy(problem=f"annotations {keys} ask for different policies")
-    return koordinator if koordinator.policy else volcano
+    if koordinator.policy:
+        return koordinator
+    return msgspec.structs.replace(volcano, exclusive=koordinator.exclusive)
 
 
 def _koordinator_policy(pod: Pod) -> PodPolicy:
@@ -141,10 +155,10 @@ def _koordinator_policy(pod: Pod) -> PodPolicy:
     if parsed is None:
         problem = f"unknown numaTopologyPolicy {spec.policy!r}"
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
-    problem = _exclusive(spec.exclusive, parsed[0])
-    if problem:
+    if spec.exclusive not in ("", "Preferred", "Required"):
+        problem = f"unknown singleNUMANodeExclusive {spec.exclusive!r}; write Preferred or Required"
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
-    return _policy(parsed[0], "pod")
+    return msgspec.structs.replace(_policy(parsed[0], "pod"), exclusive=spec.exclusive)
 
 
 def prefers_exclusive(pod: Pod) -> bool:
@@ -170,17 +184,15 @@ def _policy(policy: str, one_zone: str) -> PodPolicy:
     return PodPolicy(policy, one_zone=one_zone if policy == SINGLE_NUMA_NODE else "")
 
 
-def _exclusive(text: str, policy: str) -> str:
-    """Return the problem with `singleNUMANodeExclusive` under this policy, "" for none.
+def _unkept_exclusive(wanted: PodPolicy) -> str:
+    """Return the problem with `singleNUMANodeExclusive` where a kubelet chooses, "" for none.
 
     `Required` separates pods in one zone from pods in several zones. If everything is aligned to
     one zone, no pod is in several, so it holds. Under best-effort it is only a preference, as in
     Koordinator. Otherwise it cannot be kept, because the kubelet chooses the zones and does not
     know the annotation. `Preferred` has no effect in Koordinator either.
     """
-    if text not in ("", "Preferred", "Required"):
-        return f"unknown singleNUMANodeExclusive {text!r}; write Preferred or Required"
-    if text != "Required" or policy in (SINGLE_NUMA_NODE, BEST_EFFORT):
+    if wanted.exclusive != "Required" or wanted.policy in (SINGLE_NUMA_NODE, BEST_EFFORT):
         return ""
     return (
         "singleNUMANodeExclusive Required cannot be kept, because the kubelet chooses zones "
@@ -192,6 +204,9 @@ def combined(node: Rule, wanted: PodPolicy) -> Rule:
     """Return the rule for a pod that wants a policy. One zone is required where the kubelet does
     not require it anyway. Other contradictions are a problem, as in Koordinator.
     """
+    unkept = _unkept_exclusive(wanted)
+    if unkept and not node.problem:
+        return msgspec.structs.replace(without_promise(node), problem=unkept)
     if node.problem or not wanted.policy:
         return node
     if wanted.policy == SINGLE_NUMA_NODE:

@@ -25,7 +25,10 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU
 from shared.domain.scheduler_keys import Asked, asked_by, keys_of_pod
+from shared.owned.request import QOS_LABEL, RESOURCE_SPEC
 
+# Keys that `shared.owned` answers.
+OWNED_KEYS = (QOS_LABEL, RESOURCE_SPEC)
 NOT_KEPT = RefusalReason(
     name=Reason.KEY_NOT_KEPT,
     phrase="node(s) could not keep %s",
@@ -71,15 +74,21 @@ class SchedulerKeys(Constraint):
 
 
 class _Node(NamedTuple):
-    """What nodes with a report keep: aligned resources, and whole physical cores."""
+    """What nodes with a report keep: aligned resources, whole physical cores, and all that
+    Koordinator's CPU keys ask for if Topolog chooses the zones."""
 
     tracked: tuple[str, ...]
     gives_full_cores: bool
+    is_owned: bool
 
 
 def _node(node_info: NodeInfo) -> _Node | None:
     report = node_info.report
-    return None if report is None else _Node(report.tracked, gives_full_cores(report))
+    return (
+        None
+        if report is None
+        else _Node(report.tracked, gives_full_cores(report), node_info.profile.owners.is_owned)
+    )
 
 
 def _required(kept: Any) -> list[Asked]:
@@ -87,7 +96,11 @@ def _required(kept: Any) -> list[Asked]:
 
 
 def _keeps(node: _Node | None, asked: Asked, has_exclusive_cpus: bool) -> bool:
-    if node is None or asked.ask == "scheduler":
+    if node is None:
+        return False
+    if node.is_owned and asked.row.key in OWNED_KEYS:
+        return True
+    if asked.ask == "scheduler":
         return False
     if asked.ask == "device":
         return asked.row.key in node.tracked

@@ -24,13 +24,15 @@ from services.scheduler.filter.topology.kubelet_search import (
     note_answer,
 )
 from services.scheduler.filter.topology.pigeonhole import PendingParts, joined, pending_parts_on
+from services.scheduler.owned.admission import allocate
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
+from services.scheduler.snapshot.owners import is_owned_resource
 from services.scheduler.snapshot.pod_class import Plan, PodClass
 from shared.domain import pod_level
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
-from shared.domain.refusal import Reason
+from shared.domain.refusal import Reason, Refusal
 from shared.domain.report import Report
 from shared.domain.resources import memory_of
 from shared.hints.admission_orders import UNKNOWN, SearchResult
@@ -85,6 +87,12 @@ NOTHING_PINNED = RefusalReason(
     remedy="request whole CPUs with requests equal to limits, and use nodes with cpuManagerPolicy "
     "static; or remove the pod's topology policy",
 )
+NOBODY_CHOOSES = RefusalReason(
+    name=Reason.ONE_ZONE,
+    phrase="node(s) had a topology policy that nothing on the node keeps: %s",
+    remedy="run topolog-agent or koordlet on the node, set the kubelet's managers to static, or "
+    "remove the policy",
+)
 NOT_IN_ONE_ZONE = RefusalReason(
     name=Reason.ONE_ZONE,
     phrase="node(s) were not certain to put the pod into one NUMA zone: %s",
@@ -103,6 +111,7 @@ REASONS = (
     POLICY_MISMATCH,
     NO_ZONES,
     NOTHING_PINNED,
+    NOBODY_CHOOSES,
     NOT_IN_ONE_ZONE,
     POD_LEVEL_MANAGERS,
 )
@@ -139,6 +148,9 @@ def blocked(
         return POD_LEVEL_MANAGERS, text
     if plan.mode == "free" and own_policy.one_zone and len(profile.layout) > 1:
         return NOTHING_PINNED, ""
+    is_unkept = plan.mode == "free" and plan.rule.one_zone and profile.owners.cpu == "nobody"
+    if is_unkept and any(map(is_owned_resource, pod_class.asked)):
+        return NOBODY_CHOOSES, profile.owners.reason
     for resource, label in profile.unkept:
         if pod_class.kind.demand((resource,)):
             return NOT_KEPT, label
@@ -152,6 +164,8 @@ def filter_result(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> SearchResult:
     """Return the answer for a pod of this class under a plan that is not `free`."""
+    if plan.mode == "owned":
+        return REFUSED if isinstance(allocate(node_info, plan), Refusal) else ADMITTED
     if node_info.kubelet_searches is not None:
         answer = known_answer(node_info, plan, steps)
         if answer is not None:

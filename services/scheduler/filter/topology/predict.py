@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan
 from shared.domain.demand import ContainerDemand, peak
 from shared.domain.policies import NONE, SINGLE_NUMA_NODE
 from shared.domain.resources import Amounts
@@ -49,7 +49,7 @@ Zones = list[tuple[int, Amounts]]
 
 def predict(node_info: NodeInfo, plan: Plan) -> Predicted:
     """Return container -> zone ids for containers that pin something; {} if unpredictable."""
-    if plan.mode == "free" or plan.rule.policy == NONE:
+    if plan.mode not in BY_KUBELET or plan.rule.policy == NONE:
         return {}
     lowest = lowest_zones(node_info, plan)
     if lowest is not None:
@@ -225,7 +225,7 @@ def _lowest(zones: Zones, request: Amounts, taken: dict[int, Amounts]) -> int:
 
 def predict_if_on(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> tuple[Predicted, bool]:
     """Return the prediction and whether it is certain; nothing if predictions are off."""
-    if config.prediction == "off" or plan.mode == "free" or plan.rule.policy == NONE:
+    if config.prediction == "off" or plan.mode not in BY_KUBELET or plan.rule.policy == NONE:
         return {}, False
     lowest = lowest_zones(node_info, plan)
     if lowest is None:

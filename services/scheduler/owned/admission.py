@@ -1,0 +1,191 @@
+"""The zones that a pod gets on a node whose zones Topolog chooses.
+
+1. Filter, select, reserve, preemption and explanations ask `allocate`, so that no two of them can
+   disagree. The answer is kept until the node changes.
+2. What a pod holds is its allocation in the log. A pod without one (a stranger, or a pod from
+   before Topolog owned the node) is charged with its whole request in every zone, because it may
+   be anywhere. Claims of nominated pods count as held.
+3. A pod that was resized keeps its CPUs and zones, and is charged with its new request in each of
+   these zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, cast
+
+from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.owners import (
+    BIND,
+    forced_bind,
+    is_owned_resource,
+    memory_policy,
+    strategies,
+)
+from services.scheduler.snapshot.pod_class import Plan
+from shared.domain.cpus import CpuLayout, parse_runs
+from shared.domain.pod import Pod
+from shared.domain.policies import Policy
+from shared.domain.refusal import Refusal
+from shared.domain.report import Report
+from shared.domain.resources import CPU, Amounts
+from shared.domain.zone_allocation import RESOURCE_SPEC, ZoneAllocation
+from shared.kubelet.cpuset import each_cpu, format_cpus, parse_cpus
+from shared.kubelet.topology import Cpu
+from shared.ledger.state import Charge
+from shared.owned.admit import admit
+from shared.owned.annotations import annotations_of
+from shared.owned.free import Free, free_of
+from shared.owned.machine import CpuNesting, nesting
+from shared.owned.values import (
+    Allocation,
+    BindPolicy,
+    CpuExclusive,
+    Holding,
+    OwnedNode,
+    OwnedRequest,
+    ZoneAmounts,
+)
+
+# Layouts that are remembered: nodes come in few types.
+REMEMBERED = 256
+_layouts: dict[CpuLayout, CpuNesting | None] = {}
+
+
+class OwnedState(NamedTuple):
+    """A node as `admit` sees it, and the answers that it gave; valid until the node changes."""
+
+    node: OwnedNode
+    free: Free
+    # By id of the request, which is kept beside its answer.
+    answers: dict[int, tuple[OwnedRequest, Allocation | Refusal]]
+
+
+def allocate(node_info: NodeInfo, plan: Plan) -> Allocation | Refusal:
+    """Return what a pod with this plan gets on the node, or why it gets nothing."""
+    state = owned_state(node_info)
+    request = plan.owned_request
+    kept = state.answers.get(id(request))
+    if kept is None:
+        answer = admit(state.node, state.free, request)
+        kept = state.answers[id(request)] = request, answer
+    return kept[1]
+
+
+def zone_allocation(node_info: NodeInfo, plan: Plan, pod: Pod) -> ZoneAllocation | None:
+    """Return the allocation for the log; None if the pod may use every zone and every CPU."""
+    allocation = allocate(node_info, plan)
+    if isinstance(allocation, Refusal):
+        return None
+    holding = allocation.holding
+    if not (holding.zones or holding.cpus):
+        return None
+    return ZoneAllocation(
+        {zone.zone: dict(sorted(zone.amounts.items())) for zone in holding.zones},
+        format_cpus(holding.cpus),
+        holding.cpu_exclusive,
+        annotations_of(allocation, pod.annotations).get(RESOURCE_SPEC, ""),
+        BIND if memory_policy(_labels(node_info)) == BIND else "",
+    )
+
+
+def owned_state(node_info: NodeInfo) -> OwnedState:
+    """Return the node with what its pods and claims leave; kept until the node changes."""
+    kept: OwnedState | None = node_info.owned
+    if kept is None:
+        kept = node_info.owned = _owned_state(node_info)
+    return kept
+
+
+def _owned_state(node_info: NodeInfo) -> OwnedState:
+    node = owned_node(node_info)
+    zones = tuple(zone.zone for zone in node.zones)
+    holdings = [holding_of(charge, zones) for charge in node_info.charges()]
+    holdings += [_holding(claim) for claim in node_info.claims.values()]
+    return OwnedState(node, free_of(node, filter(None, holdings)), {})
+
+
+def owned_node(node_info: NodeInfo) -> OwnedNode:
+    """Return the node's zones, CPUs, policy and strategy."""
+    report = node_info.report
+    if report is None:
+        return OwnedNode(node_info.name)
+    labels = _labels(node_info)
+    reserved, cpus = parse_cpus(report.reserved_cpus), cpu_nesting(report.cpus)
+    return OwnedNode(
+        name=node_info.name,
+        zones=tuple(_zones(report, reserved, cpus, memory_policy(labels) != "none")),
+        cpus=cpus,
+        reserved_cpus=reserved,
+        policy=cast("Policy", node_info.rule.policy),
+        forced_bind=cast("BindPolicy", forced_bind(labels)),
+        **strategies(labels),
+    )
+
+
+def _labels(node_info: NodeInfo) -> Mapping[str, str]:
+    return node_info.observed.labels if node_info.observed is not None else {}
+
+
+def _zones(
+    report: Report, reserved: int, cpus: CpuNesting | None, with_memory: bool
+) -> Iterable[ZoneAmounts]:
+    """Yield what the zones offer; `admit` subtracts reserved CPUs itself."""
+    for zone in sorted(report.zones, key=lambda zone: zone.id):
+        amounts = {
+            name: amount
+            for name, amount in zone.offered.items()
+            if is_owned_resource(name) and (with_memory or name == CPU)
+        }
+        if cpus is not None and CPU in amounts:
+            reserved_here = reserved & cpus.in_zone.get(zone.id, 0)
+            amounts[CPU] += reserved_here.bit_count() * 1000
+        yield ZoneAmounts(zone.id, amounts)
+
+
+def cpu_nesting(layout: CpuLayout | None) -> CpuNesting | None:
+    """Return the CPUs of a report; None if their layout is unknown."""
+    if layout is None:
+        return None
+    if layout not in _layouts:
+        if len(_layouts) >= REMEMBERED:
+            _layouts.clear()
+        _layouts[layout] = _nesting(layout)
+    return _layouts[layout]
+
+
+def _nesting(layout: CpuLayout) -> CpuNesting | None:
+    columns = [parse_runs(text) for text in (layout.zones, layout.sockets, layout.cores)]
+    ids = tuple(each_cpu(parse_cpus(layout.ids)))
+    if any(len(column) != len(ids) for column in columns):
+        return None
+    zones, sockets, cores = columns
+    return nesting(
+        Cpu(cpu, core, socket, zone, 0)
+        for cpu, zone, socket, core in zip(ids, zones, sockets, cores, strict=True)
+    )
+
+
+def holding_of(charge: Charge, zones: Iterable[int]) -> Holding | None:
+    """Return what a pod holds, at most; None for nothing."""
+    request = {n: a for n, a in charge.request.items() if a > 0 and is_owned_resource(n)}
+    allocation = charge.allocation
+    if allocation is None:
+        return _holding(dict.fromkeys(zones, request)) if request else None
+    by_zone: Mapping[int, Amounts] = allocation.zones
+    grown = {
+        name: amount
+        for name, amount in request.items()
+        if amount > sum(amounts.get(name, 0) for amounts in by_zone.values())
+    }
+    if grown:
+        by_zone = {zone: {**amounts, **grown} for zone, amounts in by_zone.items()}
+    exclusive = cast("CpuExclusive", allocation.cpu_exclusive)
+    return _holding(by_zone, parse_cpus(allocation.cpus), exclusive)
+
+
+def _holding(
+    by_zone: Mapping[int, Amounts], cpus: int = 0, exclusive: CpuExclusive = ""
+) -> Holding:
+    zones = tuple([ZoneAmounts(zone, by_zone[zone]) for zone in sorted(by_zone)])
+    return Holding(cpus, exclusive, zones)

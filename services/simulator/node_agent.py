@@ -1,0 +1,96 @@
+"""The agent of a simulated node, which enforces the zones that Topolog chose.
+
+The decisions are the agent's own (`services.agent.core`); cgroups have what the agent sets. In
+addition it adds up the amounts of all annotations and refuses a pod that overfills a zone, which a
+real agent cannot see. Must not know kubelets, sockets or the API server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.agent import core, wishes
+from services.agent.core import Container, Machine
+from services.agent.statement import StatementFile
+from services.simulator.cluster import SimulatedNode, zone_hugepages
+from shared.domain.pod import Pod
+from shared.domain.resources import CPU, MEMORY, Amounts, add
+from shared.kubelet.cpuset import cpus_of, parse_cpus
+from shared.owned.annotations import holding_of
+
+
+class NodeAgent:
+    """One node's agent; `refusal` texts are errors of the scheduler or of what it knew."""
+
+    def __init__(self, node: SimulatedNode, folder: Path) -> None:
+        self._node = node
+        reserved = parse_cpus(node.kubelet.reserved_cpus)
+        zones = {
+            zone.id: cpus_of(cpu.id for cpu in node.machine.cpus if cpu.numa == zone.id)
+            for zone in node.machine.zones
+        }
+        memory = cpus_of(zone.id for zone in node.machine.zones if zone.memory_bytes)
+        self._state = core.State(Machine(zones, memory, reserved))
+        self._held: dict[str, dict[int, Amounts]] = {}
+        self._file = StatementFile(str(folder))
+        self._file.lock()
+        self._report()
+
+    def create(self, pod: Pod) -> str:
+        """Create the pod's containers. Return why its annotations cannot be kept, "" if they can
+        be."""
+        try:
+            wish = wishes.read(pod.annotations, pod.labels, "record")
+        except ValueError as error:
+            return str(error)
+        made = core.Pod(pod.uid, pod.uid, pod.namespace, pod.name, wish)
+        refusal = core.refusal(self._state, made)
+        problem = refusal.text if refusal is not None else self._overfilled(pod)
+        if problem:
+            return problem
+        for container in pod.containers:
+            entry = Container(f"{pod.uid}/{container.name}", pod.uid, container.name)
+            self._state = core.created(self._state, made, entry)
+        self._report()
+        return ""
+
+    def end(self, uid: str) -> None:
+        """The pod's containers are gone."""
+        if uid in self._state.pods:
+            self._held.pop(uid, None)
+            self._state = core.ended(self._state, uid)
+            self._report()
+
+    def close(self) -> None:
+        """Stop: nothing is enforced any more."""
+        self._file.close()
+
+    def _overfilled(self, pod: Pod) -> str:
+        """Return the zone that has less than its pods' annotations say; note the pod's amounts."""
+        holding = holding_of(pod.annotations)
+        zones_of_pods = dict(self._held)
+        zones_of_pods[pod.uid] = {
+            record.zone: dict(record.amounts) for record in (holding.zones if holding else ())
+        }
+        for zone in self._node.machine.zones:
+            total: Amounts = {}
+            for zones in zones_of_pods.values():
+                total = add(total, zones.get(zone.id, {}))
+            for name, amount in total.items():
+                if amount > self._capacity(zone.id).get(name, 0):
+                    return f"zone {zone.id} has less {name} than its pods were given"
+        self._held = zones_of_pods
+        return ""
+
+    def _capacity(self, zone_id: int) -> Amounts:
+        machine = self._state.machine
+        cpus = machine.of([zone_id]) & ~machine.reserved
+        zone = next(zone for zone in self._node.machine.zones if zone.id == zone_id)
+        pages = zone_hugepages(zone)
+        memory = zone.memory_bytes - sum(pages.values())
+        return {CPU: cpus.bit_count() * 1000, MEMORY: memory, **pages}
+
+    def _report(self) -> None:
+        targets = core.targets(self._state)
+        self._state = core.sent(self._state, targets)
+        self._file.write(core.placements(self._state, targets))

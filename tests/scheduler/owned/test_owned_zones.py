@@ -1,0 +1,178 @@
+"""Nodes whose zones Topolog chooses: reservations carry allocations, and the log restores them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.snapshot.owners import owners_of
+from shared.domain.report import Placement, ZonedAmount
+from shared.domain.resources import CPU, MEMORY
+from shared.domain.state_hash import state_hash
+from shared.domain.zone_allocation import RESOURCE_STATUS, ZoneAllocation, annotations_of
+from shared.events import streams
+from shared.events.cluster_events import PodEnded
+from shared.events.scheduling_events import PodAllocationFound, PodReserved, PodVerdictChanged
+from shared.kubelet.cpuset import parse_cpus
+from tests.scheduler.owned.given import GIB, OwnedWorld, exclusive, owned_report, share
+
+
+def allocation(reserved: PodReserved) -> ZoneAllocation:
+    assert reserved.allocation is not None
+    return reserved.allocation
+
+
+def test_a_share_that_fits_no_zone_waits_although_the_node_has_room() -> None:
+    world = OwnedWorld()
+    world.node()
+    assert world.place(share("large", 20_000)) == {}
+    assert any(isinstance(event, PodVerdictChanged) for _, event in world.told)
+
+
+def test_restricted_splits_a_pod_over_two_zones() -> None:
+    world = OwnedWorld("restricted")
+    world.node()
+    zones = allocation(world.place(share("large", 20_000))["large"]).zones
+    assert [amounts[CPU] for amounts in zones.values()] == [10_000, 10_000]
+
+
+def test_full_zones_are_avoided_and_then_refused() -> None:
+    world = OwnedWorld()
+    world.node()
+    made = world.place(*[share(f"p{at}", 1_000, 40) for at in range(3)])
+    assert sorted(zone for r in made.values() for zone in allocation(r).zones) == [0, 1]
+
+
+def test_a_pod_with_whole_cpus_gets_its_own_and_the_prediction_names_the_zone() -> None:
+    world = OwnedWorld()
+    world.node()
+    reserved = world.place(exclusive("p", 4))["p"]
+    (zone,) = allocation(reserved).zones
+    assert parse_cpus(allocation(reserved).cpus).bit_count() == 4
+    assert (reserved.predicted, reserved.certain) == ({"c": (zone,)}, True)
+    assert allocation(reserved).resource_spec == '{"preferredCPUBindPolicy":"FullPCPUs"}'
+
+
+def test_an_end_frees_exactly_what_the_pod_held() -> None:
+    world = OwnedWorld()
+    world.node(zones=1)
+    first = world.place(exclusive("a", 14))["a"]
+    assert world.place(exclusive("b", 14)) == {}
+    world.tell(streams.pod("uid-a"), PodEnded("uid-a", "succeeded"))
+    second = next(event for event in world.turn() if isinstance(event, PodReserved))
+    assert allocation(second).cpus == allocation(first).cpus
+
+
+def test_a_pod_without_allocation_is_charged_in_every_zone_until_its_zones_are_known() -> None:
+    world = OwnedWorld()
+    world.node(labels={}, enforced=())
+    world.seen(share("stranger", 10_000, scheduler_name="other"), "n1")
+    assert world.place(share("p", 8_000)) == {}
+    status = '{"numaNodeResources":[{"node":1,"resources":{"cpu":"10"}}]}'
+    world.seen(share("annotated", 1_000, annotations={RESOURCE_STATUS: status}), "n1")
+    (event,) = [event for event in world.turn() if isinstance(event, PodAllocationFound)]
+    assert (event.uid, event.source) == ("uid-annotated", "annotation")
+    assert event.allocation.zones == {1: {CPU: 10_000}}
+    assert [event for event in world.turn() if isinstance(event, PodAllocationFound)] == []
+
+
+def test_what_the_enforcer_reports_of_a_stranger_is_taken_over() -> None:
+    world, stranger = OwnedWorld(), share("stranger", 10_000)
+    world.seen(stranger, "n1")
+    in_zone_1 = (ZonedAmount(CPU, (1,), 0, "17-31"),)
+    world.node(enforced=(Placement("ns", "stranger", "c", in_zone_1, stranger.uid),))
+    (event,) = [event for event in world.turn() if isinstance(event, PodAllocationFound)]
+    assert (event.source, event.allocation.zones) == ("enforcer", {1: {CPU: 10_000}})
+    assert list(allocation(world.place(share("p", 8_000))["p"]).zones) == [0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.integers(1, 30)), max_size=12))
+def test_no_zone_is_overfull_no_cpu_is_given_twice_and_a_replay_knows_the_same(
+    asked: list[tuple[bool, int, int]],
+) -> None:
+    world = OwnedWorld("restricted")
+    world.node("n1")
+    world.node("n2", zones=4)
+    held: dict[tuple[str, int], dict[str, int]] = {}
+    cpus: dict[str, int] = {}
+    for at, (is_exclusive, cpu, memory) in enumerate(asked):
+        made = exclusive if is_exclusive else share
+        pod = made(f"p{at}", cpu if is_exclusive else cpu * 700, memory)
+        for reserved in world.place(pod).values():
+            given_cpus = parse_cpus(allocation(reserved).cpus)
+            assert not cpus.get(reserved.node, 0) & given_cpus
+            cpus[reserved.node] = cpus.get(reserved.node, 0) | given_cpus
+            sums = dict.fromkeys((CPU, MEMORY), 0)
+            for zone, amounts in allocation(reserved).zones.items():
+                total = held.setdefault((reserved.node, zone), dict.fromkeys(sums, 0))
+                for name, amount in amounts.items():
+                    sums[name] += amount
+                    total[name] += amount
+                assert total[CPU] <= 15_000
+                assert total[MEMORY] <= 62 * GIB
+            assert sums == pod.containers[0].requests
+    assert state_hash(world.again().ledger) == state_hash(world.core.ledger)
+    pod = exclusive("next", 3)
+    world.seen(pod)
+    again = world.again()
+    assert [made.drafts for made in again.decide(9)] == [
+        made.drafts for made in world.core.decide(9)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"cpu_policy": "static"}, "cpuManagerPolicy is static"),
+        ({"memory_policy": "Static"}, "memoryManagerPolicy is Static"),
+        ({"policy": "restricted"}, "topologyManagerPolicy is restricted"),
+        ({"enforcer": ""}, "no agent on the node reports that it enforces zones"),
+        ({"enforcer": "unknown"}, "no agent on the node reports that it enforces zones"),
+        ({"cpu_policy": "unknown"}, "the report does not name the kubelet's managers"),
+    ],
+)
+def test_topolog_owns_only_what_the_kubelet_does_not(fields: dict[str, Any], reason: str) -> None:
+    assert owners_of(owned_report("n1")).is_owned
+    owners = owners_of(owned_report("n1", **fields))
+    assert (owners.is_owned, owners.reason) == (False, reason)
+
+
+def test_a_strict_policy_that_nothing_keeps_refuses_with_the_reason() -> None:
+    world = OwnedWorld()
+    world.node(enforcer="")
+    assert world.place(share("p", 1_000)) == {}
+    (verdict,) = [event for _, event in world.told if isinstance(event, PodVerdictChanged)]
+    assert "no agent on the node reports that it enforces zones" in verdict.message
+
+
+def test_koordinators_labels_decide_who_gets_a_set() -> None:
+    world = OwnedWorld("restricted")
+    world.node()
+    labels = {"koordinator.sh/qosClass": "LSR"}
+    made = world.place(
+        share("lsr", 4_000, 1, labels=labels),
+        exclusive("ls", 4, labels={"koordinator.sh/qosClass": "LS"}),
+        share("mid", 4_000, 1, labels=labels, priority=7_000),
+    )
+    assert {name: bool(allocation(r).cpus) for name, r in made.items()} == {
+        "lsr": True,
+        "ls": False,
+        "mid": False,
+    }
+
+
+def test_the_memory_label_decides_whether_memory_is_counted_or_bound() -> None:
+    label = "node.koordinator.sh/numa-memory-policy"
+    world = OwnedWorld()
+    world.node("n1", labels={label: "bind"})
+    reserved = world.place(exclusive("p", 2))["p"]
+    assert annotations_of(allocation(reserved))[label] == "bind"
+    uncounted = OwnedWorld()
+    uncounted.node("n1", labels={label: "none"})
+    assert MEMORY not in next(
+        iter(allocation(uncounted.place(share("p", 2, 90))["p"]).zones.values())
+    )
