@@ -27,7 +27,7 @@ KUBERNETES = (
         "`topolog replay explain POD` shows zones, holders and remedies; "
         "`topolog replay why-not POD --node NODE` one node's current state.",
     ),
-    ("Event `Scheduled`", "The pod was bound.", "None."),
+    ("Event `Scheduled`", "The pod was bound. At most 50 a second are written.", "None."),
     (
         "Event `AdmittedOnZone`",
         "A report shows the zone that the kubelet chose, and whether it was predicted.",

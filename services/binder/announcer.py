@@ -21,8 +21,9 @@ from shared.telemetry.instruments import count
 
 WORKERS = 2
 AGAIN_AFTER_S = 1.0
-# Events `AdmittedOnZone` above this rate are dropped and counted: the log has them all.
-ADMITTED_PER_S = 20
+# Events of pods without a problem above these rates are dropped and counted: the log has them all,
+# and each costs the API server and etcd as much as a binding.
+PER_S = {"bound": 50, "admitted": 20}
 
 _CONDITIONS = {
     "without_effect": announcements.preferences_condition,
@@ -38,7 +39,7 @@ class Announcer:
     def __init__(self, kube: Kube, scheduler_name: str, annotate: Annotate = "auto") -> None:
         self._kube = kube
         self.pending = PendingAnnouncements(scheduler_name, annotate)
-        self._admitted_this_s = (0, 0)
+        self._written_this_s: dict[str, tuple[int, int]] = {}
         self._woken = asyncio.Event()
         self._enabled = False
 
@@ -142,11 +143,11 @@ class Announcer:
         """Return the Kubernetes Event, or None if enough of its kind were written."""
         pod, uid, message = announcement.pod, announcement.uid, announcement.message
         moment = (announcement.time_us, announcement.position)
+        if self._is_over_rate(announcement.kind):
+            return None
         if announcement.kind == "bound":
             return announcements.scheduled(pod, uid, announcement.node, *moment)
         if announcement.kind == "admitted":
-            if self._is_over_rate():
-                return None
             return announcements.admitted(pod, uid, message, *moment)
         if announcement.kind == "missed":
             count(names.ZONE_REQUIREMENTS_MISSED)
@@ -160,11 +161,12 @@ class Announcer:
             return announcements.preempted(pod, uid, message, *moment)
         return announcements.failed(pod, uid, message, *moment)
 
-    def _is_over_rate(self) -> bool:
+    def _is_over_rate(self, kind: str) -> bool:
         now_s = int(asyncio.get_running_loop().time())
-        second, written = self._admitted_this_s
-        self._admitted_this_s = (now_s, written + 1 if second == now_s else 1)
-        return self._admitted_this_s[1] > ADMITTED_PER_S
+        second, written = self._written_this_s.get(kind, (now_s, 0))
+        written = written + 1 if second == now_s else 1
+        self._written_this_s[kind] = (now_s, written)
+        return kind in PER_S and written > PER_S[kind]
 
 
 def _unjudged(answer: Answer | Lost) -> Answer | Lost | None:

@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _POOL_TIMEOUT_S = 10.0
 
+_IDENTITY = "SELECT log_id, timeline FROM counter"
 _VERSIONS = "SELECT stream, version FROM stream_head WHERE stream = ANY($1::text[])"
 _PODS_NAMED = """
 SELECT (SELECT position FROM pod_name_from) AS unlisted,
@@ -165,7 +166,7 @@ class PostgresEventLog:
         return log
 
     async def identity(self) -> LogIdentity:
-        row = await self._fetchrow("SELECT log_id, timeline FROM counter")
+        row = await self._retry(lambda: self._reading(lambda c: c.fetchrow(_IDENTITY)))
         return LogIdentity(row["log_id"], row["timeline"])
 
     async def begin_timeline(self, now_us: int, lost: Lost | None = None) -> LogIdentity:
@@ -173,7 +174,7 @@ class PostgresEventLog:
         return await self.identity()
 
     async def head(self) -> int:
-        return int((await self._fetchrow("SELECT position FROM counter"))["position"])
+        return await self._retry(self._watch.ask)
 
     async def size_bytes(self) -> int:
         return int(
@@ -293,8 +294,7 @@ class PostgresEventLog:
         (await self._pool).terminate()
 
     async def _head_once(self) -> int:
-        row = await self._once(lambda c: c.fetchrow("SELECT position FROM counter"))
-        return int(row["position"])
+        return int(await self._reading(lambda c: c.fetchval("SELECT position FROM counter")))
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         return await self._retried(lambda c: c.fetch(query, *values))
@@ -304,7 +304,7 @@ class PostgresEventLog:
 
     async def _reading(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Read on a dedicated connection, which costs a third of a pooled one: every consumer of a
-        process reads pages all the time."""
+        process reads pages, identity and head all the time."""
         try:
             return await self._reader.run(use)
         except LOST_CONNECTION as error:

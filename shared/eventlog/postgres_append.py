@@ -3,9 +3,9 @@
 If the answer to a batch is lost, the batch is sent again with the same commit ids; what was
 appended comes back as `Duplicate`.
 
-Waking the listeners costs as much as an append. A batch wakes them if this process has not done so
-for NOTIFY_EVERY_S; otherwise one notification at the end of that time covers all batches of it. If
-that notification is lost, listeners find the events by their poll.
+Waking the listeners costs as much as an append. A batch wakes them unless this process did so often
+(NOTIFY_EVERY_S); then one notification, as soon as it may be sent, covers all batches until then.
+If it is lost, listeners find the events by their poll.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from shared.telemetry.instruments import count, observe, timed
 from shared.telemetry.propagation import step
 from shared.telemetry.reasons import plain
 
+# Mean interval between notifications, and how many may come at once after a pause.
 NOTIFY_EVERY_S = 0.01
+NOTIFY_BURST = 3
 _NOTIFY_TIMEOUT_S = 1.0
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', position::text) FROM counter"
 
@@ -68,7 +70,7 @@ class Appender:
         self._postponed: _Job | None = None
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._quiet_until_s = -math.inf
+        self._quiet_until_s = self._paid_until_s = -math.inf
         self._must_notify = False
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
@@ -125,8 +127,7 @@ class Appender:
 
     async def _notify(self) -> None:
         """Notify of all batches so far. After any error the listeners' poll finds the events."""
-        self._quiet_until_s = asyncio.get_running_loop().time() + NOTIFY_EVERY_S
-        self._must_notify = False
+        self._note_notified(asyncio.get_running_loop().time())
         if self._connection is None:
             return
         try:
@@ -134,6 +135,11 @@ class Appender:
                 await self._connection.fetchval(_NOTIFY)
         except Exception:
             await self._disconnect()
+
+    def _note_notified(self, now_s: float) -> None:
+        self._must_notify = False
+        self._paid_until_s = max(self._paid_until_s, now_s) + NOTIFY_EVERY_S
+        self._quiet_until_s = self._paid_until_s - (NOTIFY_BURST - 1) * NOTIFY_EVERY_S
 
     def _gather(self, jobs: list[_Job]) -> None:
         """Add waiting jobs up to the limits; postpone the job that no longer fits."""
@@ -187,7 +193,7 @@ class Appender:
             raise
         answers = outcomes(batch, row)
         if notify and any(isinstance(answer, Appended) for answer in answers):
-            self._quiet_until_s, self._must_notify = now_s + NOTIFY_EVERY_S, False
+            self._note_notified(now_s)
         return answers
 
     async def _disconnect(self) -> None:

@@ -9,6 +9,7 @@ of a service's start.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -63,12 +64,23 @@ class Watchful(asyncpg.Connection):  # type: ignore[misc]
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
+        self._socket = transport
         connected = transport.get_extra_info("socket")
         if connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _PROBES.items():
                 if hasattr(socket, name):
                     connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def gather(self, pause_s: float) -> None:
+        """Receive nothing for so long, so that what comes meanwhile wakes this process once."""
+        if self._socket.is_reading() and not self._socket.is_closing():
+            self._socket.pause_reading()
+            asyncio.get_running_loop().call_later(pause_s, self._receive)
+
+    def _receive(self) -> None:
+        if not self._socket.is_closing():
+            self._socket.resume_reading()
 
 
 def plain_url(url: str) -> str:

@@ -27,8 +27,8 @@ CONSUMER = "relay"
 # it from the log.
 MAX_BODY_BYTES = 900_000
 
-# The bus only wakes readers, which do not wait for the relay, and each page costs a checkpoint.
-_OPTIONS = ConsumerOptions(page_events=500, linger_s=0.1)
+# No service waits for the relay, and each page costs a checkpoint.
+_OPTIONS = ConsumerOptions(page_events=500, linger_s=0.25)
 
 
 class Relay:

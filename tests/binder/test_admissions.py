@@ -160,7 +160,7 @@ def test_a_pod_that_ended_is_forgotten() -> None:
 async def test_the_event_follows_scheduled_and_too_many_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "ADMITTED_PER_S", 0)
+    monkeypatch.setitem(module.PER_S, "admitted", 0)
     for allowed in (False, True):
         scene = Told()
         scene.kube.go.set()
@@ -177,7 +177,21 @@ async def test_the_event_follows_scheduled_and_too_many_are_dropped(
             await asyncio.sleep(0.02)
         reasons = {event["reason"] for event in scene.kube.events}
         assert reasons == ({"Scheduled", "AdmittedOnZone"} if allowed else {"Scheduled"})
-        monkeypatch.setattr(module, "ADMITTED_PER_S", 20)
+        monkeypatch.setitem(module.PER_S, "admitted", 20)
+
+
+async def test_of_many_bindings_in_a_second_only_some_have_an_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(module.PER_S, "bound", 3)
+    scene = Told()
+    scene.kube.go.set()
+    names = [f"p{number}" for number in range(20)]
+    for name in names:
+        scene.tell(f"pod/uid-{name}", PodObserved(pod(name, cpus=1)), PodBound(f"uid-{name}", "n1"))
+    async with running(scene.announcer.run()):
+        await until(lambda: not scene.announcer.pending and not scene.announcer.pending.in_flight)
+    assert 3 <= len(scene.kube.events) <= 6
 
 
 @pytest.mark.parametrize(

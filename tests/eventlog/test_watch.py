@@ -49,3 +49,23 @@ async def test_a_database_that_took_anothers_place_is_asked_where_its_head_is() 
     await until(lambda: not watch._listening)
     assert not await watch.wait(3, 0.05), "the head is 3 now, and was 9 once"
     await asyncio.wait_for(watch.close(), 5)
+
+
+async def test_an_older_answer_does_not_undo_a_notification() -> None:
+    answering = asyncio.Event()
+
+    async def connect() -> Any:
+        return Listening()
+
+    async def head() -> int:
+        await answering.wait()
+        return 3
+
+    watch = HeadWatch(connect, head)
+    asked = asyncio.create_task(watch.ask())
+    await asyncio.sleep(0)
+    watch.hinted(4)
+    answering.set()
+    assert await asked == 3
+    assert await watch.wait(3, 0.05)
+    await watch.close()
