@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from shared.kubelet.cpuset import cpus_of, each_cpu
+from shared.kubelet.cpuset import each_cpu
 from shared.owned.machine import CoreId, CpuNesting
 from shared.owned.values import (
     FULL_PCPUS,
@@ -318,14 +318,3 @@ def keeps_bind(machine: CpuNesting, cpus: int, bind: BindPolicy) -> bool:
     cores = sum(1 for core in machine.in_core.values() if cpus & core)
     size = machine.cpus_per_core if bind == FULL_PCPUS else 1
     return cores * size == cpus.bit_count()
-
-
-__all__ = [
-    "CpuRequest",
-    "HeldCpus",
-    "choose_cpus",
-    "cpus_of",
-    "keeps_bind",
-    "one_a_core",
-    "whole_cores",
-]
