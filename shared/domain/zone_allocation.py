@@ -6,14 +6,21 @@ a7a1b76b, apis/extension/resource.go.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import msgspec
 
-from shared.domain.quantity import format_amount
-from shared.domain.resources import Amounts
+from shared.domain.quantity import NANO, Format, Quantity
+from shared.domain.resources import CPU, Amounts
 
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 MEMORY_POLICY = "node.koordinator.sh/numa-memory-policy"
 RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+
+
+_NONE: Mapping[tuple[int, str], Format] = MappingProxyType({})
 
 
 class ZoneAllocation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -33,24 +40,49 @@ class ZoneAllocation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     memory_policy: str = ""
 
 
-class _Zone(msgspec.Struct, frozen=True):
+class StatusZone(msgspec.Struct, frozen=True):
+    """An entry of the annotation resource-status."""
+
     node: int
-    resources: dict[str, str] = {}
+    resources: dict[str, Any] = {}
 
 
-class _Status(msgspec.Struct, frozen=True, omit_defaults=True):
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The annotation resource-status, fields in Koordinator's order."""
+
     cpuset: str = ""
-    zones: tuple[_Zone, ...] = msgspec.field(default=(), name="numaNodeResources")
+    zones: tuple[StatusZone, ...] = msgspec.field(default=(), name="numaNodeResources")
+
+
+def status_text(
+    cpus: str, zones: Mapping[int, Amounts], notations: Mapping[tuple[int, str], Format] = _NONE
+) -> str:
+    """Return the annotation resource-status. Koordinator writes an amount in the notation of the
+    request, which events do not keep: without `notations`, by zone and resource, it is the shorter
+    of the binary and the decimal one.
+    """
+    listed = tuple(
+        StatusZone(
+            zone,
+            {
+                name: _amount_text(name, size, notations.get((zone, name)))
+                for name, size in sorted(amounts.items())
+            },
+        )
+        for zone, amounts in sorted(zones.items())
+    )
+    return msgspec.json.encode(Status(cpus, listed)).decode()
+
+
+def _amount_text(resource: str, size: int, notation: Format | None) -> str:
+    nano = size * (NANO // 1000 if resource == CPU else NANO)
+    notations: tuple[Format, ...] = ("BinarySI", "DecimalSI") if notation is None else (notation,)
+    return min((Quantity(nano, form).canonical() for form in notations), key=len)
 
 
 def annotations_of(allocation: ZoneAllocation) -> dict[str, str]:
     """Return the pod's annotations for this allocation."""
-    zones = tuple(
-        _Zone(zone, {name: format_amount(name, size) for name, size in sorted(amounts.items())})
-        for zone, amounts in sorted(allocation.zones.items())
-    )
-    status = msgspec.json.encode(_Status(allocation.cpus, zones)).decode()
-    made = {RESOURCE_STATUS: status}
+    made = {RESOURCE_STATUS: status_text(allocation.cpus, allocation.zones)}
     if allocation.resource_spec:
         made[RESOURCE_SPEC] = allocation.resource_spec
     if allocation.memory_policy:

@@ -8,12 +8,11 @@ and apis/extension/numa_aware.go.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
-from shared.domain.quantity import Format, Quantity, QuantityError, amount, counts_bytes
-from shared.domain.resources import CPU
+from shared.domain.quantity import Format, QuantityError, amount
+from shared.domain.zone_allocation import RESOURCE_STATUS, Status, status_text
 from shared.kubelet.cpuset import format_cpus, parse_cpus
 from shared.owned.request import (
     RESOURCE_SPEC,
@@ -24,35 +23,15 @@ from shared.owned.request import (
 )
 from shared.owned.values import Allocation, Holding, ZoneAmounts
 
-RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
-_MILLI, _WHOLE = 10**6, 10**9
-
-# Notation by resource, and by zone and resource.
-Formats = Mapping[str, Format]
-ZoneFormats = Mapping[tuple[int, str], Format]
-
-
-class _Zone(msgspec.Struct):
-    node: int
-    resources: dict[str, Any] = {}
-
-
-class _Status(msgspec.Struct, omit_defaults=True):
-    cpuset: str = ""
-    zones: list[_Zone] = msgspec.field(default_factory=list, name="numaNodeResources")
-
 
 def annotations_of(
     allocation: Allocation,
     annotations: Mapping[str, str],
-    formats: Formats | None = None,
-    zone_formats: ZoneFormats | None = None,
+    notations: Mapping[tuple[int, str], Format] | None = None,
 ) -> dict[str, str]:
     """Return the annotations to write on a pod that has `annotations`; empty if it has no CPU set
-    and no policy is in force for it. Raises PodSpecError for a broken `resource-spec`.
-
-    Amounts are written in the notation of the request (`formats`), or of the zone if the zone gave
-    all that it had free (`zone_formats`). The default is binary for bytes and decimal for others.
+    and no policy is in force for it. Raises PodSpecError for a broken `resource-spec`. `notations`
+    are those of `status_text`.
     """
     written = {}
     if allocation.bind:
@@ -62,9 +41,9 @@ def annotations_of(
             written[RESOURCE_SPEC] = msgspec.json.encode(completed).decode()
     if allocation.is_recorded:
         zones = () if allocation.mask is None else allocation.holding.zones
-        written[RESOURCE_STATUS] = _status_text(
-            allocation.holding.cpus, zones, formats or {}, zone_formats or {}
-        )
+        amounts = {record.zone: dict(record.amounts) for record in zones}
+        cpus = format_cpus(allocation.holding.cpus)
+        written[RESOURCE_STATUS] = status_text(cpus, amounts, notations or {})
     return written
 
 
@@ -78,33 +57,6 @@ def _completed(spec: ResourceSpec, allocation: Allocation) -> ResourceSpec:
     return msgspec.structs.replace(spec, required=required, preferred=preferred)
 
 
-def _status_text(
-    cpus: int, zones: tuple[ZoneAmounts, ...], formats: Formats, zone_formats: ZoneFormats
-) -> str:
-    status = _Status(
-        format_cpus(cpus),
-        [
-            _Zone(
-                record.zone,
-                {
-                    name: _quantity_text(
-                        name, number, zone_formats.get((record.zone, name), formats.get(name))
-                    )
-                    for name, number in sorted(record.amounts.items())
-                },
-            )
-            for record in zones
-        ],
-    )
-    return msgspec.json.encode(status).decode()
-
-
-def _quantity_text(resource: str, number: int, notation: Format | None) -> str:
-    default: Format = "BinarySI" if counts_bytes(resource) else "DecimalSI"
-    scale = _MILLI if resource == CPU else _WHOLE
-    return Quantity(number * scale, notation or default).canonical()
-
-
 def holding_of(annotations: Mapping[str, str]) -> Holding | None:
     """Return what a pod holds by its annotations, None without `resource-status`. Raises
     PodSpecError if it cannot be read.
@@ -113,7 +65,7 @@ def holding_of(annotations: Mapping[str, str]) -> Holding | None:
     if not text:
         return None
     try:
-        status = msgspec.json.decode(text, type=_Status)
+        status = msgspec.json.decode(text, type=Status)
         zones = {
             record.node: {name: amount(name, number) for name, number in record.resources.items()}
             for record in status.zones

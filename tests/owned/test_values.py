@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from shared.owned.annotations import RESOURCE_STATUS, annotations_of, holding_of
+from shared.domain.zone_allocation import RESOURCE_STATUS
+from shared.owned.annotations import annotations_of, holding_of
 from shared.owned.free import free_of
 from shared.owned.policy import (
     UnknownPolicyError,

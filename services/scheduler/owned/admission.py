@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
+import msgspec
+
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.owners import (
     BIND,
@@ -171,7 +173,10 @@ def holding_of(charge: Charge, zones: Iterable[int]) -> Holding | None:
     request = {n: a for n, a in charge.request.items() if a > 0 and is_owned_resource(n)}
     allocation = charge.allocation
     if allocation is None:
-        return _holding(dict.fromkeys(zones, request)) if request else None
+        if not request:
+            return None
+        anywhere = _holding(dict.fromkeys(zones, request))
+        return msgspec.structs.replace(anywhere, is_chosen=False)
     by_zone: Mapping[int, Amounts] = allocation.zones
     grown = {
         name: amount

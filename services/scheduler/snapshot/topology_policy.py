@@ -70,10 +70,10 @@ def node_rule(
         return rule
     if reported.policy not in (NONE, BEST_EFFORT):
         return rule
-    if rule.policy == BEST_EFFORT:
-        return reported
     if is_owned:
         return rule
+    if rule.policy == BEST_EFFORT:
+        return reported
     return msgspec.structs.replace(reported, one_zone=rule.scope, wanted_by=rule.source)
 
 

@@ -39,6 +39,24 @@ def test_restricted_splits_a_pod_over_two_zones() -> None:
     assert [amounts[CPU] for amounts in zones.values()] == [10_000, 10_000]
 
 
+def test_best_effort_chooses_a_zone_too() -> None:
+    world = OwnedWorld("best-effort")
+    world.node()
+    assert len(allocation(world.place(share("p", 4_000))["p"]).zones) == 1
+    assert len(allocation(world.place(share("large", 20_000))["large"]).zones) == 2
+
+
+def test_a_stranger_keeps_no_zone_from_pods_with_a_policy_of_their_own() -> None:
+    """Such a pod keeps away from zones of pods over several zones."""
+    world = OwnedWorld("none")
+    world.node()
+    world.seen(share("stranger", 1_000, scheduler_name="other"), "n1")
+    spec = {
+        "scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'
+    }
+    assert len(allocation(world.place(share("p", 4_000, annotations=spec))["p"]).zones) == 1
+
+
 def test_full_zones_are_avoided_and_then_refused() -> None:
     world = OwnedWorld()
     world.node()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.domain.quantity import amount, parse
+from shared.domain.quantity import Format, amount, parse
 from shared.domain.refusal import Refusal
 from shared.owned.admit import admit
-from shared.owned.annotations import ZoneFormats, annotations_of
+from shared.owned.annotations import annotations_of
 from shared.owned.free import Free, free_of
 from shared.owned.values import Allocation
 from tests.vectors.koordinator import (
@@ -56,9 +56,8 @@ def check(case: Json) -> list[str]:
     outcome = admit(node, free, request_of(pod, "FullPCPUs"))
     got = None
     if not isinstance(outcome, Refusal):
-        formats = {name: parse(text).format for name, text in case["requests"].items()}
         written = annotations_of(
-            outcome, case["annotations_before"], formats, _of_zones(case, free, outcome)
+            outcome, case["annotations_before"], _notations(case, free, outcome)
         )
         got = {**case["annotations_before"], **written}
     wanted = [case["expect"]["annotations_after"]]
@@ -71,12 +70,15 @@ def _amounts(texts: dict[str, str]) -> dict[str, int]:
     return {name: amount(name, text) for name, text in texts.items()}
 
 
-def _of_zones(case: Json, free: Free, allocation: Allocation) -> ZoneFormats:
-    """Return the notation of the amounts of which a zone gave all that it had free."""
+def _notations(case: Json, free: Free, allocation: Allocation) -> dict[tuple[int, str], Format]:
+    """Return the notation of each amount: that of the request, or of a zone that gave all that it
+    had free.
+    """
     texts = {zone["zone"]: zone["resources"] for zone in case["zones"]}
-    return {
-        (record.zone, name): parse(texts[record.zone][name]).format
-        for record in allocation.holding.zones
-        for name, number in record.amounts.items()
-        if number == free.amounts[record.zone][name]
-    }
+    notations = {}
+    for record in allocation.holding.zones:
+        for name, number in record.amounts.items():
+            is_all = number == free.amounts[record.zone][name]
+            text = texts[record.zone][name] if is_all else case["requests"][name]
+            notations[record.zone, name] = parse(text).format
+    return notations
