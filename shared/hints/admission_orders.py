@@ -214,13 +214,11 @@ def _judge(
     model: Kubelet, before: ReachableStates, newcomer: HintRequest, budget: Budget
 ) -> SearchResult:
     reached: dict[SearchState, None] = {}
-    others = {kind for kind, pod in enumerate(before.kinds) if not pod.is_admitted}
-    may_be_endangered = not others <= before.may_be_rejected
     for states, pending in before.search_states:
         budget.spend()
         if _refuses(model, states, newcomer):
             return "refused"
-        if may_be_endangered and any(pending):
+        if any(pending):
             outcome = _admit(model, states, newcomer)
             reached.update(
                 dict.fromkeys(SearchState(node_state, pending) for node_state in outcome.states)

@@ -37,10 +37,9 @@ SAMPLED_FROM = 64
 
 
 class KeptResult(NamedTuple):
-    """A search's answer within `budget` steps, and the steps it took: the same for any caller."""
+    """A search's answer, and the steps it took: the same for any caller with this budget."""
 
     result: SearchResult
-    budget: int
     taken: int
 
 
@@ -74,12 +73,12 @@ class Exploration:
             result = judge_newcomer(self._model, earlier, request, budget)
             if result != UNKNOWN:
                 taken = self._needed + admissions - budget.left
-                return KeptResult(result, steps, -(-taken // self._admissions_a_step))
+                return KeptResult(result, -(-taken // self._admissions_a_step))
         if steps >= SAMPLED_FROM:
             taken = self._steps_until_refused(request, steps)
             if taken:
-                return KeptResult("refused", steps, max(taken, SAMPLED_FROM))
-        return KeptResult(UNKNOWN, steps, steps)
+                return KeptResult("refused", max(taken, SAMPLED_FROM))
+        return KeptResult(UNKNOWN, steps)
 
     def before(self, steps: int) -> Sequence[ReachableStates] | None:
         """Return all states before the newcomer, by base state if they must be kept apart.

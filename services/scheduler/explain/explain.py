@@ -21,6 +21,7 @@ from services.scheduler.explain.wording import grouped, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.fit import blocked, leaves_open, may_fit, obstacle, plan_for
+from services.scheduler.filter.topology.kubelet_search import steps_taken
 from services.scheduler.owned.admission import allocate
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
@@ -161,7 +162,8 @@ def _last_resort_refusals(
         refusals[node_info.name] = _refusal_of(
             node_info, pod_class, cluster.config, cluster.config.steps_last_resort
         )
-        steps_left -= cluster.evaluator.steps_taken(pod_class, node_info)
+        plan = plan_for(pod_class, node_info.profile, cluster.config)
+        steps_left -= steps_taken(node_info, plan, cluster.config.steps_last_resort)
     return refusals
 
 

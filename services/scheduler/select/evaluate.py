@@ -17,7 +17,7 @@ from services.scheduler.filter.constraints.predicates import (
     fits_node,
 )
 from services.scheduler.filter.topology.fit import ADMITTED, filter_result
-from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
+from services.scheduler.filter.topology.kubelet_search import kubelet_search_of, steps_taken
 from services.scheduler.score.predicted_zones import least_spread, predicted_spread
 from services.scheduler.score.ranks import RULED_OUT, rank_of, score_of
 from services.scheduler.score.runner import StrategyRunner, score_node
@@ -237,9 +237,9 @@ class Evaluator:
         return sorted(nodes, key=disorder)
 
     def steps_taken(self, pod_class: PodClass, node_info: NodeInfo) -> int:
-        """Return the steps of the latest search of this node for the class."""
+        """Return the steps that the last resort took on this node for the class."""
         plan, _ = self.plan(pod_class, node_info)
-        return kubelet_search_of(node_info, plan).steps_taken(plan.request)
+        return steps_taken(node_info, plan, self.config.steps_last_resort)
 
     def evaluate_by_bounds(self, pod_class: PodClass, node_info: NodeInfo) -> None:
         """Evaluate one node without a search. If the bounds do not decide, the node is passed over

@@ -188,7 +188,7 @@ def _filter_result(
             return ADMITTED
         return search_result(node_info, plan, steps)
     is_bounded = cores_unknown or not plan.full_pcpus_only
-    if is_bounded and is_sure(node_info, pod_class, plan, by_parts=False):
+    if is_bounded and is_sure(node_info, pod_class, plan, by_counting=True):
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
@@ -213,9 +213,11 @@ def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     return search.result(plan.request, steps) if steps > 0 else UNKNOWN
 
 
-def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan, by_parts: bool = True) -> bool:
-    """Return True if bounds prove that the node takes the pod: sufficient and cheap, above all
-    without looking at the parts of pending pods (`by_parts`). They prove nothing next to pending
+def is_sure(
+    node_info: NodeInfo, pod_class: PodClass, plan: Plan, by_counting: bool = False
+) -> bool:
+    """Return True if bounds prove that the node takes the pod: sufficient and cheap, above all if
+    the parts of pending pods are only counted (`by_counting`). They prove nothing next to pending
     pods whose zones do not follow from amounts.
     """
     report = node_info.report
@@ -232,9 +234,9 @@ def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan, by_parts: bool
         not node_info.pending or _is_harmless(node_info, pod_class, plan)
     ):
         return True
-    if report.unlisted or not by_parts:  # the zones of pending pods do not follow from amounts
+    if report.unlisted:  # the zones of pending pods do not follow from amounts
         return False
-    return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report)
+    return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report, by_counting)
 
 
 def _newcomer(node_info: NodeInfo, pod_class: PodClass) -> Charge:
@@ -297,10 +299,17 @@ def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
     return _every_pod_finds_a_zone(node_info, plan, report)
 
 
-def _every_pod_finds_a_zone(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
+def _every_pod_finds_a_zone(
+    node_info: NodeInfo, plan: Plan, report: Report, by_counting: bool = False
+) -> bool:
     parts = None if plan.full_pcpus_only else pending_parts_of(node_info)
     return parts is not None and parts.leave_room_for(
-        plan.demand, plan.rule.policy, plan.rule.scope, report, node_info.profile.between
+        plan.demand,
+        plan.rule.policy,
+        plan.rule.scope,
+        report,
+        node_info.profile.between,
+        by_counting,
     )
 
 

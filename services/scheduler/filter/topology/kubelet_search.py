@@ -53,7 +53,7 @@ class KubeletSearch:
 
     def _forget(self) -> None:
         self._disorder = -1
-        self._results: dict[object, KeptResult] = {}
+        self._results: dict[tuple[object, int], KeptResult] = {}
         self._exact: Exploration | None = None
         self._plain: Exploration | None = None
 
@@ -72,21 +72,15 @@ class KubeletSearch:
         return self._disorder
 
     def result(self, request: HintRequest, steps: int) -> SearchResult:
-        """Return the search's answer. An answer with some steps is the same with more, unless they
-        were too few.
-        """
-        kept = self._results.get(request.key)
-        if kept is not None:
-            if kept.result == UNKNOWN and steps <= kept.budget:
+        """Return the search's answer within so many steps."""
+        kept = self._results.get((request.key, steps))
+        if kept is None:
+            exploration = self.exploration(request)
+            if exploration is None:
                 return UNKNOWN
-            if kept.result != UNKNOWN and steps >= kept.budget:
-                return kept.result
-        if len(self._results) >= MOST_RESULTS:
-            self._results.clear()
-        exploration = self.exploration(request)
-        if exploration is None:
-            return UNKNOWN
-        kept = self._results[request.key] = exploration.search(request, steps)
+            if len(self._results) >= MOST_RESULTS:
+                self._results.clear()
+            kept = self._results[request.key, steps] = exploration.search(request, steps)
         return kept.result
 
     def exploration(self, request: HintRequest) -> Exploration | None:
@@ -119,9 +113,9 @@ class KubeletSearch:
         exploration = self.exploration(request)
         return exploration is not None and exploration.refuses_when_full(request)
 
-    def steps_taken(self, request: HintRequest) -> int:
-        """Return the steps of the search that gave the kept result; 0 without one."""
-        kept = self._results.get(request.key)
+    def steps_taken(self, request: HintRequest, steps: int) -> int:
+        """Return the steps of the search with this budget; 0 without one."""
+        kept = self._results.get((request.key, steps))
         return kept.taken if kept is not None else 0
 
     def likely(self, request: HintRequest) -> AdmissionOutcome | None:
@@ -204,24 +198,24 @@ def _after(states: KubeletStates, state: NodeState, request: HintRequest) -> Nod
 
 
 class _Answer(NamedTuple):
-    """A filter result, the steps that it may have taken, and the assumed pods on the node then."""
+    """A filter result, the steps that its search took, and the assumed pods on the node then."""
 
     plan: Plan
     result: SearchResult
-    steps: int
+    taken: int
     assumed: int
 
 
 class _Searches(NamedTuple):
-    """The searches of one node, by key, and filter results by request, as long as its ledger's node
-    and claims stay.
+    """The searches of one node, by key, and filter results by request and budget, as long as its
+    ledger's node and claims stay.
     """
 
     ledger: object
     claims: object
     by_key: dict[Key, KubeletSearch]
     in_doubt: frozenset[str]
-    answers: dict[int, _Answer]
+    answers: dict[tuple[int, int], _Answer]
 
 
 def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
@@ -247,16 +241,23 @@ def _searches_of(node_info: NodeInfo) -> _Searches | None:
 
 
 def known_answer(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult | None:
-    """Return the noted answer if it is that within so many steps."""
+    """Return the noted filter result with this budget, None without one."""
+    answer = _answer(node_info, plan, steps)
+    return answer.result if answer is not None else None
+
+
+def steps_taken(node_info: NodeInfo, plan: Plan, steps: int) -> int:
+    """Return the steps of the search for the noted filter result with this budget."""
+    answer = _answer(node_info, plan, steps)
+    return answer.taken if answer is not None else 0
+
+
+def _answer(node_info: NodeInfo, plan: Plan, steps: int) -> _Answer | None:
     kept = _searches_of(node_info)
-    answer = kept.answers.get(id(plan.request)) if kept is not None else None
+    answer = kept.answers.get((id(plan.demand), steps)) if kept is not None else None
     if answer is None or answer.assumed != len(node_info.assumed):
         return None
-    if answer.plan is not plan and answer.plan != plan:
-        return None
-    # Without a search, an answer holds for any steps; with one, for more, or fewer if unknown.
-    is_enough = steps <= answer.steps if answer.result == UNKNOWN else steps >= answer.steps
-    return answer.result if is_enough else None
+    return answer if answer.plan is plan or answer.plan == plan else None
 
 
 def note_answer(node_info: NodeInfo, plan: Plan, steps: int, result: SearchResult) -> None:
@@ -267,7 +268,9 @@ def note_answer(node_info: NodeInfo, plan: Plan, steps: int, result: SearchResul
     if kept is not None:
         if len(kept.answers) >= MOST_RESULTS:
             kept.answers.clear()
-        kept.answers[id(plan.request)] = _Answer(plan, result, steps, len(node_info.assumed))
+        taken = kubelet_search_of(node_info, plan).steps_taken(plan.request, steps)
+        answer = _Answer(plan, result, taken, len(node_info.assumed))
+        kept.answers[id(plan.demand), steps] = answer
 
 
 def _new_search(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> KubeletSearch:

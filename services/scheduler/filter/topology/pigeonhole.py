@@ -249,7 +249,7 @@ class PendingParts:
         self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
         self.limits = limits
         self._packing: Packing | None = None
-        self._answers: dict[int, tuple[Sequence[ContainerDemand], bool]] = {}
+        self._answers: dict[tuple[int, bool], tuple[Sequence[ContainerDemand], bool]] = {}
 
     def leave_room_for(
         self,
@@ -258,18 +258,21 @@ class PendingParts:
         scope: str,
         report: Report,
         between: Collection[str],
+        by_counting: bool = False,
     ) -> bool:
-        """Return whether a pod with this demand surely finds its zones, and every other pod, too.
+        """Return whether a pod with this demand surely finds its zones, and every other pod, too;
+        `by_counting`, whether that follows from their numbers alone.
 
         The answer is cached, because a refused pod is evaluated again for the explanation.
         """
-        answer = self._answers.get(id(demand))
+        key = id(demand), by_counting
+        answer = self._answers.get(key)
         if answer is None or answer[0] is not demand:
             if len(self._answers) >= MOST_ANSWERS:
                 self._answers.clear()
             newcomer = parts_of(demand, policy, scope, report, between=between)
-            finds = newcomer is not None and every_part_finds_a_zone(self, newcomer)
-            answer = self._answers[id(demand)] = demand, finds
+            finds = newcomer is not None and every_part_finds_a_zone(self, newcomer, by_counting)
+            answer = self._answers[key] = demand, finds
         return answer[1]
 
     @property
@@ -294,9 +297,11 @@ class PendingParts:
         return pending
 
 
-def every_part_finds_a_zone(pending: PendingParts, newcomer: PodParts) -> bool:
+def every_part_finds_a_zone(
+    pending: PendingParts, newcomer: PodParts, by_counting: bool = False
+) -> bool:
     """Return True if each pending part and each part of the newcomer surely finds a zone, in any
-    order.
+    order; `by_counting` as in `leave_room_for`.
     """
     ranks = pending.ranks.joined(_takes(newcomer.every))
     parts = [*pending.parts, *newcomer.every]
@@ -305,6 +310,8 @@ def every_part_finds_a_zone(pending: PendingParts, newcomer: PodParts) -> bool:
         for part in _largest([*newcomer.seek, *pending.seek])
         if not _too_few_takers(part.asked, pending.base, ranks, len(parts) - 1)
     }
+    if by_counting or not doubtful:
+        return not doubtful
     seekers = [index for index, part in enumerate(parts) if id(part) in doubtful]
     if len(seekers) * len(parts) * len(pending.base) > HANDFUL:
         packed = pending.packing.joined(newcomer.every)
