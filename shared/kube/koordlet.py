@@ -110,7 +110,7 @@ def with_facts(
     layout = layout_of(cpus)
     if options.get(ALIGN_UNCORE) == "true":  # only this option looks at caches
         layout = msgspec.structs.replace(layout, caches="")
-    report = msgspec.structs.replace(report, exporter=KOORDLET, cpus=layout)
+    report = msgspec.structs.replace(report, exporter=KOORDLET, enforcer=KOORDLET, cpus=layout)
     if not manager.policy:
         return msgspec.structs.replace(report, policy=UNKNOWN)
     in_zone = {zone.id: cpus_of([c.id for c in cpus if c.numa == zone.id]) for zone in report.zones}
@@ -120,11 +120,13 @@ def with_facts(
     placements = _placements(allocs, in_zone) if is_static else ()
     managed_allocs = [alloc.cpuset for alloc in allocs if alloc.managedByKubelet and alloc.cpuset]
     assigned = _cpu_list(POD_CPU_ALLOCS, ",".join(managed_allocs))
-    managed = cpus_of([cpu.id for cpu in cpus]) & ~reserved if is_static else 0
+    managed = cpus_of([cpu.id for cpu in cpus]) & ~reserved
     no_memory_manager = memory_policy == "None" or not is_static
     zones = tuple(
         [
-            _zone(zone, in_zone[zone.id], managed, assigned, no_memory_manager, is_static)
+            _zone(zone, in_zone[zone.id], managed, assigned, no_memory_manager)
+            if is_static
+            else _unpinned(zone, in_zone[zone.id], reserved)
             for zone in report.zones
         ]
     )
@@ -192,17 +194,27 @@ def _placements(allocs: Sequence[_Alloc], in_zone: Mapping[int, int]) -> tuple[P
     return tuple(sorted(placements, key=lambda entry: (entry.namespace, entry.pod)))
 
 
-def _zone(
-    zone: Zone, cpus: int, managed: int, assigned: int, no_memory_manager: bool, is_static: bool
-) -> Zone:
-    """Return the zone with its CPUs counted, and what no manager pins as bounds."""
-    capacity, offered = cpus.bit_count() * MILLI, cpus & managed
+def _zone(zone: Zone, cpus: int, managed: int, assigned: int, no_memory_manager: bool) -> Zone:
+    """Return the zone with its CPUs counted, and memory that no manager pins as a bound."""
+    offered = cpus & managed
     free = (offered & ~assigned).bit_count() * MILLI
-    resources = {**zone.resources, CPU: ZoneResource(capacity, offered.bit_count() * MILLI, free)}
+    counted = ZoneResource(cpus.bit_count() * MILLI, offered.bit_count() * MILLI, free)
+    resources = dict(sorted({**zone.resources, CPU: counted}.items()))
     unpinned = [name for name in resources if no_memory_manager and is_memory(name)]
     bounds = {name: resources.pop(name).allocatable for name in unpinned}
-    if not is_static:
-        bounds[CPU] = capacity
+    return msgspec.structs.replace(zone, resources=resources, bounds=bounds)
+
+
+def _unpinned(zone: Zone, cpus: int, reserved: int) -> Zone:
+    """Return a zone of which the kubelet pins neither CPUs nor memory, as exporters write it: both
+    are bounds, and offered to a scheduler that chooses zones."""
+    capacity = cpus.bit_count() * MILLI
+    memory = {name: r.allocatable for name, r in zone.resources.items() if is_memory(name)}
+    others = {name: r for name, r in zone.resources.items() if not is_memory(name)}
+    bounds = dict(sorted({**memory, CPU: capacity}.items()))
     return msgspec.structs.replace(
-        zone, resources=dict(sorted(resources.items())), bounds=dict(sorted(bounds.items()))
+        zone,
+        resources=dict(sorted({**others, CPU: ZoneResource(capacity, 0, 0)}.items())),
+        bounds=bounds,
+        offered={**bounds, CPU: (cpus & ~reserved).bit_count() * MILLI},
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from services.scheduler.snapshot.owners import TOPOLOG, owners_of
 from shared.domain.report import UNKNOWN, Placement, ZonedAmount, ZoneResource
 from shared.kube.koordlet import (
     CPU_MANAGER_POLICY,
@@ -109,6 +110,19 @@ def test_cpus_that_koordlet_keeps_are_reserved_where_no_kubelet_allocates_cpus(
     }
     assert from_nrt(koordlets({"policy": "none"}, None, kept), "b", 7).reserved_cpus == reserved
     assert from_nrt(koordlets(STATIC, None, kept), "b", 7).reserved_cpus == "0,4"
+
+
+def test_a_node_whose_kubelet_pins_nothing_offers_its_zones_to_topolog() -> None:
+    kept = {RESERVATION: '{"reservedCPUs":"1-2"}'}
+    topology = koordlets({"policy": "none"}, None, kept) | {"topologyPolicies": ["None"]}
+    report = from_nrt(topology, "b", 7)
+    assert [(zone.offered["cpu"], zone.offered["memory"]) for zone in report.zones] == [
+        (2000, 64 * GIB),
+        (4000, 64 * GIB),
+    ]
+    assert owners_of(report) == TOPOLOG
+    static = from_nrt(koordlets(STATIC) | {"topologyPolicies": ["None"]}, "b", 7)
+    assert owners_of(static).text.startswith("cpu: kubelet")
 
 
 def test_a_kubelet_that_koordlet_does_not_ask_has_an_unknown_policy() -> None:

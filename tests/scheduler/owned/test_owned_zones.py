@@ -14,9 +14,13 @@ from shared.domain.resources import CPU, MEMORY
 from shared.domain.state_hash import state_hash
 from shared.domain.zone_allocation import RESOURCE_STATUS, ZoneAllocation, annotations_of
 from shared.events import streams
-from shared.events.cluster_events import PodEnded
+from shared.events.cluster_events import NodeObserved, PodEnded
+from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodAllocationFound, PodReserved, PodVerdictChanged
+from shared.kube.koordlet import RESERVATION
+from shared.kube.nrt import from_nrt
 from shared.kubelet.cpuset import parse_cpus
+from tests.kube.test_koordlet import koordlets
 from tests.scheduler.owned.given import GIB, OwnedWorld, exclusive, owned_report, share
 
 
@@ -194,3 +198,14 @@ def test_the_memory_label_decides_whether_memory_is_counted_or_bound() -> None:
     assert MEMORY not in next(
         iter(allocation(uncounted.place(share("p", 2, 90))["p"]).zones.values())
     )
+
+
+def test_a_node_that_koordlet_reports_gets_an_allocation_that_it_enforces() -> None:
+    world = OwnedWorld()
+    topology = koordlets({"policy": "none"}, None, {RESERVATION: '{"reservedCPUs":"0-1"}'})
+    report = from_nrt(topology | {"topologyPolicies": ["None"]}, "b", 7)
+    offers = {CPU: 6_000, MEMORY: 128 * GIB, "pods": 110}
+    world.tell(streams.node("n1"), NodeObserved("n1", "uid-n1", allocatable=offers))
+    world.tell(streams.report("n1"), NodeReported(report))
+    reserved = world.place(exclusive("p", 4))["p"]
+    assert (list(allocation(reserved).zones), allocation(reserved).cpus) == ([1], "4-7")
