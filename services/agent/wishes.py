@@ -16,10 +16,9 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import CPU, is_memory
+from shared.domain.zone_allocation import MEMORY_POLICY, RESOURCE_STATUS
 from shared.kubelet.cpuset import cpus_of, parse_cpus
 
-STATUS = "scheduling.koordinator.sh/resource-status"
-MEMORY_POLICY = "node.koordinator.sh/numa-memory-policy"
 MemoryPolicy = Literal["none", "record", "bind"]
 MAX_ZONE = 1023
 # Room for 4096 single CPUs. Users may write annotations, and long ones would delay the runtime.
@@ -53,20 +52,20 @@ class _Status(msgspec.Struct):
 
 def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: MemoryPolicy) -> Wish:
     """Return what the annotations ask for. Raises ValueError that names the annotation."""
-    text = annotations.get(STATUS, "")
+    text = annotations.get(RESOURCE_STATUS, "")
     if not text:
         return NOTHING
     if len(text) > MAX_TEXT:
-        raise ValueError(f"annotation {STATUS} is longer than {MAX_TEXT} characters")
+        raise ValueError(f"annotation {RESOURCE_STATUS} is longer than {MAX_TEXT} characters")
     try:
         status = msgspec.json.decode(text, type=_Status)
         cpus = parse_cpus(status.cpuset)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise ValueError(f"annotation {STATUS} is not readable: {error}") from error
+        raise ValueError(f"annotation {RESOURCE_STATUS} is not readable: {error}") from error
     zones = [record.node for record in status.zones if CPU in record.resources]
     memory = [record.node for record in status.zones if any(map(is_memory, record.resources))]
     if any(not 0 <= zone <= MAX_ZONE for zone in (*zones, *memory)):
-        raise ValueError(f"annotation {STATUS} names a zone outside of 0 to {MAX_ZONE}")
+        raise ValueError(f"annotation {RESOURCE_STATUS} names a zone outside of 0 to {MAX_ZONE}")
     policy = annotations.get(MEMORY_POLICY) or labels.get(MEMORY_POLICY) or default
     return Wish(
         cpus,

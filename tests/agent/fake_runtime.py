@@ -14,7 +14,7 @@ from services.agent import ttrpc
 from services.agent.connection import PLUGIN_SERVICE
 from services.agent.nri import nri_pb2 as pb
 from services.agent.ttrpc import PLUGIN, REQUEST, RESPONSE, RUNTIME, Message
-from services.agent.wishes import STATUS
+from shared.domain.zone_allocation import RESOURCE_STATUS
 
 ALL_CPUS = "0-7"
 
@@ -70,7 +70,7 @@ class FakeRuntime:
     def pod(self, name: str, status: str = "", **annotations: str) -> str:
         """Add a pod; return its sandbox."""
         if status:
-            annotations[STATUS] = status
+            annotations[RESOURCE_STATUS] = status
         self.pods[f"sandbox-{name}"] = pb.PodSandbox(
             id=f"sandbox-{name}", name=name, uid=f"uid-{name}", namespace="default",
             annotations=annotations, linux=pb.LinuxPodSandbox(cgroup_parent=f"/{name}"),

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from services.agent import cgroups, ttrpc, wishes
 from services.agent.core import Cpuset
 from services.agent.ttrpc import Message, ProtocolError
-from services.agent.wishes import MEMORY_POLICY, NOTHING, STATUS, Wish
+from services.agent.wishes import NOTHING, Wish
+from shared.domain.zone_allocation import (
+    MEMORY_POLICY,
+    RESOURCE_STATUS,
+    ZoneAllocation,
+    annotations_of,
+)
 
 # koordinator.md 5.1, in Koordinator's own words.
 EXAMPLE = (
@@ -21,7 +27,7 @@ EXAMPLE = (
 
 
 def status(**record: object) -> dict[str, str]:
-    return {STATUS: json.dumps(record)}
+    return {RESOURCE_STATUS: json.dumps(record)}
 
 
 def zone(node: int, *resources: str) -> dict[str, object]:
@@ -32,9 +38,13 @@ def zone(node: int, *resources: str) -> dict[str, object]:
     ("annotations", "labels", "wish"),
     [
         ({}, {}, NOTHING),
-        ({STATUS: EXAMPLE}, {}, Wish(cpus=0xF000F)),
-        ({STATUS: EXAMPLE}, {MEMORY_POLICY: "bind"}, Wish(cpus=0xF000F, memory=1)),
-        ({STATUS: EXAMPLE, MEMORY_POLICY: "none"}, {MEMORY_POLICY: "bind"}, Wish(cpus=0xF000F)),
+        ({RESOURCE_STATUS: EXAMPLE}, {}, Wish(cpus=0xF000F)),
+        ({RESOURCE_STATUS: EXAMPLE}, {MEMORY_POLICY: "bind"}, Wish(cpus=0xF000F, memory=1)),
+        (
+            {RESOURCE_STATUS: EXAMPLE, MEMORY_POLICY: "none"},
+            {MEMORY_POLICY: "bind"},
+            Wish(cpus=0xF000F),
+        ),
         (status(numaNodeResources=[zone(0, "cpu"), zone(2, "cpu")]), {}, Wish(zones=0b101)),
         (
             status(numaNodeResources=[zone(1, "hugepages-2Mi")]) | {MEMORY_POLICY: "bind"},
@@ -64,10 +74,17 @@ UNREADABLE = {
 }
 
 
+def test_the_agent_reads_what_the_binder_writes() -> None:
+    zones = {0: {"cpu": 2000, "memory": 1 << 30}, 2: {"cpu": 1500, "memory": 1 << 30}}
+    own = annotations_of(ZoneAllocation(zones, "0-1,4", memory_policy="bind"))
+    assert wishes.read(own, {}, "record") == Wish(cpus=0b10011, memory=0b101)
+    assert wishes.read(annotations_of(ZoneAllocation(zones)), {}, "record") == Wish(zones=0b101)
+
+
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_an_unreadable_annotation_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"annotation scheduling\.koordinator\.sh/resource-status"):
-        wishes.read({STATUS: text}, {}, "record")
+        wishes.read({RESOURCE_STATUS: text}, {}, "record")
 
 
 @pytest.mark.parametrize(
