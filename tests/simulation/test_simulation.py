@@ -16,7 +16,7 @@ from services.binder import core as binder
 from services.scheduler.watch import pods_and_nodes
 from shared.eventlog.memory import MemoryEventLog
 from shared.events import binding_events
-from shared.ledger import charging, recompute
+from shared.ledger import charging, confirmation
 from tests.simulation import __main__ as command
 from tests.simulation import runner
 from tests.simulation.profile import NEWEST
@@ -129,7 +129,7 @@ def hasty(work: binder.Work, reply: binder.Reply) -> object:
 ORDINARY_JUDGE = binder.judge
 
 BROKEN_RULES: dict[str, tuple[object, str, object, str]] = {
-    "a listing alone proves a pod": (recompute, "covers", always(True), "S4|S11"),
+    "a listing alone proves a pod": (confirmation, "covers", always(True), "S4|S11"),
     "a charge releases nothing": (charging, "restore", always(None), "ledger|S9|L2"),
     "a lost answer is taken for a no": (binder, "judge", hasty, "S4|S5|S7|L"),
     "pods that a list lacks live on": (pods_and_nodes, "absent_pods", always([]), "L|S9"),
