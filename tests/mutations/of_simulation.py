@@ -187,8 +187,8 @@ SIMULATED = (
     Mutation(
         "what a node refused it refuses still after it has changed",
         "services/scheduler/select/cluster.py",
-        "        self.evaluator.cache.changed(node_info.slot)",
-        "        self.evaluator.cache.tightened(node_info.slot)",
+        "self._arrays.changed(node_info)\n        self.evaluator.cache.changed(",
+        "self._arrays.changed(node_info)\n        self.evaluator.cache.tightened(",
         "S13",
         90000,
     ),

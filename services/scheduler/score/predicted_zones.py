@@ -14,7 +14,8 @@
 4. A prediction costs more than a score. `least_spread` is a bound from amounts that are free at
    most, for one node; `SpreadBounds` is the same bound for many nodes at once. Only nodes that come
    out on top of it are predicted.
-5. Spread is 0 where the kubelet aligns or rejects: under single-numa-node, and under restricted for
+5. Where Topolog chooses the zones, they are known.
+6. Spread is 0 where the kubelet aligns or rejects: under single-numa-node, and under restricted for
    parts that fit one empty zone.
 """
 
@@ -28,6 +29,7 @@ import numpy as np
 from services.scheduler.filter.topology.bounds import each_finds_a_zone, one_zone_each
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.filter.topology.predict import lowest_zones
+from services.scheduler.owned.admission import allocate
 from services.scheduler.score.ranks import WIDEST
 from services.scheduler.score.strategies.least_numa_nodes import smallest_set
 from services.scheduler.score.strategies.strategy import Distances, ZoneView
@@ -36,6 +38,7 @@ from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Items, Plan
 from services.scheduler.snapshot.zone_distances import FAR, distances_of, nearness
 from shared.domain.policies import BEST_EFFORT, NONE
+from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, Amounts, is_device
 from shared.hints.admission import ContainerZones
 from shared.hints.registry import kubelets_own
@@ -60,6 +63,8 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
     report = node_info.report
     if report is None or len(node_info.zone_ids) < 2 or not plan.may_spread:
         return 0
+    if plan.mode == "owned":
+        return _spread_of_allocation(node_info, plan, distances_of(report))
     if one_zone_each(node_info, plan) or _each_surely_finds_a_zone(node_info, plan):
         return 0
     if lowest_zones(node_info, plan) is not None:
@@ -80,7 +85,7 @@ def least_spread(node_info: NodeInfo, plan: Plan) -> int:
     report = node_info.report
     if report is None or len(node_info.zone_ids) < 2 or not plan.may_spread:
         return 0
-    if one_zone_each(node_info, plan):
+    if plan.mode == "owned" or one_zone_each(node_info, plan):
         return 0
     zones = list(node_info.free_max.values())
     counts = [_fewest_zones(part, plan, zones) for part in running_parts(plan)]
@@ -99,6 +104,14 @@ def spread_words(spread: int) -> str:
     """Return what to add to a score: nothing if each part gets one zone."""
     further = spread // FAR
     return f" ({further} further NUMA zone{'s' * (further > 1)})" if further else ""
+
+
+def _spread_of_allocation(node_info: NodeInfo, plan: Plan, distances: Distances) -> int:
+    """Return the spread of the zones that Topolog would choose."""
+    allocation = allocate(node_info, plan)
+    if isinstance(allocation, Refusal) or not allocation.holding.zones:
+        return 0
+    return spread([mask_of(zone.zone for zone in allocation.holding.zones)], distances)
 
 
 def _each_surely_finds_a_zone(node_info: NodeInfo, plan: Plan) -> bool:

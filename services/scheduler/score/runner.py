@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+import msgspec
 import numpy as np
 
+from services.scheduler.owned.admission import allocate, owned_state
 from services.scheduler.score.strategies.koordinator import strategy_for
 from services.scheduler.score.strategies.least_numa_nodes import score_containers
 from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES
@@ -34,8 +36,11 @@ from services.scheduler.snapshot.pod_class import BY_KUBELET, AlignedPart, Items
 from services.scheduler.snapshot.zone_sizes import fits_one_zone
 from shared.domain.pod import Container
 from shared.domain.policies import RESTRICTED
+from shared.domain.refusal import Refusal
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device
+from shared.owned.scores import node_score_by_zones
+from shared.owned.values import Strategy as OwnedStrategy
 
 HIGHEST = 100
 # A node label chooses between these strategies, so that each node is scored by itself.
@@ -52,7 +57,7 @@ class StrategyRunner:
     `at_once`: `part_on_all` scores a part on all nodes. `by_landing`: the strategy looks only at
     the zone where a part lands. `is_bounded`: nodes are scored one by one, and `highest` gives an
     upper bound for all. `ranks_by_demand`: the strategy needs the demand weights. `generation`
-    counts their changes.
+    counts their changes. `counts_zones`: the score is by zones in use.
     """
 
     def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
@@ -61,6 +66,7 @@ class StrategyRunner:
             raise ValueError(f"no strategy is called {name!r}; choose one of {names}")
         self.name, self._weights = name, dict(weights or {})
         self._labelled = name.startswith(CHOSEN_BY_LABEL)
+        self.counts_zones = self._labelled
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
         self._rows = self.generation = 0
@@ -258,6 +264,8 @@ def score_node(
     """
     if strategy.compares_sets and plan.mode in BY_KUBELET:
         return strategy.sets(plan.parts, node_info)
+    if plan.mode == "owned" and strategy.counts_zones:
+        return _score_of_owned(node_info, plan, strategy.name)
     if plan.mode != "aligned":
         return strategy.whole(pod_class.asked, node_info)
     parts = [part.amounts for part in plan.parts]
@@ -268,6 +276,17 @@ def score_node(
         count * strategy.part(items, node_info, in_sets) for items, count in plan.part_kinds
     )
     return total // len(parts)
+
+
+def _score_of_owned(node_info: NodeInfo, plan: Plan, configured: str) -> int:
+    """Return the score by the zones in use after the placement (`koordinator`)."""
+    allocation, state = allocate(node_info, plan), owned_state(node_info)
+    if isinstance(allocation, Refusal):
+        return 0
+    labels = node_info.observed.labels if node_info.observed is not None else {}
+    chosen = strategy_for(labels, configured).strategy.removeprefix(CHOSEN_BY_LABEL)
+    node = msgspec.structs.replace(state.node, node_strategy=cast("OwnedStrategy", chosen))
+    return node_score_by_zones(node, state.free, allocation)
 
 
 def _clipped(score: int) -> int:

@@ -162,7 +162,8 @@ class PlanEvaluation:
         self._zones, self._asked = on_nodes.zones, pod_class.asked
         self._bounds = PlanBounds(arrays, on_nodes.plan, pod_class.request, on_nodes.zones)
         self._spread_bounds: SpreadBounds | None = None
-        if rank_by_zones and on_nodes.zones > 1 and on_nodes.plan.may_spread:
+        may_spread = self._plan.may_spread and self._plan.mode != "owned"
+        if rank_by_zones and on_nodes.zones > 1 and may_spread:
             self._spread_bounds = SpreadBounds(arrays, on_nodes.plan, on_nodes.zones)
 
     def run(self, selection: Selection, size: int, allowed: Bools) -> Ranks:

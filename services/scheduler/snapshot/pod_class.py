@@ -184,7 +184,9 @@ class PodClass:
         request = owned_request(self.pod, self.kind.request, self.own_policy, profile.rule.policy)
         names = tuple(container.name for container in self.pod.containers)
         mode = "owned" if request.amounts else "free"
-        return Plan(mode, profile.rule, names=names, owned_request=request)
+        applied = request.policy or profile.rule.policy
+        may_spread = mode == "owned" and applied in (policies.BEST_EFFORT, policies.RESTRICTED)
+        return Plan(mode, profile.rule, names=names, owned_request=request, may_spread=may_spread)
 
 
 def without_kept(pod: Pod) -> Pod:

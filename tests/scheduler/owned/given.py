@@ -69,8 +69,8 @@ class OwnedWorld:
     """A log and a scheduler on it. `place` decides and appends; `again` is a scheduler that reads
     the same log from the start."""
 
-    def __init__(self, policy: Policy = "single-numa-node") -> None:
-        self.config = CoreConfig(cycle=CycleConfig(default_policy=policy))
+    def __init__(self, policy: Policy = "single-numa-node", **cycle: Any) -> None:
+        self.config = CoreConfig(cycle=CycleConfig(default_policy=policy, **cycle))
         self.core, self.told = SchedulerCore(self.config), list[tuple[Envelope, Event]]()
         self._versions: dict[str, int] = {}
 

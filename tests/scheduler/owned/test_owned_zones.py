@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.snapshot.owners import owners_of
+from shared.domain.policies import Policy
 from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU, MEMORY
 from shared.domain.state_hash import state_hash
@@ -48,6 +49,38 @@ def test_best_effort_chooses_a_zone_too() -> None:
     world.node()
     assert len(allocation(world.place(share("p", 4_000))["p"]).zones) == 1
     assert len(allocation(world.place(share("large", 20_000))["large"]).zones) == 2
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted"])
+def test_a_node_with_one_zone_for_the_pod_comes_before_a_node_that_splits_it(
+    policy: Policy,
+) -> None:
+    """Best fit alone would take the fuller node, whose zones have 8 CPUs each."""
+    world = OwnedWorld(policy)
+    world.node("fuller")
+    for zone in (0, 1):
+        status = f'{{"numaNodeResources":[{{"node":{zone},"resources":{{"cpu":"7"}}}}]}}'
+        pod = share(f"held-{zone}", 7_000, annotations={RESOURCE_STATUS: status})
+        world.seen(pod, "fuller")
+    world.turn()
+    assert world.place(share("small", 6_000))["small"].node == "fuller"
+    world.node("empty")
+    reserved = world.place(share("p", 10_000))["p"]
+    assert (reserved.node, len(allocation(reserved).zones)) == ("empty", 1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [("KoordinatorMostAllocated", "used"), ("KoordinatorLeastAllocated", "empty")],
+)
+def test_koordinators_strategies_count_the_zones_in_use(strategy: str, expected: str) -> None:
+    world = OwnedWorld(strategy=strategy)
+    for name in ("empty", "used"):
+        world.node(name)
+    status = '{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}}]}'
+    world.seen(share("held", 1_000, annotations={RESOURCE_STATUS: status}), "used")
+    world.turn()
+    assert world.place(share("p", 15_000))["p"].node == expected
 
 
 def test_a_stranger_keeps_no_zone_from_pods_with_a_policy_of_their_own() -> None:
