@@ -78,14 +78,6 @@ def node_score_by_zones(node: OwnedNode, free: Free, allocation: Allocation) -> 
     return share if node.node_strategy == MOST_ALLOCATED else MAX_SCORE - share
 
 
-def node_score_by_amounts(
-    node: OwnedNode, free: Free, allocation: Allocation, request: OwnedRequest
-) -> int:
-    """Return the score by amounts, over the zones that the pod takes; over all if it takes none."""
-    zones = zones_of(node, allocation) or free.zones
-    return score_of_zones(node, zones, free.capacity, free.amounts, request, node.node_strategy)
-
-
 def zones_of(node: OwnedNode, allocation: Allocation) -> set[int]:
     """Return the zones in which the pod holds an amount or a CPU."""
     zones = {record.zone for record in allocation.holding.zones}

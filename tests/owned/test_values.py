@@ -8,15 +8,9 @@ from hypothesis import given, settings
 from shared.domain.zone_allocation import RESOURCE_STATUS
 from shared.owned.annotations import annotations_of, holding_of
 from shared.owned.free import free_of
-from shared.owned.policy import (
-    UnknownPolicyError,
-    combined_policy,
-    node_policy,
-    policy_of,
-    reported_policy,
-)
+from shared.owned.policy import combined_policy
 from shared.owned.request import PodSpecError, request_of
-from shared.owned.scores import node_score_by_amounts, node_score_by_zones
+from shared.owned.scores import node_score_by_zones
 from shared.owned.values import Allocation, Holding, OwnedNode, OwnedRequest, ZoneAmounts
 from tests.owned.machines import allocation, cpu_set, node, nodes, placed, requests, share
 
@@ -25,34 +19,10 @@ TOPOLOGY = "scheduling.koordinator.sh/numa-topology-spec"
 QOS = "koordinator.sh/qosClass"
 
 
-def test_the_report_decides_before_the_label_and_the_label_before_the_default() -> None:
-    single, restricted, none = "single-numa-node", "restricted", "none"
-    assert node_policy(restricted, single) == (single, "report")  # type: ignore[arg-type]
-    assert node_policy(restricted, single, none, "label-first") == (restricted, "node label")  # type: ignore[arg-type]
-    assert node_policy(restricted, none) == (restricted, "node label")  # type: ignore[arg-type]
-    assert node_policy(none, none, single) == (single, "default")  # type: ignore[arg-type]
-    assert node_policy(none, none) == (none, "default")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("names", "policy"),
-    [
-        (["SingleNUMANodeContainerLevel"], "single-numa-node"),
-        (["RestrictedPodLevel"], "restricted"),
-        (["None", "BestEffort", "Restricted"], "best-effort"),
-        (["something"], "none"),
-    ],
-)
-def test_every_name_of_a_report_is_read(names: list[str], policy: str) -> None:
-    assert reported_policy(names) == policy
-
-
-def test_the_literal_none_is_no_policy_and_an_unknown_name_is_an_error() -> None:
-    assert combined_policy(policy_of("None"), "restricted") == "restricted"
+def test_a_pod_with_a_policy_runs_on_nodes_of_the_same_policy_and_of_none() -> None:
+    assert combined_policy("none", "restricted") == "restricted"
     assert combined_policy("restricted", None) == "restricted"
     assert combined_policy("restricted", "best-effort") is None
-    with pytest.raises(UnknownPolicyError):
-        policy_of("strict")
 
 
 @pytest.mark.parametrize(
@@ -96,16 +66,6 @@ def test_four_zones_with_one_used_and_one_taken_score_half(strategy: str, score:
     used = Holding(zones=(ZoneAmounts(0, {"cpu": 8000}),))
     taken = allocation(owner, share(4000), used)
     assert node_score_by_zones(owner, free_of(owner, [used]), taken) == score
-
-
-def test_the_score_by_amounts_counts_the_taken_zones_only() -> None:
-    owner = node(policy="single-numa-node")
-    request, free = share(4000, 8), free_of(owner, [])
-    taken = allocation(owner, request)
-    assert node_score_by_amounts(owner, free, taken, request) == 50
-    full = Holding(zones=(ZoneAmounts(0, {"cpu": 8000}),))
-    taken = allocation(owner, request, full)
-    assert node_score_by_amounts(owner, free_of(owner, [full]), taken, request) == 50
 
 
 def test_the_annotations_are_those_of_koordinator() -> None:

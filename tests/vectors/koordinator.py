@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from shared.domain.policies import NONE, Policy
+from services.scheduler.snapshot.topology_policy import POLICY_LABEL, node_rule
+from shared.domain.policies import NONE, Policy, parse
+from shared.domain.report import Report
 from shared.kubelet.cpuset import format_cpus, parse_cpus
 from shared.kubelet.masks import nodes_of
 from shared.kubelet.topology import Cpu
 from shared.owned.machine import CpuNesting, nesting
-from shared.owned.policy import node_policy, policy_of, reported_policy
 from shared.owned.request import cpu_binding
 from shared.owned.values import (
     Holding,
@@ -82,8 +83,20 @@ def node_of(doc: Json, config: Json, machine: CpuNesting | None) -> OwnedNode:
 
 
 def label_first(label: str, reported: list[str]) -> Policy:
-    policy, _ = node_policy(policy_of(label), reported_policy(reported), NONE, "label-first")
-    return policy
+    """Return the policy of a node by the scheduler's own rule, with the label before the report."""
+    report = Report("node", "boot", 1, "exporter", policy=reported_policy(reported))
+    labels = {POLICY_LABEL: label} if label else {}
+    return cast(Policy, node_rule(report, labels, "label-first", is_owned=True).policy)
+
+
+def reported_policy(names: list[str]) -> Policy:
+    """Return the first policy other than none among the names of a report (`topologyPolicies`)."""
+    return next((policy for policy in map(policy_of, names) if policy != NONE), NONE)
+
+
+def policy_of(text: str) -> Policy:
+    parsed = parse(text)
+    return NONE if parsed is None else cast(Policy, parsed[0])
 
 
 def zone_of(doc: Json) -> ZoneAmounts:

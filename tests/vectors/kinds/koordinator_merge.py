@@ -7,8 +7,7 @@ from typing import Any
 from shared.kubelet.masks import mask_of
 from shared.owned.hints import Hint
 from shared.owned.merge import Merged, Zones, merge
-from shared.owned.policy import policy_of
-from tests.vectors.koordinator import answers, differences_named, mask_json
+from tests.vectors.koordinator import answers, differences_named, mask_json, policy_of
 
 KIND = "topology_merge"
 

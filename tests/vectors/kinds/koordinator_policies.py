@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.owned.policy import combined_policy, policy_of, reported_policy
-from tests.vectors.koordinator import differences_named, label_first
+from shared.owned.policy import combined_policy
+from tests.vectors.koordinator import differences_named, label_first, policy_of, reported_policy
 
 KIND = "policy_names"
 
