@@ -7,7 +7,8 @@ from __future__ import annotations
 import msgspec
 
 from services.binder.settings import BinderSettings
-from services.embedded.up.children import BINDER, EXPORTER, SCHEDULER, STORE
+from services.console.settings import ConsoleSettings
+from services.embedded.up.children import BINDER, CONSOLE, EXPORTER, SCHEDULER, STORE
 from services.exporter.settings import ExporterSettings
 from services.scheduler.settings import SchedulerSettings
 from services.topology_store.settings import TopologyStoreSettings
@@ -18,6 +19,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     SCHEDULER: SchedulerSettings,
     BINDER: BinderSettings,
     EXPORTER: ExporterSettings,
+    CONSOLE: ConsoleSettings,
 }
 
 

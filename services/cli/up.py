@@ -92,6 +92,7 @@ Schedulers = Annotated[int, typer.Option(help="Schedulers that share the pods, 1
 Standbys = Annotated[
     int, typer.Option(help="Additional binders and topology-stores for failover, 0 to 3.")
 ]
+Console = Annotated[bool, typer.Option(help="Serve the picture in a browser, too.")]
 Advertise = Annotated[
     str, typer.Option(help="Address of this machine as seen from an outside cluster's nodes.")
 ]
@@ -128,6 +129,7 @@ def up(
     advertise: Advertise = "",
     schedulers: Schedulers = 1,
     standbys: Standbys = 0,
+    console: Console = True,
 ) -> None:
     """Run Topolog on this machine, with a simulated cluster and a workload.
 
@@ -152,9 +154,8 @@ def up(
         "kubeconfig": kubeconfig,
         "advertise": advertise,
         "cache": cache or "",
-        "schedulers": schedulers,
-        "standbys": standbys,
     }
+    options |= {"schedulers": schedulers, "standbys": standbys, "console": console}
     raise typer.Exit(_run(data_dir, cluster, options, plain))
 
 

@@ -14,7 +14,7 @@ from typer.main import get_group
 
 # In the order of help. Each is a file of this room with `register(app)`.
 FILES = (
-    "up", "top", "reset", "replay", "log", "database", "certificates", "nats", "admit",
+    "up", "top", "console", "reset", "replay", "log", "database", "certificates", "nats", "admit",
     "exporter", "node", "compare", "doctor",
 )  # fmt: skip
 # Files that add verbs to those of another file when they are imported.

@@ -119,8 +119,9 @@ class HttpServer:
         self._address = (host, port)
         self._wanted = tls
         self._app = Starlette(routes=_health_routes(health, telemetry))
+        self._access = Access(self._app, token, bool(tls.client_ca), hosts)
         self._config = uvicorn.Config(
-            Access(self._app, token, bool(tls.client_ca), hosts),
+            self._access,
             http=TimedProtocol,
             ws="none",
             log_config=None,
@@ -137,6 +138,11 @@ class HttpServer:
 
     def add(self, route: BaseRoute) -> None:
         self._app.router.routes.append(route)
+
+    def open(self, path: str, prefix: str) -> None:
+        """Serve a path, and all paths below a prefix, without the token: files of a page, which
+        hold nothing secret."""
+        self._access.open(path, prefix)
 
     def leave_out(self, path: str) -> None:
         routes = self._app.router.routes

@@ -51,6 +51,15 @@ class Access:
         self._certificate = certificate
         self._hosts = frozenset(host.lower() for host in (*hosts, socket.gethostname()))
         self._running = 0
+        self._open, self._open_below = set(OPEN), ALWAYS
+
+    def open(self, path: str, prefix: str) -> None:
+        """Serve a path and all paths below `prefix` without token and certificate."""
+        self._open.add(path)
+        self._open_below = prefix
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open or path.startswith(self._open_below)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request or refuse it."""
@@ -74,12 +83,12 @@ class Access:
             )
         if scope.get("method") not in READING and not _is_json(scope):
             return PlainTextResponse("Content-Type must be application/json", 415)
-        if self._certificate and path not in OPEN and TLS not in scope.get("extensions", {}):
+        if self._certificate and not self._is_open(path) and TLS not in scope.get("extensions", {}):
             return PlainTextResponse(
                 "a client certificate of the authority in TOPOLOG_HTTP_TLS_CLIENT_CA is required",
                 403,
             )
-        if path not in OPEN and not self._authorized(scope):
+        if not self._is_open(path) and not self._authorized(scope):
             return PlainTextResponse(
                 "a token is required: Authorization: Bearer TOKEN, as in TOPOLOG_HTTP_TOKEN",
                 401,

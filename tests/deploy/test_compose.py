@@ -96,6 +96,7 @@ def test_a_plain_up_runs_every_part_and_a_simulated_cluster() -> None:
         "scheduler",
         "binder",
         "simulator",
+        "console",
     }
     profiles = {
         name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service
@@ -189,7 +190,7 @@ def test_a_container_gets_the_secrets_of_its_settings_only() -> None:
         for secret in COMPOSE["secrets"]
     }
     assert holders == {
-        "database-url": {"topology-store", "scheduler", "binder"},
+        "database-url": {"topology-store", "scheduler", "binder", "console"},
         "nats-url": {"topology-store", "scheduler"},
         "owner-url": {"migrations"},
         "postgres-password": {"postgres"},
@@ -369,7 +370,7 @@ def test_metrics_and_state_ask_for_a_token_which_prometheus_carries_and_probes_n
         for service in OURS.values()
         if "TOPOLOG_HTTP_HOST" in service.get("environment", {})
     ]
-    assert [environment["TOPOLOG_HTTP_TOKEN"] for environment in serving] == [token] * 5
+    assert [environment["TOPOLOG_HTTP_TOKEN"] for environment in serving] == [token] * 6
     (jobs,) = yaml.safe_load_all((ROOT / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
     file = jobs["scrape_configs"][0]["authorization"]["credentials_file"]
     assert f"> {file}" in SERVICES["prometheus"]["entrypoint"][-1]

@@ -235,6 +235,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
     assert others == {
         "agent",
         "cloudnative-pg",
+        "console",
         "exporter-dra",
         "exporter-readiness",
         "extender",

@@ -1,5 +1,5 @@
 """The children of `topolog up` as declarations: simulator, topology-store, scheduler, binder,
-exporters. Starts nothing.
+exporters, console. Starts nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from shared.kube.connection import runs_plugin
 from shared.runtime.secret_file import SecretUnreadable, value_or_file
 from shared.telemetry.reasons import plain
 
-SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER = (
+SIMULATOR, STORE, SCHEDULER, BINDER, EXPORTER, CONSOLE = (
     "simulator",
     "topology-store",
     "scheduler",
     "binder",
     "exporter",
+    "console",
 )
 SERVICES = (
     (STORE, "services.topology_store"),
     (SCHEDULER, "services.scheduler"),
     (BINDER, "services.binder"),
+    (CONSOLE, "services.console"),
 )
 
 DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
@@ -104,6 +106,7 @@ def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
         STORE: 1 + options.standbys,
         SCHEDULER: options.schedulers,
         BINDER: 1 + options.standbys,
+        CONSOLE: int(options.console),
     }
     return [
         (name if number == 1 else f"{name}-{number}", name, module)
@@ -200,12 +203,12 @@ def start_file(folder: DataDir) -> Path:
 def services(
     options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]
 ) -> list[ChildSpec]:
-    """Return topology-stores, schedulers and binders, each as a process."""
+    """Return topology-stores, schedulers, binders and the console, each as a process."""
     specs = []
     for name, service, module in service_names(options):
         port = ports.by_name[name]
         child_env = {**env, "TOPOLOG_HTTP_PORT": str(port)}
-        if service == BINDER:  # it does not use the bus
+        if service in (BINDER, CONSOLE):  # they do not use the bus
             child_env = {name: value for name, value in child_env.items() if name not in BUS}
         child_env["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
         specs.append(

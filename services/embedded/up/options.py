@@ -24,7 +24,8 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     seconds per second. `kubeconfig` names an outside cluster: then nothing is simulated. Empty
     `database_url` and `nats_url` mean the embedded servers; services get `database_url_file` and
     `nats_url_file` if these are set. `schedulers` share the pods; `standbys` are additional binders
-    and topology-stores for failover. An empty `cache` leaves the choice to the scheduler's
+    and topology-stores for failover; with `console`, the page in
+    the browser runs, too. An empty `cache` leaves the choice to the scheduler's
     settings. `declared` is, by service, the variables of its settings, which it gets from this
     process.
     """
@@ -57,6 +58,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     exporters: int = 2
     schedulers: int = 1
     standbys: int = 0
+    console: bool = False
     extra_env: dict[str, str] = {}
     declared: dict[str, tuple[str, ...]] = {}
 

@@ -16,7 +16,7 @@ from services.embedded.running import forget_services, write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
 from services.embedded.up import attach, children, exporter_keys, kubeconfig
-from services.embedded.up.children import SCHEDULER, SIMULATOR, Ports
+from services.embedded.up.children import CONSOLE, SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate, nodes_of
@@ -338,11 +338,15 @@ def exit_code(pods: Workload) -> int:
 
 
 def hints(options: UpOptions, folder: DataDir, ports: Ports) -> list[str]:
-    """Return commands for another terminal."""
+    """Return the console's address and commands for another terminal."""
+    console = (
+        [f"console: http://127.0.0.1:{ports.by_name[CONSOLE]}/console/"] if options.console else []
+    )
     if options.kubeconfig:
-        return []
+        return console
     data_dir = "" if folder.path == default_data_dir() else f" --data-dir {folder.path}"
     return [
+        *console,
         f"kubectl: export KUBECONFIG={kubeconfig.path_of(folder.path)} "
         f"(API on http://127.0.0.1:{ports.by_name[SIMULATOR]})",
         f"live events: topolog replay log --follow{data_dir}",

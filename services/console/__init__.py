@@ -1,0 +1,1 @@
+"""The console: what the log says, in a browser. Reads only."""

@@ -1,0 +1,189 @@
+"""What the views show, as values: the map of zones, pods, and the shape that somebody asks about.
+Pure, from a folded state.
+
+Amounts are in Topolog's units. Must not know HTTP, the log or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from services.scheduler.state.state import SchedulerState
+from services.top.model import node_row, resources_of
+from shared.domain.quantity import amount
+from shared.domain.resources import Amounts
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod
+
+MOST_PODS = 1000
+NO_GROUP = "(no label)"
+
+
+class ZoneCell(msgspec.Struct, frozen=True, array_like=True):
+    """One zone of the map: `used` and `charged` of a resource, what is `free`, and how many pods of
+    the wanted shape surely fit (-1 without a shape)."""
+
+    zone: int
+    used: int
+    charged: int
+    free: int
+    fits: int = -1
+
+
+class NodeCell(msgspec.Struct, frozen=True):
+    """One node of the map. `group` is the value of the label by which the map is grouped."""
+
+    name: str
+    zones: tuple[ZoneCell, ...]
+    pods: int = 0
+    flags: str = ""
+    group: str = ""
+
+
+class PodCell(msgspec.Struct, frozen=True):
+    """One live pod. `reason` is why it waits; `predicted` and `actual` are zones by container."""
+
+    uid: str
+    pod: str
+    stage: str
+    node: str = ""
+    reason: str = ""
+    zone_wait: str = ""
+    predicted: dict[str, tuple[int, ...]] = {}
+    certain: bool = False
+    charged: tuple[int, ...] = ()
+    is_confirmed: bool = False
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The nodes and pods that somebody should look at."""
+
+    nodes: int
+    pods: int
+    waiting: int
+    unconfirmed: int
+    dirty: int
+    expired: int
+    excluded: int
+    waiting_for_zone: int
+
+
+class ShapeError(ValueError):
+    """A shape that cannot be read."""
+
+
+def shape_of(text: str) -> Amounts:
+    """Read `cpu=4,memory=8Gi`. Raises ShapeError."""
+    shape: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, quantity = (piece.strip() for piece in part.partition("="))
+        try:
+            shape[name] = amount(name, quantity)
+        except ValueError as error:
+            raise ShapeError(f"shape: {part!r} is no RESOURCE=QUANTITY ({error})") from error
+        if not name or not equals or shape[name] <= 0:
+            raise ShapeError(f"shape: {part!r} is no RESOURCE=QUANTITY, such as cpu=4")
+    return shape
+
+
+def node_cell(node: LedgerNode, resource: str, shape: Amounts, label: str) -> NodeCell:
+    """Return the cell of one node."""
+    row = node_row(node, resource)
+    labels = node.observed.labels if node.observed is not None else {}
+    zones = tuple(
+        ZoneCell(bar.zone, bar.used, bar.charged, bar.free, _fits(node, bar.zone, shape))
+        for bar in row.bars
+    )
+    group = labels.get(label, NO_GROUP) if label else ""
+    return NodeCell(row.name, zones, row.pods, row.flags, group)
+
+
+def _fits(node: LedgerNode, zone: int, shape: Amounts) -> int:
+    """Return how many pods of the shape the guaranteed free amounts of the zone hold."""
+    if not shape:
+        return -1
+    free = node.free_min.get(zone, {})
+    return max(0, min(free.get(name, 0) // wanted for name, wanted in shape.items()))
+
+
+def map_of(
+    ledger: Ledger,
+    resource: str,
+    shape: Amounts,
+    label: str,
+    is_wanted: Callable[[str], bool] = lambda _: True,
+) -> list[NodeCell]:
+    """Return the cells of the wanted nodes, by name."""
+    return [
+        node_cell(ledger.nodes[name], resource, shape, label)
+        for name in sorted(ledger.nodes)
+        if is_wanted(name)
+    ]
+
+
+def labels_of(ledger: Ledger) -> list[str]:
+    """Return the label keys by which nodes can be grouped: those with fewer values than nodes."""
+    values: dict[str, set[str]] = {}
+    for node in ledger.nodes.values():
+        for key, value in (node.observed.labels if node.observed else {}).items():
+            values.setdefault(key, set()).add(value)
+    most = max(1, len(ledger.nodes) - 1)
+    return sorted(key for key, found_values in values.items() if len(found_values) <= most)
+
+
+def resources(ledger: Ledger) -> list[str]:
+    return resources_of(ledger.nodes.values())
+
+
+def pods_of(ledger: Ledger, stage: str, search: str, limit: int = MOST_PODS) -> list[PodCell]:
+    """Return pods by name, waiting ones first. `stage` "" is all; `search` is a part of the
+    name."""
+    chosen = (
+        (uid, entry)
+        for uid, entry in ledger.pods.items()
+        if (not stage or entry.stage == stage) and search in entry.pod.key
+    )
+    ordered = sorted(chosen, key=lambda item: (item[1].stage != "pending", item[1].pod.key))
+    return [pod_cell(ledger, uid, entry) for uid, entry in ordered[:limit]]
+
+
+def pod_cell(ledger: Ledger, uid: str, entry: LedgerPod) -> PodCell:
+    node = ledger.nodes.get(entry.node)
+    charge = node.charges.get(uid) if node is not None else None
+    return PodCell(
+        uid,
+        entry.pod.key,
+        entry.stage,
+        entry.node,
+        (entry.problem or entry.verdict) if entry.stage == "pending" else "",
+        entry.zone_wait,
+        entry.predicted,
+        entry.certain,
+        tuple(sorted(charge.zones)) if charge is not None else (),
+        charge is not None and charge.confirmed,
+    )
+
+
+def counts_of(state: SchedulerState) -> Counts:
+    """Count what is unusual."""
+    nodes, pods = state.ledger.nodes.values(), state.ledger.pods.values()
+    waiting = [entry for entry in pods if entry.stage == "pending"]
+    return Counts(
+        len(nodes),
+        len(pods),
+        len(waiting),
+        _total(
+            bool(charge.demand) and not charge.confirmed
+            for node in nodes
+            for charge in node.charges.values()
+        ),
+        _total(bool(node.dirty) for node in nodes),
+        _total(node.expired for node in nodes),
+        _total(bool(shapes) for shapes in state.exclusions.nodes.values()),
+        _total(bool(entry.zone_wait) for entry in waiting),
+    )
+
+
+def _total(flags: Iterable[bool]) -> int:
+    return sum(flags)
