@@ -79,6 +79,7 @@ def state(result: dict[str, Any]) -> None:
             _zone_rows(node["zones"]),
         )
         if node["policy"]:
+            say(f"zones are chosen by {node['chosen_by']}")
             say(f"placements are confirmed by {node['confirmed_by'] or 'nothing in its reports'}")
         for problem in node["problems"]:
             say(problem)

@@ -11,6 +11,7 @@ import msgspec
 from services.doctor.finding import Finding, problem, warning
 from services.replay.confirmations import actual_zones
 from services.replay.words import confirmed_by
+from services.scheduler.snapshot.owners import owners_of
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
 from shared.domain.predicted import is_as_predicted
@@ -98,17 +99,24 @@ def _knowledge(about: str, report: Report) -> Iterator[Finding]:
 def _placing(name: str, node: LedgerNode, report: Report, rejected: int) -> Iterator[Finding]:
     about = f"node {name}"
     yield from _knowledge(about, report)
-    label = (node.observed.labels if node.observed else {}).get(POLICY_LABEL, "")
+    labels, owners = node.observed.labels if node.observed else {}, owners_of(report)
+    label = labels.get(POLICY_LABEL, "")
     labelled, _ = policies.parse(label) or ("", "")
-    if label and labelled and report.policy not in (labelled, UNKNOWN):
+    if labelled not in ("", policies.NONE) and owners.cpu == "nobody":
+        yield warning(
+            about,
+            f"its label says {labelled}, and nothing on the node chooses zones: {owners.reason}",
+            "run topolog-agent or koordlet there, or set the kubelet's managers to static; "
+            "docs/owned-zones.md",
+        )
+    elif label and labelled and report.policy not in (labelled, UNKNOWN) and not owners.is_owned:
         yield warning(
             about,
             f"its label says {labelled}, its kubelet uses {report.policy}",
             f"set topologyManagerPolicy {labelled} in the kubelet's configuration; "
             "docs/constraints.md says which of the two decides",
         )
-    labels = node.observed.labels if node.observed else {}
-    for _, sentence in unkept_labels(report, labels):
+    for _, sentence in () if owners.is_owned else unkept_labels(report, labels):
         key, _, remedy = sentence.partition(": ")
         yield warning(about, f"its kubelet does not keep the {key}", remedy)
     if rejected:

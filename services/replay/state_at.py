@@ -13,6 +13,7 @@ from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
 from services.replay.words import confirmed_by, placement_text
 from services.scheduler.score.strategies.koordinator import strategy_for
+from services.scheduler.snapshot.owners import owners_of
 from services.scheduler.state.holds import Holds
 from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
@@ -79,6 +80,7 @@ def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
         "scope": report.scope if report else "",
         "report_version": node.report_version,
         "report_position": node.report_position,
+        "chosen_by": owners_of(report).text if report else "",
         "confirmed_by": confirmed_by(node),
         "dirty": node.dirty,
         "expired": node.expired,
@@ -131,17 +133,19 @@ def _charge(ledger: Ledger, node: LedgerNode, charge: Charge) -> dict[str, Any]:
     return {
         "pod": charge.key,
         "uid": charge.uid,
-        "state": _state(charge),
+        "state": _state(charge, node),
         "text": placement_text(charge, predicted, node.report),
         "since": charge.charged_at,
         "predicted": predicted,
         "possible": {} if charge.confirmed else charge.possible,
         "held": charge.confirmed_zones,
-        "charged": charge.zones,
+        "charged": charge.allocation.zones if charge.allocation else charge.zones,
     }
 
 
-def _state(charge: Charge) -> str:
+def _state(charge: Charge, node: LedgerNode) -> str:
+    if node.report is not None and owners_of(node.report).is_owned:
+        return "allocated" if charge.allocation else "may be in every zone"
     if not charge.demand:
         return "needs no zone"
     return "confirmed" if charge.confirmed else "unconfirmed"

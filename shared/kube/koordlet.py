@@ -130,6 +130,8 @@ def with_facts(
             for zone in report.zones
         ]
     )
+    if not is_static:
+        zones = tuple([_with_offered(zone, in_zone[zone.id] & reserved) for zone in zones])
     tracked = tuple(
         sorted(
             {n for zone in zones for n, amounts in zone.resources.items() if amounts.allocatable}
@@ -145,6 +147,7 @@ def with_facts(
         cpu_policy=manager.policy,
         memory_policy="None" if no_memory_manager else UNKNOWN,
         reserved_cpus=format_cpus(reserved),
+        enforcer=KOORDLET,
     )
 
 
@@ -218,3 +221,9 @@ def _unpinned(zone: Zone, cpus: int, reserved: int) -> Zone:
         bounds=bounds,
         offered={**bounds, CPU: (cpus & ~reserved).bit_count() * MILLI},
     )
+
+
+def _with_offered(zone: Zone, reserved: int) -> Zone:
+    """Return the zone with what pods may have; koordlet keeps CPUs from pods, and no memory."""
+    offered = {**zone.bounds, CPU: max(0, zone.bounds[CPU] - reserved.bit_count() * MILLI)}
+    return msgspec.structs.replace(zone, offered=offered)

@@ -58,3 +58,12 @@ def test_a_pod_on_a_node_of_koordlet_shows_what_no_report_lists() -> None:
     history.report(zone(0, 8, 4), zone(1, 8), placements=listing, **fields)
     assert "; memory 1Gi counted in zone 0, which no report lists" in words(history)
     assert node_state(history.ledger, history.n1)["confirmed_by"] == "koordlet's pod-cpu-allocs"
+
+
+def test_it_says_who_chooses_the_zones() -> None:
+    history = History()
+    history.node()
+    history.report(zone(0, 4), cpu_policy="static")
+    assert node_state(history.ledger, history.n1)["chosen_by"] == (
+        "cpu: kubelet, memory: unknown, devices: kubelet (cpuManagerPolicy is static)"
+    )

@@ -205,10 +205,11 @@ class Cluster:
             self._arrays.changed(node_info)
         elif not self._arrays.is_stale(node_info.slot):
             self._arrays.subtract(node_info, self._reservation(node_info, pod_class, charge.zones))
-        if node_info.profile.owners.is_owned:  # less room may be preferred: no result holds
-            self.evaluator.cache.changed(node_info.slot)
+        cache = self.evaluator.cache
+        if node_info.profile.owners.is_owned:  # Less room may make another mask preferred.
+            cache.changed(node_info.slot)
         else:
-            self.evaluator.cache.tightened(node_info.slot)
+            cache.tightened(node_info.slot)
         return charge.zones
 
     def _reservation(

@@ -24,7 +24,7 @@ from shared.domain.report import UNKNOWN, Report
 from shared.domain.resources import CPU, MEMORY, is_hugepages
 from shared.domain.zone_allocation import MEMORY_POLICY
 
-Chooser = Literal["kubelet", "topolog", "nobody"]
+Chooser = Literal["kubelet", "topolog", "nobody", "unknown"]
 ENFORCERS = ("topolog", "koordlet")
 
 BIND = "bind"
@@ -57,10 +57,15 @@ TOPOLOG = Owners("topolog", "topolog", is_owned=True)
 
 def owners_of(report: Report) -> Owners:
     """Return who chooses the zones of the node with this report."""
-    cpu: Chooser = "kubelet" if report.cpu_policy == "static" else "nobody"
-    memory: Chooser = "kubelet" if report.memory_policy == "Static" else "nobody"
+    cpu, memory = _manager(report.cpu_policy, "static"), _manager(report.memory_policy, "Static")
     reason = _why_not(report)
     return Owners(cpu, memory, reason=reason) if reason else TOPOLOG
+
+
+def _manager(policy: str, choosing: str) -> Chooser:
+    if policy == UNKNOWN:
+        return "unknown"
+    return "kubelet" if policy == choosing else "nobody"
 
 
 def _why_not(report: Report) -> str:
