@@ -88,8 +88,9 @@ def _of_pod(folded: SchedulerState, event: PodBound | PodRunning, _time_us: int)
 
 def _held(folded: SchedulerState, event: HoldBegun | HoldEnded, _time_us: int) -> None:
     folded.holds.fold_hold(event)
-    if event.uid not in folded.ledger.pods:
-        # The pod has ended, and no node is held for it any more.
+    if event.uid not in folded.ledger.pods and not folded.holds.node_of(event.uid):
+        # The pod has ended, and no node is held for it any more. A hold that began as the pod ended
+        # still has to end, after this version.
         folded.versions.pop(streams.hold(event.uid), None)
 
 

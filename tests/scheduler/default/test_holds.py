@@ -325,3 +325,15 @@ async def test_nothing_is_remembered_of_a_pod_that_ended_with_its_hold() -> None
     folded = story.cores[0].folded
     assert folded.holds == Holds()
     assert not [stream for stream in folded.versions if stream.startswith("hold/")]
+
+
+async def test_a_hold_that_began_as_its_pod_ended_still_ends() -> None:
+    story = Held()
+    await story.full("n1")
+    await story.arrives(large())
+    await story.ends(large())
+    await story.tell(streams.hold("uid-large"), HoldBegun("uid-large", "n1", "ns/large"))
+    await story.turns(seconds=10)
+    assert await story.ended() == [("uid-large", "n1", "ended")]
+    assert story.cores[0].folded.holds.by_node == {}
+    assert streams.hold("uid-large") not in story.cores[0].folded.versions
