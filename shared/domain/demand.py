@@ -40,7 +40,9 @@ def zonal_demand(
     With default gates (kubelet 1.36) pods with pod-level resources get exclusive devices, but no
     exclusive CPUs or memory. `pod_level_scope` is the scope of managers that serve them otherwise.
     """
-    pod, demands = as_managed(pod, pod_level_scope), []
+    demands = []
+    if pod_level_scope:
+        pod = as_managed(pod, pod_level_scope)
     for container in pod.containers:
         named = [
             name for name in sorted({*container.requests, *container.limits}) if name in tracked

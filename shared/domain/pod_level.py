@@ -36,9 +36,9 @@ NOTHING_LEFT = "its containers' own requests leave no %s for the others"
 def as_managed(pod: Pod, scope: str) -> Pod:
     """Return the pod without resources of its own that the managers treat like this one.
 
-    `scope` is that of pod-level managers (`Report.pod_level_scope`), "" if the gate is off.
+    `scope` is that of pod-level managers (`Report.pod_level_scope`).
     """
-    if not scope or pod.pod_level is None or pod.qos != "Guaranteed":
+    if pod.pod_level is None or pod.qos != "Guaranteed":
         return pod
     if scope == POD_SCOPE:
         devices = {

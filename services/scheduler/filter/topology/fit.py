@@ -144,8 +144,10 @@ def blocked(
         return reason, plan.rule.problem
     if plan.mode != "free" and not profile.layout:
         return NO_ZONES, ""
-    if text := pod_level.refusal(pod_class.pod, profile.pod_level_scope, profile.tracked):
-        return POD_LEVEL_MANAGERS, text
+    if scope := profile.pod_level_scope:
+        text = pod_level.refusal(pod_class.pod, scope, profile.tracked)
+        if text:
+            return POD_LEVEL_MANAGERS, text
     if plan.mode == "free" and own_policy.one_zone and len(profile.layout) > 1:
         return NOTHING_PINNED, ""
     is_unkept = plan.mode == "free" and plan.rule.one_zone and profile.owners.cpu == "nobody"
