@@ -326,8 +326,8 @@ KUBERNETES = (
     Mutation(
         "pods go to pod-level managers whatever these do",
         "services/scheduler/filter/topology/fit.py",
-        "if text := pod_level.refusal(pod_class.pod, profile.pod_level_scope, profile.tracked):",
-        'if text := "":',
+        "text = pod_level.refusal(pod_class.pod, scope, profile.tracked)",
+        'text = ""',
         f"{POD_LEVEL} -k filter_answers",
     ),
     Mutation(
