@@ -31,7 +31,7 @@ DATABASE, BUS, TOKEN, OWNERS, CLOUD = (
     "LEAKcloud33",
 )
 FEW = ("--nodes", "3", "--pods", "12", "--speed", "30", "--report-interval", "1")
-LOGGED_IN = {"topology-store", "scheduler", "binder"}
+LOGGED_IN = {"topology-store", "scheduler", "binder", "console"}
 ON_THE_BUS = {"topology-store", "scheduler", "exporter-0"}
 
 
@@ -75,6 +75,7 @@ SERVICES = {
     "services.binder": "binder",
     "services.exporter": "exporter-0",
     "services.simulator": "simulator",
+    "services.console": "console",
 }
 
 CUT = (
