@@ -22,8 +22,8 @@ PAGE = ROOT / "docs" / "messages.md"
 KUBERNETES = (
     (
         "Event `FailedScheduling`, condition `PodScheduled=False`",
-        "No node passed the filters at the last attempt. The message counts the reasons. Attempts "
-        "follow each change that may help, and every few minutes.",
+        "No node passed the filters; the message counts the reasons. Attempts follow each change "
+        "that may help, and every few minutes.",
         "`topolog replay explain POD` shows zones, holders and remedies; "
         "`topolog replay why-not POD --node NODE` one node's current state.",
     ),
@@ -35,15 +35,14 @@ KUBERNETES = (
     ),
     (
         "Event `ZoneRequirementMissed`",
-        "A pod or node label asked for one zone, and a report shows the pod in several. The "
-        "kubelet differs from its model, or something happened that the decision could not know.",
+        "A pod or node label asked for one zone, and a report shows the pod in several.",
         "Compare the kubelet's configuration with the report (`topolog doctor`). Delete the pod "
         "to place it again.",
     ),
     (
         "Event `PlacementDrift`",
-        "A report shows the pod in other zones than were predicted with certainty, and nothing "
-        "else happened on the node. The kubelet differs from its model.",
+        "A report shows the pod in other zones than were predicted with certainty: the kubelet "
+        "differs from its model.",
         "The same; `topolog replay predictions` lists all misses.",
     ),
     (
@@ -54,18 +53,18 @@ KUBERNETES = (
     (
         "Condition `topolog.io/ZoneAvailable=False`",
         "Some node has enough in all, but no zone has. The message names what each zone of the "
-        "nearest node has. A cluster autoscaler adds no node for such a pod.",
-        "The end of the message says it. `topolog doctor` counts such pods.",
+        "nearest node has.",
+        "See the message. `topolog doctor` counts such pods.",
     ),
     (
         "Event `NodeExcluded` of a Node",
-        "The node is excluded for a pod class. The message has the cause.",
+        "The node is excluded for a pod class.",
         "Fix the cause. The exclusion ends by itself, or with `topolog node readmit NODE`.",
     ),
     (
         "Event `Preempted`",
         "The pod was evicted for a pod of higher priority.",
-        "None: its controller creates it again.",
+        "None.",
     ),
     (
         "Pod `Failed`, `TopologyAffinityError`",

@@ -39,20 +39,19 @@ CONTAINERS = gauge(
 AGENT_REGISTERED = event("agent.registered", "The agent sets the CPUs of containers from now on.")
 AGENT_DISCONNECTED = event(
     "agent.disconnected",
-    "The container runtime cannot be reached, or it ended the connection; the agent tries again.",
-    "Enable NRI in the container runtime, and mount the folder of its socket; see "
-    "docs/owned-zones.md.",
+    "The container runtime does not answer; the agent tries again.",
+    "Enable NRI in the runtime, and mount its socket's folder; see docs/owned-zones.md.",
 )
 AGENT_STOOD_BACK = event(
     "agent.stood_back",
     "Another component sets CPUs on this node, so the agent does nothing.",
-    "Remove the component that the line names, or the agent from this node.",
+    "Remove that component, or the agent from this node.",
 )
 ANNOTATION_REFUSED = event(
     "agent.annotation_refused",
     "The zones or CPUs in a pod's annotation cannot be kept on this node.",
-    "Delete the pod, so that it is placed again. If it recurs, compare TOPOLOG_RESERVED_CPUS with "
-    "the kubelet's reservedSystemCPUs, and remove other schedulers that place by annotation.",
+    "Delete the pod. If it recurs, compare TOPOLOG_RESERVED_CPUS with the kubelet's "
+    "reservedSystemCPUs, and remove other schedulers that place by annotation.",
 )
 CONTAINERS_DRIFTED = event(
     "agent.containers_drifted",

@@ -118,13 +118,13 @@ DRAIN_EXCEEDED = event(
 HISTORY_LOST = event(
     "log.history_lost",
     "The log was set back: events that were read are missing, and a new timeline begins.",
-    "Find out why the database was set back (a replica that lagged?); see docs/backup.md.",
+    "Find out why (a replica that lagged?); see docs/backup.md.",
 )
 CONSUMER_RESET = event(
     "consumer.reset",
     "The log is another log or was set back; its state is folded again from the start.",
-    "None after a restore or a failover of Postgres. Otherwise check that TOPOLOG_DATABASE_URL "
-    "names the same database for all services.",
+    "None after a restore or a failover of Postgres. Otherwise check that all services use one "
+    "database.",
 )
 CONSUMER_LIVE = event("consumer.live", "A consumer has caught up with the log.")
 CONSUMER_HALTED = event(
@@ -141,7 +141,7 @@ HTTP_EXPOSED = event(
 HTTP_CERTIFICATE = event(
     "http.certificate",
     "The HTTP port cannot use its new certificate or authority, and keeps the old one.",
-    "Put a certificate and its key into the files that the line names.",
+    "Correct the files that the line names.",
 )
 LOGIN_TOO_STRONG = event(
     "log.login_too_strong",
@@ -150,10 +150,9 @@ LOGIN_TOO_STRONG = event(
 )
 LOG_NOT_DURABLE = event(
     "log.not_durable",
-    "Postgres acknowledges commits before they are on disk; a crash may lose reservations of pods "
-    "that run.",
-    "Set the settings that the line names to `on` in Postgres and reload it, also for the login "
-    "and the database (`ALTER ROLE`, `ALTER DATABASE`).",
+    "Postgres acknowledges commits before they are on disk; a crash may lose reservations.",
+    "Set what the line names to `on`, also for the login and the database (`ALTER ROLE`, `ALTER "
+    "DATABASE`), and reload Postgres.",
 )
 LOG_BYTES = gauge("topolog_log_bytes", "Size of the log's database.")
 LOG_LIMIT_BYTES = gauge(
@@ -285,16 +284,16 @@ POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has t
 KUBE_RELIST = event(
     "kube.relist",
     "A watch cannot continue from its version; all objects of the kind are listed again.",
-    "If it repeats, look for a proxy that ends watches, or an API server with a small watch cache.",
+    "If it repeats, look for a proxy that ends watches, or a small watch cache.",
 )
 KUBE_CERTIFICATE = event(
     "kube.certificate",
     "A new certificate for the Kubernetes API cannot be used, and the old one stays.",
-    "Put the authority, or a certificate and its key, into the files that the line names.",
+    "Correct the Kubernetes certificate files that the line names.",
 )
 KUBE_NOT_READY = event(
     "kube.not_ready",
-    "The Kubernetes API does not answer, is busy, or denies a right; the service is not ready.",
+    "The Kubernetes API does not answer, is busy, or denies a right.",
     "Follow the line: correct TOPOLOG_KUBECONFIG, apply k8s/base/rbac.yaml, or check the load of "
     "the API server.",
 )
@@ -316,7 +315,7 @@ KUBE_MASS_ABSENCE = event(
 KUBE_MASS_ABSENCE_JUDGED = event(
     "kube.mass_absence_judged",
     "The second list was compared; the line counts the objects that have ended.",
-    "Check the count; `topolog replay log --type PodEnded` lists the pods that ended.",
+    "`topolog replay log --type PodEnded` lists the pods.",
 )
 KUBE_SET_BACK = event(
     "kube.set_back",
@@ -326,7 +325,7 @@ KUBE_SET_BACK = event(
 LIST_LACKED = event(
     "kube.list_lacked",
     "A list lacked objects that a GET still shows; they keep their charge.",
-    "If it repeats, find the API server or the cache that answers incompletely.",
+    "If it repeats, find the API server that answers incompletely.",
 )
 KUBE_UNAVAILABLE = event(
     "kube.unavailable",
@@ -339,7 +338,7 @@ KUBELET_NOT_RECORDED = event(
 FOLD_BEHIND = event(
     "fold.behind",
     "The fold has not reached the events that this process appended; it appends no more.",
-    "If it repeats, look at topolog_consumer_lag_seconds and at Postgres.",
+    "If it repeats, check Postgres.",
 )
 UNWISE_ARGUMENT = event(
     "plugin.unwise_argument",
@@ -370,25 +369,23 @@ EXTENDER_SERVES = event(
 EXTENDER_STRANGER = event(
     "extender.stranger",
     "A client was rejected because the name in its certificate is not allowed.",
-    "Find the client by its address. If it may call the extender, add its name to "
-    "TOPOLOG_EXTENDER_CLIENTS.",
+    "If the client may call the extender, add its name to TOPOLOG_EXTENDER_CLIENTS.",
 )
 EXTENDER_FAILED = event(
     "extender.failed",
     "A request of kube-scheduler failed inside the extender; kube-scheduler repeats it.",
-    "If it repeats, report the line with its error.",
+    "If it repeats, report the line.",
 )
 EXTENDER_CERTIFICATE = event(
     "extender.certificate",
     "The extender cannot use its new certificate, key or authority, and keeps the old ones.",
-    "Correct the files that the extender section of the configuration names.",
+    "Correct the files that the extender's configuration names.",
 )
 NODE_EXCLUDED = event(
     "node.set_aside",
     "A node is excluded for a pod class: its kubelet rejected a pod, a policy denied a binding, "
     "or races were lost.",
-    "Fix the cause that the line names. The exclusion ends by itself, or with `topolog node "
-    "readmit NODE`.",
+    "Fix the cause. The exclusion ends by itself, or with `topolog node readmit NODE`.",
 )
 POD_REJECTED = event(
     "pod.rejected",
@@ -439,7 +436,7 @@ BIND_REFUSED = event(
 BIND_UNCERTAIN = event(
     "pod.bind_uncertain",
     "The answer to a binding was lost or indefinite; the same binding is sent again.",
-    "None: the answer of the cluster decides. If it stays, check the API server.",
+    "If it stays, check the API server.",
 )
 EVICTED = event("pod.evicted", "A pod was evicted for a nominated pod of higher priority.")
 EVICT_REFUSED = event(
@@ -476,7 +473,7 @@ NODE_RELEASED = event("node.released", "An operator released a node: its next re
 REPORT_REFUSED = event(
     "report.refused",
     "A report was refused; the line names node, field and problem.",
-    "Correct the exporter of that node as the line says, or upgrade it.",
+    "Correct or upgrade the node's exporter.",
 )
 TOPOLOGY_VERSION = event(
     "topology.version",
@@ -490,8 +487,7 @@ TOPOLOGY_NOT_WRITTEN = event(
 TOPOLOGY_OFF = event(
     "topology.off",
     "NodeResourceTopology objects are neither read nor written: no API server is configured.",
-    "Set TOPOLOG_KUBECONFIG, or TOPOLOG_MIRROR=false and TOPOLOG_REPORTS=bus to run without "
-    "objects.",
+    "Set TOPOLOG_KUBECONFIG, or TOPOLOG_MIRROR=false and TOPOLOG_REPORTS=bus.",
 )
 TAINT_REMOVED = event(
     "node.taint_taken", "A node has reported for the first time, and its startup taint was removed."
@@ -561,7 +557,7 @@ SPAN_REPORT = span("node.report", "A kubelet is scanned and its report made.")
 NODE_UNREADABLE = event(
     "node.unreadable",
     "A kubelet or its machine cannot be read; it is tried again, other nodes continue.",
-    "Check that the exporter can read the socket and folders that the line names.",
+    "Let the exporter read what the line names.",
 )
 OBJECTS_REFUSED = event(
     "topology.refused",
@@ -570,7 +566,7 @@ OBJECTS_REFUSED = event(
 )
 READINESS_REFUSED = event(
     "pod.readiness_refused",
-    "The API server refused the conditions of the exporter's own pod; they are tried again.",
+    "The API server refused the conditions of the exporter's pod; they are tried again.",
     "Grant patch on pods/status in the exporter's namespace, or set --podreadiness=false.",
 )
 SLICES_REFUSED = event(
@@ -587,5 +583,5 @@ NODE_READABLE = event("node.readable", "A node that could not be read can be rea
 REPORT_INCOMPLETE = event(
     "report.incomplete",
     "A report was cut to its size limit, or the policy of the kubelet is unknown.",
-    "Mount or allow the sources that the line names, or spread the pods that it names.",
+    "Mount the sources, or spread the pods, that the line names.",
 )
