@@ -49,7 +49,7 @@ from shared.owned.values import (
     ZoneAmounts,
 )
 
-# Layouts that are remembered: nodes come in few types.
+# Layouts, and answers of one node, that are remembered: nodes and pods come in few types.
 REMEMBERED = 256
 _layouts: dict[CpuLayout, CpuNesting | None] = {}
 
@@ -69,6 +69,8 @@ def allocate(node_info: NodeInfo, plan: Plan) -> Allocation | Refusal:
     request = plan.owned_request
     kept = state.answers.get(id(request))
     if kept is None:
+        if len(state.answers) >= REMEMBERED:
+            state.answers.clear()
         answer = admit(state.node, state.free, request)
         kept = state.answers[id(request)] = request, answer
     return kept[1]
