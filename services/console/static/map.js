@@ -82,16 +82,17 @@ export class ZoneMap {
   }
 
   #node(pen, node, left, top, wide, high, colors) {
+    const cell = high > 5 ? high - 1 : high;
     node.zones.forEach(([, used, charged, free, fits], index) => {
       const y = top + index * high;
       const total = used + charged + free;
       pen.fillStyle = colors.free;
-      pen.fillRect(left, y, wide, high - 1);
+      pen.fillRect(left, y, wide, cell);
       if (this.mode === "fits") {
         if (fits > 0) {
           pen.fillStyle = colors.used;
           pen.globalAlpha = Math.min(1, 0.25 + fits / 8);
-          pen.fillRect(left, y, wide, high - 1);
+          pen.fillRect(left, y, wide, cell);
           pen.globalAlpha = 1;
         }
         return;
@@ -99,10 +100,10 @@ export class ZoneMap {
       const scale = total ? wide / total : 0;
       if (this.mode === "use") {
         pen.fillStyle = colors.used;
-        pen.fillRect(left, y, used * scale, high - 1);
+        pen.fillRect(left, y, used * scale, cell);
       }
       pen.fillStyle = colors.charged;
-      pen.fillRect(left + (this.mode === "use" ? used * scale : 0), y, charged * scale, high - 1);
+      pen.fillRect(left + (this.mode === "use" ? used * scale : 0), y, charged * scale, cell);
     });
     if (node.flags) {
       pen.strokeStyle = colors.bad;
