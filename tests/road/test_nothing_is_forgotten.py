@@ -68,7 +68,9 @@ def test_each_service_and_server_killed_in_turn() -> None:
 
 
 @pytest.mark.timeout(240)
-def test_deaths_at_every_named_point_one_after_the_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("owner", ["kubelet", "topolog"])
+def test_deaths_at_every_named_point_one_after_the_other(tmp_path: Path, owner: str) -> None:
+    """With the owner `topolog` the nodes' agents reject a CPU that two pods get."""
     tmp_path.chmod(0o777)
     points = {
         "binder.after_intent": 1,
@@ -88,6 +90,8 @@ def test_deaths_at_every_named_point_one_after_the_other(tmp_path: Path) -> None
         "--report-interval",
         "1",
         "--exit-when-idle",
+        "--owner",
+        owner,
     )
     with folder() as path, running(path, *few, env=env) as road:
         assert_nothing_was_forgotten(road, path)
