@@ -41,8 +41,10 @@ def _title(result: Result) -> str:
         else f"{cell.workload}, {cell.nodes} nodes"
     )
     policy = "" if cell.policy == "single-numa-node" else f", {cell.policy}"
-    news = "on change" if cell.on_change else f"{cell.interval_s}s"
-    return f"{where}{policy}, {cell.load:g}, {news}"
+    return (
+        f"{where}{policy}, load {cell.load:g}, "
+        f"{'on change' if cell.on_change else f'{cell.interval_s} s'}"
+    )
 
 
 def mean(runs: Runs, value: Callable[[Result], float]) -> float:

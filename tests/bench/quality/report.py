@@ -122,7 +122,7 @@ def block(results: Sequence[Result]) -> str:
     judged = [line for group in cells for line in aims(group)]
     missed = [line for line in judged if ": met: " not in line]
     lines = [BEGIN, f"{len(judged) - len(missed)} of {len(judged)} aims are met. Not met:", ""]
-    lines += [f"- {line.replace(' **missed**:', '')}" for line in missed]
+    lines += [f"- {line}" for line in missed]
     ranked = [group for group in cells if group.rows.keys() == set(RANKED)]
     lines += ["", f"|{'|'.join(PAGE_COLUMNS)}|", "|---|---:|---:|---:|---:|---:|---:|"]
     for group in cells:
