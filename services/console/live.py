@@ -21,9 +21,10 @@ from services.top.rates import Rates
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Event
+from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
-from shared.events.scheduling_events import PodReserved
+from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.ledger.fold import Touched
 from shared.runtime.clock import Clock
 
@@ -46,8 +47,8 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Live:
-    """`changed` is the position at which each node changed last. It has `begin` for nodes that did
-    not change since the console began."""
+    """`changed` is the position at which each node changed last, for those that did since the
+    console began at position `begin`."""
 
     def __init__(self, log: EventLog, clock: Clock, sample_every_s: float) -> None:
         self.log = log
@@ -113,7 +114,10 @@ class Live:
     def _note(self, envelope: Envelope, event: Event | None, touched: Touched) -> None:
         self._time_us = max(self._time_us, envelope.time_us)
         for name in touched:
-            self.changed[name] = envelope.position
+            if name in self.state.ledger.nodes:
+                self.changed[name] = envelope.position
+            else:
+                self.changed.pop(name, None)
         if event is None:
             return
         self._rates.add(ALL_EVENTS, envelope.time_us)
@@ -122,7 +126,9 @@ class Live:
         self._rejected += getattr(event, "cause", "") == "rejected"
         if isinstance(event, PodReserved) and event.predicted:
             self._unproven[event.uid] = event
-        for name in touched:
+        elif isinstance(event, PodEnded | ReservationWithdrawn):
+            self._unproven.pop(event.uid, None)
+        for name in touched if self._unproven else ():
             self._compare(name)
 
     def _compare(self, name: str) -> None:
