@@ -51,12 +51,13 @@ class Access:
         self._certificate = certificate
         self._hosts = frozenset(host.lower() for host in (*hosts, socket.gethostname()))
         self._running = 0
-        self._open, self._open_below = set(OPEN), ALWAYS
+        self._open = set(OPEN)
+        self._open_below: tuple[str, ...] = ()
 
     def open(self, path: str, prefix: str) -> None:
         """Serve a path and all paths below `prefix` without token and certificate."""
         self._open.add(path)
-        self._open_below = prefix
+        self._open_below += (prefix,)
 
     def _is_open(self, path: str) -> bool:
         return path in self._open or path.startswith(self._open_below)
