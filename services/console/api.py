@@ -34,6 +34,10 @@ class Problem(msgspec.Struct, frozen=True):
 class Unanswerable(Exception):
     """The question cannot be answered now (503)."""
 
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
 
 class Endpoint(msgspec.Struct, Generic[Q], frozen=True):
     """GET `path` with the query of `query`. `answer` is the type of the body; bytes are an SVG."""
@@ -64,10 +68,14 @@ async def _answered(endpoint: Endpoint[Any], request: Request) -> Response:
         return json_response(Problem(str(error), error.remedy), 404)
     except FilterError as error:
         return json_response(Problem(str(error), error.remedy), 400)
-    except (msgspec.ValidationError, ValueError) as error:
+    except msgspec.ValidationError as error:
         return json_response(Problem(str(error), f"see {PREFIX}/openapi.json"), 400)
-    except (Unanswerable, LogUnavailable, GapError) as error:
-        return json_response(Problem(str(error), "ask again later"), 503)
+    except Unanswerable as error:
+        return json_response(Problem(str(error), error.remedy), 503)
+    except LogUnavailable as error:
+        return json_response(Problem(str(error), "see whether Postgres answers"), 503)
+    except GapError as error:
+        return json_response(Problem(str(error), "topolog replay verify"), 503)
     if isinstance(body, bytes):
         return Response(body, media_type="image/svg+xml")
     return json_response(body)

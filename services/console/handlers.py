@@ -18,6 +18,7 @@ from services.replay.filters import Filter, FilterError, clock
 from services.replay.positions import position_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state.state import SchedulerState
+from services.top.model import resources_of
 from shared.domain.resources import CPU
 
 MOST_EVENTS = 500
@@ -136,7 +137,7 @@ class Handlers:
     async def _state(self, at: str) -> tuple[SchedulerState, str]:
         """Return the state of a moment and its time."""
         if trouble := self._live.waits_for():
-            raise Unanswerable(f"the console waits for {trouble}")
+            raise Unanswerable(f"the console waits for {trouble}", "ask again in a few seconds")
         if not at:
             return self._live.state, clock(self._live.time_us) if self._live.time_us else ""
         position = await position_of(self._log, at, "at")
@@ -150,7 +151,7 @@ class Handlers:
             self._live.head,
             time,
             self._live.newest(),
-            views.resources(state.ledger),
+            resources_of(state.ledger.nodes.values()),
             views.labels_of(state.ledger),
             list(plots.PLOTS),
         )
@@ -183,7 +184,8 @@ class Handlers:
         state, time = await self._state(query.at)
         node = state.ledger.nodes.get(query.node)
         if node is None:
-            raise FilterError(f"no node {query.node!r} at this moment", "another node or moment")
+            remedy = "a node of /map, or a moment at which the node existed"
+            raise FilterError(f"no node {query.node!r} at this moment", remedy)
         shown = state_at.node_state(state.ledger, node)
         labels = dict(node.observed.labels) if node.observed is not None else {}
         excluded = sorted(
@@ -218,7 +220,7 @@ class Handlers:
         try:
             return await self._what_if.ask(query.change.split(), query.first, query.last)
         except WhatIfError as error:
-            raise Unanswerable(str(error)) from error
+            raise Unanswerable(str(error), error.remedy) from error
 
     def endpoints(self) -> list[Endpoint[Any]]:
         """Return the API: path, meaning, parameters, answer."""

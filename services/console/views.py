@@ -6,18 +6,20 @@ Amounts are in Topolog's units. Must not know HTTP, the log or time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
+from services.replay.filters import FilterError
 from services.scheduler.state.state import SchedulerState
-from services.top.model import node_row, resources_of
+from services.top.model import node_row
 from shared.domain.quantity import amount
 from shared.domain.resources import Amounts
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 
 MOST_PODS = 1000
 NO_GROUP = "(no label)"
+SHAPE_EXAMPLE = "shape=cpu=4,memory=8Gi"
 
 
 class ZoneCell(msgspec.Struct, frozen=True, array_like=True):
@@ -69,21 +71,18 @@ class Counts(msgspec.Struct, frozen=True):
     waiting_for_zone: int
 
 
-class ShapeError(ValueError):
-    """A shape that cannot be read."""
-
-
 def shape_of(text: str) -> Amounts:
-    """Read `cpu=4,memory=8Gi`. Raises ShapeError."""
+    """Read `cpu=4,memory=8Gi`. Raises FilterError."""
     shape: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, equals, quantity = (piece.strip() for piece in part.partition("="))
         try:
             shape[name] = amount(name, quantity)
         except ValueError as error:
-            raise ShapeError(f"shape: {part!r} is no RESOURCE=QUANTITY ({error})") from error
+            problem = f"shape: {part!r} is no RESOURCE=QUANTITY ({error})"
+            raise FilterError(problem, SHAPE_EXAMPLE) from error
         if not name or not equals or shape[name] <= 0:
-            raise ShapeError(f"shape: {part!r} is no RESOURCE=QUANTITY, such as cpu=4")
+            raise FilterError(f"shape: {part!r} is no RESOURCE=QUANTITY above 0", SHAPE_EXAMPLE)
     return shape
 
 
@@ -129,11 +128,7 @@ def labels_of(ledger: Ledger) -> list[str]:
         for key, value in (node.observed.labels if node.observed else {}).items():
             values.setdefault(key, set()).add(value)
     most = max(1, len(ledger.nodes) - 1)
-    return sorted(key for key, found_values in values.items() if len(found_values) <= most)
-
-
-def resources(ledger: Ledger) -> list[str]:
-    return resources_of(ledger.nodes.values())
+    return sorted(key for key, of_label in values.items() if len(of_label) <= most)
 
 
 def pods_of(ledger: Ledger, stage: str, search: str, limit: int = MOST_PODS) -> list[PodCell]:
@@ -173,17 +168,13 @@ def counts_of(state: SchedulerState) -> Counts:
         len(nodes),
         len(pods),
         len(waiting),
-        _total(
+        sum(
             bool(charge.demand) and not charge.confirmed
             for node in nodes
             for charge in node.charges.values()
         ),
-        _total(bool(node.dirty) for node in nodes),
-        _total(node.expired for node in nodes),
-        _total(bool(shapes) for shapes in state.exclusions.nodes.values()),
-        _total(bool(entry.zone_wait) for entry in waiting),
+        sum(bool(node.dirty) for node in nodes),
+        sum(node.expired for node in nodes),
+        sum(bool(shapes) for shapes in state.exclusions.nodes.values()),
+        sum(bool(entry.zone_wait) for entry in waiting),
     )
-
-
-def _total(flags: Iterable[bool]) -> int:
-    return sum(flags)

@@ -17,10 +17,15 @@ import msgspec
 from shared.domain.secret_url import Address
 
 MOST_OUTPUT_BYTES = 4 << 20
+MOST_PROBLEM_LETTERS = 2000
 
 
 class WhatIfError(Exception):
     """The question was not answered; the text says why."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 class WhatIf:
@@ -33,9 +38,9 @@ class WhatIf:
     async def ask(self, changes: list[str], first: str, last: str) -> dict[str, Any]:
         """Return sides, first difference and notes. Raises WhatIfError."""
         if not self._limit_s:
-            raise WhatIfError("what-if is off here: see TOPOLOG_WHAT_IF_LIMIT_S")
+            raise WhatIfError("what-if is off here", "set TOPOLOG_WHAT_IF_LIMIT_S above 0")
         if self._lock.locked():
-            raise WhatIfError("another what-if is running; ask again when it has ended")
+            raise WhatIfError("another what-if is running", "ask again when it has ended")
         async with self._lock:
             lines = await self._output(changes, first, last)
         *sides, difference, totals = lines
@@ -68,12 +73,13 @@ class WhatIf:
                 output, problem = await process.communicate()
         except TimeoutError:
             raise WhatIfError(
-                f"no answer within {self._limit_s:g} s; ask about a shorter part of the log, or "
-                "raise TOPOLOG_WHAT_IF_LIMIT_S"
+                f"no answer within {self._limit_s:g} s",
+                "ask about a shorter part of the log, or raise TOPOLOG_WHAT_IF_LIMIT_S",
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
         if process.returncode:
-            raise WhatIfError(problem.decode(errors="replace").strip()[-2000:])
+            text = problem.decode(errors="replace").strip()[-MOST_PROBLEM_LETTERS:]
+            raise WhatIfError(text, "topolog replay whatif --help lists what can be changed")
         return [msgspec.json.decode(line) for line in output.splitlines()]

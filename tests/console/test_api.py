@@ -152,4 +152,4 @@ async def test_what_if_can_be_off() -> None:
     async with served((await small_cluster()).log, what_if_limit_s=0) as url:
         answer = await ask(url, "/what-if", change="strategy=BestFit")
         assert answer["status"] == 503
-        assert "TOPOLOG_WHAT_IF_LIMIT_S" in answer["error"]
+        assert "TOPOLOG_WHAT_IF_LIMIT_S" in answer["remedy"]

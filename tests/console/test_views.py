@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.console import views
-from services.console.views import NO_GROUP, ShapeError
+from services.console.views import NO_GROUP
 from services.replay.deciding_state import followed_at
+from services.replay.filters import FilterError
 from services.scheduler.state.state import SchedulerState
 from tests.console.served import small_cluster
 
@@ -58,5 +59,5 @@ def test_a_shape_is_amounts_by_resource() -> None:
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=x", "=4", "cpu=0", "cpu=-1"])
 def test_a_wrong_shape_is_named(text: str) -> None:
-    with pytest.raises(ShapeError, match="shape"):
+    with pytest.raises(FilterError, match="shape"):
         views.shape_of(text)
