@@ -35,7 +35,7 @@ export class ZoneMap {
   show(nodes, mode, chosen) {
     this.mode = mode;
     this.chosen = chosen;
-    this.groups = Map.groupBy ? Map.groupBy(nodes, (node) => node.group || "") : grouped(nodes);
+    this.groups = grouped(nodes);
     this.nodes = [...this.groups.values()].flat();
     this.draw();
   }

@@ -43,8 +43,8 @@ export class PodsView {
     this.list.replaceChildren(table(caption, ["pod", "stage", "node", "why it waits, or its zones"], rows));
     if (!place.pod) {
       this.side.replaceChildren(element("p", { class: "subtle" }, "Choose a pod to read its story."));
-    } else if (this.shown !== `${place.pod} ${place.node}` || !place.at) {
-      this.shown = `${place.pod} ${place.node}`;
+    } else if (this.shown !== `${place.pod} ${place.whyNot}` || !place.at) {
+      this.shown = `${place.pod} ${place.whyNot}`;
       await this.#story(place);
     }
   }
