@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -27,15 +26,11 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.core import CoreConfig
-from services.scheduler.explain.wording import PHRASES
 from services.scheduler.reserve.proposals import Proposal
 from services.scheduler.snapshot.config import CycleConfig
 from services.simulator.workload import Arrival, Task
-from shared.domain.refusal import Reason
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
-from tests.bench.road import TRACES
-
-UNDECIDED = PHRASES[Reason.BRANCH_LIMIT]
+from tests.bench.road import TRACES, undecided_shares
 
 
 def main(argv: list[str]) -> None:
@@ -58,9 +53,9 @@ class CountedRow(LedgerRow):
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
-        self.reserved = self.verdicts = self.undecided = 0
+        self.reserved = 0
         self.decide_s = 0.0
-        self.nodes: Counter[str] = Counter()
+        self.outcomes: list[dict[str, int]] = []
 
     def proposed(self, now_s: float) -> list[Proposal]:
         began = time.process_time()
@@ -70,9 +65,7 @@ class CountedRow(LedgerRow):
             for draft in proposal.drafts:
                 self.reserved += isinstance(draft.event, PodReserved)
                 if isinstance(draft.event, PodVerdictChanged):
-                    self.verdicts += 1
-                    self.undecided += any(UNDECIDED in reason for reason in draft.event.counts)
-                    self.nodes.update(draft.event.counts)
+                    self.outcomes.append(draft.event.counts)
         return proposals
 
 
@@ -98,7 +91,6 @@ def measure(options: argparse.Namespace, reports: str) -> dict[str, object]:
     simulation = Simulation(cell, load, nodes, row, Measures(cell, nodes, row))
     simulation.run()
     result = simulation.measures.result(load.infeasible, 0.0)
-    undecided = sum(count for text, count in row.nodes.items() if UNDECIDED in text)
     return {
         "bench": "late",
         "workload": options.workload,
@@ -107,9 +99,7 @@ def measure(options: argparse.Namespace, reports: str) -> dict[str, object]:
         "speed": options.speed,
         "reports": reports,
         "reserved": row.reserved,
-        "verdicts": row.verdicts,
-        "undecided_share": _share(row.undecided, row.verdicts),
-        "undecided_nodes": _share(undecided, sum(row.nodes.values())),
+        **undecided_shares(row.outcomes),
         "waited_s": round(result.wait_mean_s, 2),
         "admitted": result.admitted,
         "tasks": result.tasks,
@@ -131,7 +121,3 @@ def _all_shorter(tasks: Sequence[Task], speed: float) -> tuple[Task, ...]:
 
 def _shorter(task: Task, speed: float) -> Task:
     return msgspec.structs.replace(task, lifetime_s=task.lifetime_s / speed)
-
-
-def _share(count: int, of: int) -> float:
-    return round(count / of, 4) if of else 0.0
