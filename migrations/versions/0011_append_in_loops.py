@@ -1,8 +1,8 @@
-"""Append by plain statements in loops: half of Postgres' time for the few commits that a batch has as a rule.
+"""Append commits in loops of plain statements. The few commits of a usual batch take half of Postgres' time.
 
-The function of 0007 builds sets from arrays, about 15 statements a batch, which pay only from ten commits on. Checks, outcomes
-and chain are the same. `notify` says whether listeners are woken, so that a writer can do that once for several batches. The
-functions before remain, for services of earlier releases; they notify in every batch.
+The function of 0007 builds sets from arrays with about 15 statements a batch, which is faster only from ten commits on. Checks,
+outcomes and chain are the same. `notify` wakes the listeners, so that a writer can wake them once for several batches. The
+earlier functions remain for services of earlier releases; they notify in every batch.
 """
 
 from __future__ import annotations

@@ -70,7 +70,9 @@ class Appender:
         self._postponed: _Job | None = None
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._quiet_until_s = self._paid_until_s = -math.inf
+        # A token bucket: the notifications sent so far use its rate up to `_spent_until_s`. No
+        # further one may be sent before `_quiet_until_s`.
+        self._quiet_until_s = self._spent_until_s = -math.inf
         self._must_notify = False
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
@@ -138,8 +140,8 @@ class Appender:
 
     def _note_notified(self, now_s: float) -> None:
         self._must_notify = False
-        self._paid_until_s = max(self._paid_until_s, now_s) + NOTIFY_EVERY_S
-        self._quiet_until_s = self._paid_until_s - (NOTIFY_BURST - 1) * NOTIFY_EVERY_S
+        self._spent_until_s = max(self._spent_until_s, now_s) + NOTIFY_EVERY_S
+        self._quiet_until_s = self._spent_until_s - (NOTIFY_BURST - 1) * NOTIFY_EVERY_S
 
     def _gather(self, jobs: list[_Job]) -> None:
         """Add waiting jobs up to the limits; postpone the job that no longer fits."""

@@ -72,13 +72,13 @@ class Watchful(asyncpg.Connection):  # type: ignore[misc]
                 if hasattr(socket, name):
                     connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    def gather(self, pause_s: float) -> None:
-        """Receive nothing for so long, so that what comes meanwhile wakes this process once."""
+    def pause_reading(self, pause_s: float) -> None:
+        """Read nothing for `pause_s`, so that all messages of this time wake the process once."""
         if self._socket.is_reading() and not self._socket.is_closing():
             self._socket.pause_reading()
-            asyncio.get_running_loop().call_later(pause_s, self._receive)
+            asyncio.get_running_loop().call_later(pause_s, self._resume_reading)
 
-    def _receive(self) -> None:
+    def _resume_reading(self) -> None:
         if not self._socket.is_closing():
             self._socket.resume_reading()
 

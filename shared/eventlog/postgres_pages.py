@@ -2,7 +2,7 @@
 bytes.
 
 Postgres sums the lengths only, so payloads beyond the page are not even read. A page is one row of
-arrays, one array per column, which a driver decodes in half the time of a row per event. Of a few
+arrays, one array per column, which a driver decodes in half the time of a row per event. For a few
 events plain rows are cheaper, because Postgres neither sums nor collects them.
 """
 
@@ -36,8 +36,8 @@ def page_in(row: Sequence[Any]) -> list[Envelope]:
 
 
 def short_page_in(rows: Sequence[Sequence[Any]], after: int, until: int) -> list[Envelope] | None:
-    """Return the events after position `after` as far as they have no hole, from the rows of
-    READ_SHORT; None if they do not reach position `until`."""
+    """Return the events from the rows of READ_SHORT, from position `after` to the first hole; None
+    if they do not reach position `until`."""
     page = [Envelope(*row) for position, row in enumerate(rows, after + 1) if row[0] == position]
     return page if page and page[-1].position >= until else None
 

@@ -17,9 +17,9 @@ CHANNEL = "topolog_head"
 # Longer than the interval at which each consumer asks for the head.
 _POLL_S = 1.25
 _POLL_DEAF_S = 0.2
-# A notification costs a process 0.1 ms. Shorter than the pause of consumers between two pages, in
-# which they would not act on further ones.
-_GATHER_S = 0.02
+# Nothing is read for so long after a notification, because each costs a process 0.1 ms. Consumers
+# pause longer than this between two pages, so they see no event later.
+_PAUSE_S = 0.02
 
 
 class HeadWatch:
@@ -118,7 +118,7 @@ class HeadWatch:
 
     def _notified(self, connection: Any, _pid: int, _channel: str, payload: str) -> None:
         self.hinted(int(payload))
-        connection.gather(_GATHER_S)
+        connection.pause_reading(_PAUSE_S)
 
     async def close(self) -> None:
         if self._task is not None:

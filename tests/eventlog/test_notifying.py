@@ -90,16 +90,16 @@ async def test_an_append_whose_answer_was_lost_is_notified_of(
     assert lost.count(True) == 1
 
 
-async def test_a_listener_that_gathers_receives_later_and_loses_nothing(
+async def test_a_listener_that_pauses_receives_later_and_loses_nothing(
     log_url: str, postgres_log: PostgresEventLog
 ) -> None:
     listener, heard = await connect(log_url), list[int]()
     await listener.add_listener(CHANNEL, lambda *given: heard.append(int(given[-1])))
     for _ in range(2):
-        listener.gather(0.2)
+        listener.pause_reading(0.2)
     await postgres_log.append([commit("c1")])
     await asyncio.sleep(0.1)
     assert heard == []
     await until(lambda: heard == [1])
-    listener.gather(0.05)
+    listener.pause_reading(0.05)
     await listener.close()
