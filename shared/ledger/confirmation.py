@@ -41,8 +41,8 @@ def covers(
     apart from `unlisted` resources."""
     by_container = {placement.container: _totals(placement) for placement in listed}
     if by_container.keys() == {POD_LEVEL}:
-        # A report that was cut to its size limit has one entry with the sums of a pod, and so has
-        # every pod that koordlet lists.
+        # One entry with the pod's sums: koordlet lists every pod so, a report at its size limit
+        # some pods.
         return _covers_sum(demand, by_container[POD_LEVEL], unlisted)
     for part in demand:
         if part.kind == "init":
@@ -91,9 +91,9 @@ def _unlisted_amounts(charge: Charge, listed: Sequence[Placement], report: Repor
     return dict.fromkeys(zones, amounts) if amounts else {}
 
 
-def is_settled(node: LedgerNode, charge: Charge) -> bool:
-    """Return whether a fingerprint showed that the basis of a node without placements includes the
-    pod.
+def is_confirmed_by_match(node: LedgerNode, charge: Charge) -> bool:
+    """Return whether the fingerprint of a report without placements matched with this pod, so that
+    the node's basis includes it.
     """
     return 0 < charge.charged_at <= node.confirmed_to
 

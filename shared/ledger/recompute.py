@@ -17,7 +17,7 @@ from shared.ledger.confirmation import (
     alias_stays,
     held_zones,
     is_confirmed,
-    is_settled,
+    is_confirmed_by_match,
     residual,
 )
 from shared.ledger.nodes import count
@@ -102,7 +102,7 @@ def _recompute_alias(node: LedgerNode, charge: Charge) -> None:
 
 def _is_confirmed(node: LedgerNode, charge: Charge) -> bool:
     if node.listed is None:
-        return is_settled(node, charge)
+        return is_confirmed_by_match(node, charge)
     return node.basis is not None and is_confirmed(charge, listed_of(node, charge.key), node.basis)
 
 

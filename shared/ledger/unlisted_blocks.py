@@ -28,7 +28,7 @@ from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report, ZonedAmount
 from shared.domain.resources import is_memory
 from shared.hints.splits import TooManyChoicesError
-from shared.ledger.confirmation import is_settled
+from shared.ledger.confirmation import is_confirmed_by_match
 from shared.ledger.state import LedgerNode
 
 # Steps of the enumeration. Half-full nodes need a few dozen.
@@ -59,7 +59,9 @@ def ways_on(node: LedgerNode, policy: str = "") -> list[Way] | None:
     if basis is None or node.freed:
         return None
     # Not `charge.confirmed`: bounds are computed before the charges are compared with a report.
-    demands = [charge.demand for charge in node.charges.values() if is_settled(node, charge)]
+    demands = [
+        charge.demand for charge in node.charges.values() if is_confirmed_by_match(node, charge)
+    ]
     try:
         return ways_to_lie(basis, demands, policy or basis.policy) or None
     except TooManyChoicesError:
