@@ -44,7 +44,9 @@ class KeptResult(NamedTuple):
 
 
 class Exploration:
-    """`bases` are the states before all other pods."""
+    """The search of one node under one model. `bases` are the states before all other pods; a step
+    of a budget pays for `admissions_a_step` admissions.
+    """
 
     def __init__(
         self,
@@ -108,8 +110,8 @@ class Exploration:
             return False
 
     def _all_reachable(self, budget: Budget) -> tuple[ReachableStates, ...]:
-        """From all base states together, which meet again and again; from each alone if a pod may
-        be rejected from one of them.
+        """Search from all base states together, because their paths meet; from each alone if a pod
+        may be rejected from one of them.
         """
         together = self._reachable(self._bases, budget)
         if len(self._bases) == 1 or not together.may_be_rejected:

@@ -109,7 +109,7 @@ class PlainModel:
         return self.admit(states, request).refused
 
     def later(self, states: NodeState) -> tuple[NodeState, ...]:
-        """Return nothing: only init containers free something."""
+        """Return no states: only init containers free something, and plain pods have none."""
         return ()
 
     def is_plain(self, held: Sequence[ZonedAmount]) -> bool:
@@ -121,8 +121,8 @@ class PlainModel:
         )
 
     def released(self, states: NodeState, held: Sequence[ZonedAmount]) -> NodeState:
-        """Return the state after the end of a pod that held this: no zone has more than its size
-        free by that."""
+        """Return the state after the end of a pod that held this. No zone then has more free than
+        its size."""
         free = list(states)
         for item in held:
             position, shift = self._zones.get(item.zones[0]), self._shifts.get(item.resource)

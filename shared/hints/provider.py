@@ -139,7 +139,8 @@ class ResourceManager:
     def plain_amounts(self, state: State) -> PlainAmounts | None:
         """Return the amounts if they alone decide under single-numa-node: a container takes the
         lowest zone that has all it requests free, and nothing in another zone. Leave out resources
-        for which that is not so; None for all. Searches are some ten times faster without them."""
+        for which this is wrong; return None if it is wrong for all. Searches of nodes whose amounts
+        decide are some ten times faster."""
         return None
 
     def taken(self, before: State, after: State) -> TakenAmounts:

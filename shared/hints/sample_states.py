@@ -30,8 +30,6 @@ from shared.hints.splits import TooManyChoicesError
 
 # States before all pods from which the orders are followed.
 MOST_BASES = 4
-
-
 # Drawn orders of each base.
 DRAWN = 28
 

@@ -194,7 +194,7 @@ def charged(ledger: Ledger, event: scheduling.NodeCharged, envelope: Envelope) -
 def allocation_found(
     ledger: Ledger, event: scheduling.PodAllocationFound, envelope: Envelope
 ) -> Touched:
-    """What a pod holds is known that was charged in every zone until now."""
+    """Record the allocation of a pod that was charged in every zone until now."""
     entry = ledger.pods.get(event.uid)
     if entry is None or entry.node != event.node:
         return ()

@@ -28,7 +28,7 @@ from shared.ledger.state import Charge
 
 # Next to more pending pods, nothing is predicted.
 MOST_PENDING = 64
-# Admissions of a plain form that count as one step: they are so much cheaper.
+# The number of admissions on a plain form that count as one step, because they are cheaper.
 PLAIN_A_STEP = 8
 # Results that are kept; beyond them all are searched again, which changes nothing.
 MOST_RESULTS = 64
@@ -47,7 +47,7 @@ class KubeletSearch:
         self.states = states if isinstance(states, KubeletStates) else None
         self.bounds, self.assumed = states.bounds, assumed
         self._likely: NodeState | None = None
-        # None as long as nobody asked for it, then whether there is one.
+        # None until it is computed; then holds the plain form, or None if the node has none.
         self._plain_form: tuple[PlainForm | None] | None = None
         self._forget()
 

@@ -254,7 +254,9 @@ def is_certain(node_info: NodeInfo, plan: Plan, lowest: tuple[int, ...]) -> bool
 def _is_surely_lowest(
     zone: int, request: Amounts, free_min: ZoneAmounts, free_max: ZoneAmounts
 ) -> bool:
-    """The same as `_zones_by` of both amounts, for one container. Runs for every reservation."""
+    """Return what a comparison of `_zones_by` for both amounts says of one container, but faster,
+    because this runs for every reservation.
+    """
     for number, free in free_max.items():
         if number < zone and _holds(free, request):
             return False
