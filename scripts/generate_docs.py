@@ -42,7 +42,7 @@ def metrics() -> str:
     lines += [
         "",
         "[Messages](messages.md) has the events of log lines at level warning and above;",
-        "`shared/telemetry/names.py` declares all with their meaning.",
+        "`shared/telemetry/names.py` and `agent_names.py` declare all with their meaning.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,5 @@
-"""Generate docs/messages.md: every message, its meaning and its remedy, read from the code.
+"""Generate docs/messages.md from the code: Kubernetes Events and conditions, reasons of a node, and
+log lines at warning and above, with their remedies.
 
 `make docs` writes the page, and a test compares it. Meaning and remedy of a log event are at its
 declaration in shared/telemetry/names.py or agent_names.py.
@@ -125,13 +126,13 @@ def _warnings() -> list[str]:
 
 
 def warned() -> set[str]:
-    """Return the constants of `shared.telemetry.names` that are logged at warning or above."""
+    """Return the constants of events that are logged at warning or above."""
     return logged("warning", "error", "critical")
 
 
 def logged(*levels: str) -> set[str]:
-    """Return the constants of `shared.telemetry.names` that are logged at one of these levels. The
-    call itself must name the constant."""
+    """Return the constants of events that are logged at one of these levels. The call itself must
+    name the constant of `names`, or of `agent_names` imported as `names`."""
     constants: set[str] = set()
     for _, tree in _sources():
         for call in _calls(tree):
