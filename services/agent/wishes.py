@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import CPU, is_memory
-from shared.domain.zone_allocation import MEMORY_POLICY, RESOURCE_STATUS
+from shared.domain.zone_allocation import MEMORY_POLICY, RESOURCE_STATUS, Status
 from shared.kubelet.cpuset import cpus_of, parse_cpus
 
 MemoryPolicy = Literal["none", "record", "bind"]
@@ -40,16 +40,6 @@ class Wish(msgspec.Struct, frozen=True):
 NOTHING = Wish()
 
 
-class _ZoneRecord(msgspec.Struct):
-    node: int
-    resources: dict[str, msgspec.Raw] = {}
-
-
-class _Status(msgspec.Struct):
-    cpuset: str = ""
-    zones: list[_ZoneRecord] = msgspec.field(default=[], name="numaNodeResources")
-
-
 def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: MemoryPolicy) -> Wish:
     """Return what the annotations ask for. Raises ValueError that names the annotation."""
     text = annotations.get(RESOURCE_STATUS, "")
@@ -58,7 +48,7 @@ def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: Mem
     if len(text) > MAX_TEXT:
         raise ValueError(f"annotation {RESOURCE_STATUS} is longer than {MAX_TEXT} characters")
     try:
-        status = msgspec.json.decode(text, type=_Status)
+        status = msgspec.json.decode(text, type=Status)
         cpus = parse_cpus(status.cpuset)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ValueError(f"annotation {RESOURCE_STATUS} is not readable: {error}") from error
