@@ -43,8 +43,8 @@ def tree(read: Read) -> str:
 
 def measure(read: Read, path: str) -> Cpuset | None:
     """Return what a container's cgroup has; None if it does not exist or has no such controller."""
-    prefix = tree(read)
-    texts = [read(f"{prefix}{folder(path)}/{name}") for name in (_V1 if prefix else _V2)]
-    if not path or texts[0] is None or texts[1] is None:
+    if not path:
         return None
-    return Cpuset(parse_cpus(texts[0]), parse_cpus(texts[1]))
+    prefix = tree(read)
+    cpus, mems = (read(f"{prefix}{folder(path)}/{name}") for name in (_V1 if prefix else _V2))
+    return None if cpus is None or mems is None else Cpuset(parse_cpus(cpus), parse_cpus(mems))

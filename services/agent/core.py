@@ -19,7 +19,7 @@ import msgspec
 from services.agent.wishes import NOTHING, Wish
 from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU, MEMORY
-from shared.kubelet.cpuset import each_cpu, format_cpus
+from shared.kubelet.cpuset import cpus_of, each_cpu, format_cpus
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -35,10 +35,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     def of(self, zones: Iterable[int]) -> int:
         """Return the online CPUs of these zones."""
-        cpus = 0
-        for zone in zones:
-            cpus |= self.zones.get(zone, 0)
-        return cpus
+        return union(self.zones.get(zone, 0) for zone in zones)
 
 
 class Cpuset(msgspec.Struct, frozen=True):
@@ -131,10 +128,10 @@ def refusal(state: State, pod: Pod) -> Refusal | None:
         if shared and owner.uid != pod.uid:
             text = f"CPUs {format_cpus(shared)} belong to pod {owner.namespace}/{owner.name}"
             return Refusal("taken", text)
-    zones = union(1 << zone for zone in machine.zones)
+    zones = cpus_of(machine.zones)
     if unknown := wish.zones & ~zones | wish.memory & ~machine.memory:
         return Refusal("zone", f"zones {format_cpus(unknown)} do not exist or have no memory")
-    taken = wish.cpus | union(other.wish.cpus for other in others)
+    taken = _taken_with(state, pod)
     for sharing in (pod, *others):
         if not target(machine, taken, sharing.wish).cpus:
             text = f"no shared CPU would be left for pod {sharing.namespace}/{sharing.name}"
@@ -144,7 +141,7 @@ def refusal(state: State, pod: Pod) -> Refusal | None:
     return None
 
 
-def created(state: State, pod: Pod, container: Container) -> State:
+def creating(state: State, pod: Pod, container: Container) -> State:
     """Return the state with a container that the runtime is about to create.
 
     A former attempt at the same container is dropped: the runtime says nothing of failed ones.
@@ -173,7 +170,7 @@ def as_given(machine: Machine, wanted: Cpuset) -> Cpuset:
     return Cpuset(0, wanted.mems) if wanted.cpus == machine.cpus else wanted
 
 
-def exists(state: State, container: str, cgroup: str) -> State:
+def created(state: State, container: str, cgroup: str) -> State:
     """Return the state after the runtime has created a container."""
     entry = state.containers.get(container)
     if entry is None:

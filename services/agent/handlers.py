@@ -122,7 +122,7 @@ class Plugin:
                 raise CallError(FAILED_PRECONDITION, f"{NAME}: {problem.text}")
             pod = msgspec.structs.replace(pod, wish=NOTHING)
         container = msgspec.structs.replace(_container(request.container), is_created=False)
-        self.state = core.created(self.state, pod, container)
+        self.state = core.creating(self.state, pod, container)
         given = self.state.containers[container.id].given or Cpuset()
         adjust = pb.ContainerAdjustment(
             linux=pb.LinuxContainerAdjustment(resources=_resources(given))
@@ -160,7 +160,7 @@ class Plugin:
 
     def _happened(self, event: int, sandbox: str, container: pb.Container) -> None:
         if event in (pb.POST_CREATE_CONTAINER, pb.POST_START_CONTAINER):
-            self.state = core.exists(self.state, container.id, container.linux.cgroups_path)
+            self.state = core.created(self.state, container.id, container.linux.cgroups_path)
         elif event == pb.REMOVE_CONTAINER:
             self.state = core.stopped(self.state, container.id)
         elif event in (pb.STOP_POD_SANDBOX, pb.REMOVE_POD_SANDBOX):
@@ -216,6 +216,7 @@ async def send_due(connection: Connection, plugin: Plugin) -> str:
     try:
         await connection.call("UpdateContainers", request, CALL_TIMEOUT_S)
     except CallError as error:
+        # An update that the runtime cannot apply is an error without a code (ttrpc).
         if error.code != UNKNOWN:
             raise
         return str(error)

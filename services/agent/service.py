@@ -26,6 +26,7 @@ SYNCHRONIZE_S = 10.0
 # A burst of events is one measurement; a new cgroup exists when the container has started.
 SETTLE_S = 0.1
 STOOD_BACK_S = 30.0
+# A scan of processes opens a file of each of them.
 LOOKS_PER_SCAN = 6
 LOSSES = (OSError, ProtocolError, CallError, TimeoutError, ValueError)
 
@@ -74,7 +75,7 @@ class Agent:
         self._statement.close()
 
     def _look_around(self) -> None:
-        """Raise StoodBackError if another component sets CPUs. Processes are read seldom."""
+        """Raise StoodBackError if another component sets CPUs."""
         self._looks += 1
         if problem := self._node.other_enforcer(self._looks % LOOKS_PER_SCAN == 0):
             raise StoodBackError(problem)

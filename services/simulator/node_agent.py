@@ -50,7 +50,7 @@ class NodeAgent:
             return problem
         for container in pod.containers:
             entry = Container(f"{pod.uid}/{container.name}", pod.uid, container.name)
-            self._state = core.created(self._state, made, entry)
+            self._state = core.creating(self._state, made, entry)
         self._report()
         return ""
 

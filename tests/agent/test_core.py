@@ -47,9 +47,9 @@ def played(state: State, step: tuple[str, int, int, Wish]) -> State:
         if core.refusal(state, wanted) is not None:
             return state
         entry = Container(container, wanted.sandbox, f"n{index}", is_created=False)
-        return core.created(state, wanted, entry)
+        return core.creating(state, wanted, entry)
     if action == "exists":
-        return core.exists(state, container, "/kubepods/x")
+        return core.created(state, container, "/kubepods/x")
     if action == "stop":
         return core.stopped(state, container)
     if action == "end":
@@ -133,7 +133,7 @@ def test_a_pod_that_runs_keeps_its_cpus_and_a_later_one_loses_the_dispute() -> N
 def test_a_call_that_may_have_come_last_is_repeated() -> None:
     state = running(Wish(zones=0b1))
     due = core.updates(state)
-    meanwhile = core.created(
+    meanwhile = core.creating(
         core.sent(state, due), pod(2, Wish(cpus=0b10)), Container("own", "s2", "main")
     )
     meanwhile = core.sent(meanwhile, core.updates(meanwhile))
@@ -160,10 +160,10 @@ def test_other_cpus_than_were_set_are_found(wish: Wish, actual: Cpuset, drifts: 
 
 
 def test_a_failed_creation_leaves_no_container_behind() -> None:
-    failed = core.created(
+    failed = core.creating(
         State(MACHINE), pod(0), Container("first", "s0", "main", is_created=False)
     )
-    again = core.created(failed, pod(0), Container("second", "s0", "main", is_created=False))
+    again = core.creating(failed, pod(0), Container("second", "s0", "main", is_created=False))
     assert list(again.containers) == ["second"]
     assert core.updates(again) == {}
 
