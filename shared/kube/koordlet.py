@@ -130,8 +130,6 @@ def with_facts(
             for zone in report.zones
         ]
     )
-    if not is_static:
-        zones = tuple([_with_offered(zone, in_zone[zone.id] & reserved) for zone in zones])
     tracked = tuple(
         sorted(
             {n for zone in zones for n, amounts in zone.resources.items() if amounts.allocatable}
@@ -147,7 +145,6 @@ def with_facts(
         cpu_policy=manager.policy,
         memory_policy="None" if no_memory_manager else UNKNOWN,
         reserved_cpus=format_cpus(reserved),
-        enforcer=KOORDLET,
     )
 
 
@@ -210,7 +207,8 @@ def _zone(zone: Zone, cpus: int, managed: int, assigned: int, no_memory_manager:
 
 def _unpinned(zone: Zone, cpus: int, reserved: int) -> Zone:
     """Return a zone of which the kubelet pins neither CPUs nor memory, as exporters write it: both
-    are bounds, and offered to a scheduler that chooses zones."""
+    are bounds, and offered to a scheduler that chooses zones. koordlet keeps CPUs from pods, and no
+    memory."""
     capacity = cpus.bit_count() * MILLI
     memory = {name: r.allocatable for name, r in zone.resources.items() if is_memory(name)}
     others = {name: r for name, r in zone.resources.items() if not is_memory(name)}
@@ -221,9 +219,3 @@ def _unpinned(zone: Zone, cpus: int, reserved: int) -> Zone:
         bounds=bounds,
         offered={**bounds, CPU: (cpus & ~reserved).bit_count() * MILLI},
     )
-
-
-def _with_offered(zone: Zone, reserved: int) -> Zone:
-    """Return the zone with what pods may have; koordlet keeps CPUs from pods, and no memory."""
-    offered = {**zone.bounds, CPU: max(0, zone.bounds[CPU] - reserved.bit_count() * MILLI)}
-    return msgspec.structs.replace(zone, offered=offered)
