@@ -25,7 +25,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
-from shared.kube.kai import written
+from shared.kube.kai import placement_annotations
 from shared.ledger.confirmation import covers
 
 PENDING_PODS = 5_000
@@ -101,7 +101,8 @@ class Admissions:
         self._annotate = annotate
         self._pending: dict[str, _Pending] = {}
         self._bound: dict[str, dict[str, str]] = {}
-        self._pinned: dict[str, tuple[tuple[str, ...], str]] = {}
+        # Node -> resources that its reports list by container, and the scope of pod-level pools.
+        self._listed: dict[str, tuple[tuple[str, ...], str]] = {}
         # Node -> its pending pods with a prediction that is still certain.
         self._certain: dict[str, set[str]] = {}
 
@@ -133,8 +134,8 @@ class Admissions:
         elif isinstance(event, NodeReported):
             report = event.report
             listed = tuple([name for name in report.tracked if name not in report.unlisted])
-            self._pinned[report.node] = listed, report.pod_level_scope
-            return self._admitted(event.report.node, event.report.placements or ())
+            self._listed[report.node] = listed, report.pod_level_scope
+            return self._admitted(report.node, report.placements or ())
         elif isinstance(event, NodeReportChanged):
             return self._admitted(event.node, event.listed)
         return []
@@ -151,13 +152,13 @@ class Admissions:
         admitted = []
         for key, placements in by_key.items():
             uid = bound[key]
-            demand = zonal_demand(self._pending[uid].pod, *self._pinned.get(node, ((), "")))
+            demand = zonal_demand(self._pending[uid].pod, *self._listed.get(node, ((), "")))
             if demand and covers(demand, placements):
                 pending = self._pending[uid]
                 zones = _zones(placements)
                 certain = uid in self._certain.get(node, ())
                 wanted = self._annotate == "true" and POD_LEVEL not in zones
-                annotations = written(placements) if wanted else {}
+                annotations = placement_annotations(placements) if wanted else {}
                 admitted.append(
                     Admitted(
                         uid, node, zones, pending.predicted, pending.one_zone, certain, annotations

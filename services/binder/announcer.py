@@ -39,7 +39,7 @@ class Announcer:
     def __init__(self, kube: Kube, scheduler_name: str, annotate: Annotate = "auto") -> None:
         self._kube = kube
         self.pending = PendingAnnouncements(scheduler_name, annotate)
-        self._written_this_s: dict[str, tuple[int, int]] = {}
+        self._events_this_s: dict[str, tuple[int, int]] = {}
         self._woken = asyncio.Event()
         self._enabled = False
 
@@ -143,7 +143,8 @@ class Announcer:
         """Return the Kubernetes Event, or None if enough of its kind were written."""
         pod, uid, message = announcement.pod, announcement.uid, announcement.message
         moment = (announcement.time_us, announcement.position)
-        if self._is_over_rate(announcement.kind):
+        limit = PER_S.get(announcement.kind)
+        if limit is not None and self._is_over_rate(announcement.kind, limit):
             return None
         if announcement.kind == "bound":
             return announcements.scheduled(pod, uid, announcement.node, *moment)
@@ -161,12 +162,12 @@ class Announcer:
             return announcements.preempted(pod, uid, message, *moment)
         return announcements.failed(pod, uid, message, *moment)
 
-    def _is_over_rate(self, kind: str) -> bool:
+    def _is_over_rate(self, kind: str, limit: int) -> bool:
         now_s = int(asyncio.get_running_loop().time())
-        second, written = self._written_this_s.get(kind, (now_s, 0))
-        written = written + 1 if second == now_s else 1
-        self._written_this_s[kind] = (now_s, written)
-        return kind in PER_S and written > PER_S[kind]
+        second, events = self._events_this_s.get(kind, (now_s, 0))
+        events = events + 1 if second == now_s else 1
+        self._events_this_s[kind] = (now_s, events)
+        return events > limit
 
 
 def _unjudged(answer: Answer | Lost) -> Answer | Lost | None:

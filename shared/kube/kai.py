@@ -53,7 +53,7 @@ def observed_placement(annotations: Mapping[str, Any]) -> tuple[ZonedAmount, ...
     return tuple(sorted(placed, key=lambda item: (item.resource, item.zones)))
 
 
-def written(placements: Iterable[Placement]) -> dict[str, str]:
+def placement_annotations(placements: Iterable[Placement]) -> dict[str, str]:
     """Return both annotations for the placements of one pod, as the exporter writes them: zones in
     order of their names, decimal amounts, CPUs in whole numbers."""
     by_zone: dict[str, dict[str, int]] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from shared.domain.report import Placement, ZonedAmount
-from shared.kube.kai import MEMORY_GROUPS, PLACEMENT, observed_placement, written
+from shared.kube.kai import MEMORY_GROUPS, PLACEMENT, observed_placement, placement_annotations
 
 DOCUMENTED = '[{"zone":"node-0","amount":{"nvidia.com/gpu":"2","cpu":"8","memory":"17179869184"}}]'
 GROUPS = (
@@ -54,7 +54,7 @@ def test_written_as_the_exporter_writes_and_read_again() -> None:
         ZonedAmount("cpu", (9,), 1000, "1"),
         ZonedAmount("memory", (9, 10), 1 << 30),
     )
-    annotations = written([Placement("ns", "a", "c", held)])
+    annotations = placement_annotations([Placement("ns", "a", "c", held)])
     assert annotations[PLACEMENT] == (
         '[{"zone":"node-10","amount":{"cpu":"2"}},{"zone":"node-9","amount":{"cpu":"1"}}]'
     )

@@ -15,7 +15,7 @@ from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
 from shared.events.cluster_events import PodObserved
-from shared.kube.kai import observed_placement, written
+from shared.kube.kai import observed_placement, placement_annotations
 from shared.kubelet.admission import admit, drop_stale, remove, start_containers
 from tests.kubelet.machines import container, guaranteed, kubelet
 from tests.scheduler.kubelet_worlds import (
@@ -47,7 +47,7 @@ def annotated(seed: int, policy: str, scope: str) -> Made:
     placements = report_of(seen.base).placements or ()
     for active in seen.base.pods.values():
         own = [placement for placement in placements if placement.pod == active.pod.name]
-        placement = observed_placement(written(own))
+        placement = observed_placement(placement_annotations(own))
         event = PodObserved(active.pod, node=NODE, phase="Running", placement=placement)
         world.fold(f"pod/{active.pod.uid}", event)
     return Made(seen, world, ["listed"] if world.ledger.nodes[NODE].listed is not None else [])
@@ -72,7 +72,7 @@ def test_where_annotations_place_pods_they_may_be_evicted() -> None:
     node_info = world.cluster.node(NODE)
     assert node_info is not None
     assert "its reports carry no placements" in obstacle(node_info)
-    placement = observed_placement(written(report_of(state).placements or ()))
+    placement = observed_placement(placement_annotations(report_of(state).placements or ()))
     world.fold("pod/a", PodObserved(pod, node=NODE, phase="Running", placement=placement))
     node_info = world.cluster.node(NODE)
     assert node_info is not None
