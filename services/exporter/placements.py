@@ -53,10 +53,11 @@ def place(
     hidden: list[Placement] = []
     matched = set()
     for pod in pods:
-        uid = _uid_of(pod, uids)
+        listed_pool = ListedContainer(POD_LEVEL, pod.cpus, pod.memory)
+        uid = _uid_of((*pod.containers, listed_pool), uids)
         matched.add(uid)
         holdings = checkpoints.holdings.get(uid, {})
-        pool = holdings.get(POD_LEVEL) or ListedContainer(POD_LEVEL, pod.cpus, pod.memory)
+        pool = holdings.get(POD_LEVEL) or listed_pool
         if pool.cpus or pool.memory:
             placements.append(_pooled(pod, uid, pool, zone_of_cpu))
             continue
@@ -212,8 +213,8 @@ def _uids_by_holdings(checkpoints: Checkpoints) -> dict[tuple[object, ...], str]
     return uids
 
 
-def _uid_of(pod: ListedPod, uids: Mapping[tuple[object, ...], str]) -> str:
-    for container in (*pod.containers, ListedContainer(POD_LEVEL, pod.cpus)):
+def _uid_of(containers: Iterable[ListedContainer], uids: Mapping[tuple[object, ...], str]) -> str:
+    for container in containers:
         for sign in _signatures(container):
             if sign in uids:
                 return uids[sign]

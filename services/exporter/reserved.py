@@ -63,7 +63,7 @@ def _eviction(content: Mapping[str, Any]) -> tuple[int, float]:
     """Return the hard eviction threshold of memory: bytes, and a share of all memory."""
     thresholds = fields.texts(content, EVICTION, "")
     text = thresholds.get(MEMORY_SIGNAL, "" if content.get(EVICTION) else DEFAULT_EVICTION)
-    if text.endswith("%"):
+    if text.endswith("%"):  # 0% and 100% both switch the threshold off
         return 0, float(text[:-1]) / 100 % 1
     return fields.amounts({"all": {MEMORY: text}}, "all", "")[MEMORY] if text else 0, 0.0
 
