@@ -20,7 +20,7 @@ from shared.owned.annotations import holding_of
 
 
 class NodeAgent:
-    """One node's agent; `refusal` texts are errors of the scheduler or of what it knew."""
+    """One node's agent. A refusal shows that the scheduler erred or had outdated reports."""
 
     def __init__(self, node: SimulatedNode, folder: Path) -> None:
         self._node = node
@@ -37,8 +37,7 @@ class NodeAgent:
         self._report()
 
     def create(self, pod: Pod) -> str:
-        """Create the pod's containers. Return why its annotations cannot be kept, "" if they can
-        be."""
+        """Create the pod's containers. Return why its annotations cannot be kept, "" on success."""
         try:
             wish = wishes.read(pod.annotations, pod.labels, "record")
         except ValueError as error:
@@ -55,14 +54,14 @@ class NodeAgent:
         return ""
 
     def end(self, uid: str) -> None:
-        """The pod's containers are gone."""
+        """Remove the pod and its containers."""
         if uid in self._state.pods:
             self._held.pop(uid, None)
             self._state = core.ended(self._state, uid)
             self._report()
 
     def close(self) -> None:
-        """Stop: nothing is enforced any more."""
+        """Withdraw the statement, because nothing is enforced from now on."""
         self._file.close()
 
     def _overfilled(self, pod: Pod) -> str:
