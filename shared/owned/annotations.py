@@ -12,15 +12,9 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.domain.quantity import Format, QuantityError, amount
-from shared.domain.zone_allocation import RESOURCE_STATUS, Status, status_text
+from shared.domain.zone_allocation import RESOURCE_SPEC, RESOURCE_STATUS, Status, status_text
 from shared.kubelet.cpuset import format_cpus, parse_cpus
-from shared.owned.request import (
-    RESOURCE_SPEC,
-    PodSpecError,
-    ResourceSpec,
-    exclusive_policy,
-    resource_spec,
-)
+from shared.owned.request import PodSpecError, ResourceSpec, exclusive_policy, resource_spec
 from shared.owned.values import Allocation, Holding, ZoneAmounts
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from shared.domain.policies import NONE, Policy, parse
 from shared.domain.resources import CPU, Amounts
+from shared.domain.zone_allocation import RESOURCE_SPEC
 from shared.owned.values import (
     FULL_PCPUS,
     NUMA_NODE_LEVEL,
@@ -33,7 +34,6 @@ from shared.owned.values import (
 
 QOS_LABEL = "koordinator.sh/qosClass"
 PRIORITY_LABEL = "koordinator.sh/priority-class"
-RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 
 _SET_CLASSES = ("LSE", "LSR")

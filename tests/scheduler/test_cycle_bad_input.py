@@ -7,11 +7,12 @@ import pytest
 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed, Unplaceable
-from services.scheduler.snapshot.topology_policy import MEMORY_LABEL, POD_ANNOTATION, POLICY_LABEL
+from services.scheduler.snapshot.topology_policy import POD_ANNOTATION, POLICY_LABEL
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason
 from shared.domain.report import Zone, ZoneResource
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import MEMORY_POLICY
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
 ROOM = zone(0, amounts(8, 8))
@@ -296,12 +297,12 @@ def test_the_memory_label_may_leave_memory_out_where_labels_decide() -> None:
     small = zone(0, amounts(8, 1))
     for precedence, fits in (("nrt-first", False), ("label-first", True)):
         world = World(msgspec.convert({"policy_precedence": precedence}, CycleConfig))
-        world.node("n", small, labels={MEMORY_LABEL: "none"})
+        world.node("n", small, labels={MEMORY_POLICY: "none"})
         assert isinstance(world.cluster.place(asking(amounts(4, 4))), Placed) is fits
 
 
 def test_the_memory_label_may_take_memory_in_that_no_manager_pins() -> None:
-    for labels, fits in (({}, True), ({MEMORY_LABEL: "static"}, False)):
+    for labels, fits in (({}, True), ({MEMORY_POLICY: "static"}, False)):
         world = World()
         world.observe("n", labels=labels)
         world.report(report("n", (zone(0, amounts(8, 1)),), tracked=("cpu",)))

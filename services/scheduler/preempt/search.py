@@ -155,14 +155,12 @@ class _Search:
         Then it waits for the next report.
         """
         ending = self.ending(node_info)
-        freed, plan = (
-            self._without(node_info, ending) if ending else node_info,
-            self._plan(node_info),
-        )
+        freed = self._without(node_info, ending) if ending else node_info
+        plan = self._plan(node_info)
         if self._barred(node_info) or not fits_node(self._class.request, freed):
             return False
         if plan.mode not in BY_KUBELET:
-            return plan.mode == "free" or self._passes(freed, plan)
+            return self._passes(freed, plan)
         state = self._state(node_info)
         if state is not None:
             return admits(state, self._pod, ending)
@@ -345,14 +343,14 @@ class _Search:
         freed, plan = self._without(node_info, gone), self._plan(node_info)
         if not fits_node(self._class.request, freed):
             return False
-        if plan.mode not in BY_KUBELET:
-            return plan.mode == "free" or self._passes(freed, plan)
-        state = self._state(node_info)
+        state = self._state(node_info) if plan.mode in BY_KUBELET else None
         if state is not None:
             return admits(state, self._pod, gone)
         return self._passes(freed, plan)
 
     def _passes(self, node_info: NodeInfo, plan: Plan) -> bool:
+        if plan.mode == "free":
+            return True
         steps = self._config.steps_last_resort
         return filter_result(node_info, self._class, plan, self._config, steps) == ADMITTED
 

@@ -34,13 +34,13 @@ def takeovers(
         if node is None or node.basis is None or not owners_of(node.basis).is_owned:
             continue
         for uid in sorted(uid for uid, charge in node.charges.items() if not charge.allocation):
-            allocation = _found(ledger, node, node.charges[uid])
+            allocation = _known_allocation(ledger, node, node.charges[uid])
             if allocation is not None:
                 proposals.append(_proposal(uid, name, allocation, ledger.position, versions))
     return proposals
 
 
-def _found(
+def _known_allocation(
     ledger: Ledger, node: LedgerNode, charge: Charge
 ) -> tuple[ZoneAllocation, AllocationSource] | None:
     by_annotation = from_annotations(ledger.pods[charge.uid].pod.annotations)
@@ -83,11 +83,11 @@ def from_enforcer(placements: Iterable[Placement], request: Amounts) -> ZoneAllo
 def _proposal(
     uid: str,
     node: str,
-    found: tuple[ZoneAllocation, AllocationSource],
+    allocation: tuple[ZoneAllocation, AllocationSource],
     position: int,
     versions: Mapping[str, int],
 ) -> Proposal:
     stream = streams.pod(uid)
     version = versions.get(stream, 0)
-    draft = Draft(stream, PodAllocationFound(uid, node, *found), version)
+    draft = Draft(stream, PodAllocationFound(uid, node, *allocation), version)
     return Proposal(f"allocation/{uid}/{version}", (draft,), uid, position)

@@ -14,10 +14,10 @@ from services.scheduler.snapshot.topology_policy import PodPolicy
 from shared.domain.pod import Pod
 from shared.domain.policies import NONE
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import RESOURCE_SPEC
 from shared.owned.request import (
     PRIORITY_LABEL,
     QOS_LABEL,
-    RESOURCE_SPEC,
     PodSpecError,
     request_of,
     resource_spec,
@@ -26,12 +26,14 @@ from shared.owned.values import OwnedRequest
 
 # Priorities of koord-mid, koord-batch and koord-free pods.
 NOT_PROD = range(3000, 8000)
-# Keys that distinguish the requests of pods with equal containers.
-WORDS = {QOS_LABEL, RESOURCE_SPEC}
+# Most pods have none of these keys, so that callers ask for them first.
+KEYS = {QOS_LABEL, RESOURCE_SPEC}
 
 
-def words_of(pod: Pod) -> tuple[str, ...]:
-    """Return what these keys say; () for nearly every pod."""
+def key_values(pod: Pod) -> tuple[str, ...]:
+    """Return the values that distinguish the requests of pods with equal containers if a pod has
+    one of `KEYS`.
+    """
     spec, labels = pod.annotations.get(RESOURCE_SPEC, ""), _labels(pod)
     return spec, labels.get(QOS_LABEL, ""), labels.get(PRIORITY_LABEL, "")
 

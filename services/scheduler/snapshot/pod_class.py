@@ -16,7 +16,7 @@ import xxhash
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.node_arrays import ReservationArrays
 from services.scheduler.snapshot.node_info import Profile
-from services.scheduler.snapshot.owned_request import WORDS, owned_request, problem_of, words_of
+from services.scheduler.snapshot.owned_request import KEYS, key_values, owned_request, problem_of
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain import policies
 from shared.domain.demand import (
@@ -146,11 +146,9 @@ class PodClass:
         self.asked.pop(PODS, None)
         self.request = {**self.asked, PODS: 1}
         self.requested = {**self.kind.request, PODS: 1}
-        self.problem = (
-            _absurd(pod)
-            or pod_policy.problem
-            or (problem_of(pod) if pod.annotations.keys() & WORDS else "")
-        )
+        self.problem = _absurd(pod) or pod_policy.problem
+        if not self.problem and pod.annotations.keys() & KEYS:
+            self.problem = problem_of(pod)
         self.zonal = bool(zonal_demand(pod, _all_resources(pod)))
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}
@@ -169,16 +167,17 @@ class PodClass:
         """Return the plan on nodes of this profile."""
         plan = self.plans.get(profile)
         if plan is None:
-            if profile.owners.is_owned:
-                plan = self.plans[profile] = self._owned_plan(profile)
-                return plan
-            demand = self.kind.demand(profile.tracked, profile.pod_level_scope)
-            rule = policy.combined(profile.rule, self.own_policy)
-            is_aligned = rule.policy == policies.SINGLE_NUMA_NODE and len(demand) < 2
-            if rule.one_zone and (is_aligned or len(profile.layout) < 2):
-                rule = policy.without_promise(rule)
-            plan = self.plans[profile] = _plan(demand, rule, profile)
+            make_plan = self._owned_plan if profile.owners.is_owned else self._kubelet_plan
+            plan = self.plans[profile] = make_plan(profile)
         return plan
+
+    def _kubelet_plan(self, profile: Profile) -> Plan:
+        demand = self.kind.demand(profile.tracked, profile.pod_level_scope)
+        rule = policy.combined(profile.rule, self.own_policy)
+        is_aligned = rule.policy == policies.SINGLE_NUMA_NODE and len(demand) < 2
+        if rule.one_zone and (is_aligned or len(profile.layout) < 2):
+            rule = policy.without_promise(rule)
+        return _plan(demand, rule, profile)
 
     def _owned_plan(self, profile: Profile) -> Plan:
         request = owned_request(self.pod, self.kind.request, self.own_policy, profile.rule.policy)
@@ -206,7 +205,7 @@ def key_of(pod: Pod) -> str:
         pod.pod_level,
         pod.constraints,
         wanted,
-        *(words_of(pod) if pod.labels.keys() & WORDS or pod.annotations.keys() & WORDS else ()),
+        *(key_values(pod) if pod.labels.keys() & KEYS or pod.annotations.keys() & KEYS else ()),
     )
     try:
         encoded = _ENCODER.encode(parts)

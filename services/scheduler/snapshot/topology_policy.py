@@ -19,15 +19,16 @@ from collections.abc import Mapping
 import msgspec
 
 from services.scheduler.snapshot.config import Precedence
+from services.scheduler.snapshot.owners import memory_policy
 from shared.domain.pod import Pod
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE, parse
 from shared.domain.report import Report
 from shared.domain.resources import CPU, MEMORY, is_memory
 from shared.domain.scheduler_keys import asked_by_node
+from shared.owned.request import NUMA_TOPOLOGY_SPEC, TopologySpec
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
-MEMORY_LABEL = "node.koordinator.sh/numa-memory-policy"
-POD_ANNOTATION = "scheduling.koordinator.sh/numa-topology-spec"
+POD_ANNOTATION = NUMA_TOPOLOGY_SPEC
 VOLCANO_ANNOTATION = "volcano.sh/numa-topology-policy"
 POD_ANNOTATIONS = (POD_ANNOTATION, VOLCANO_ANNOTATION)
 
@@ -125,11 +126,6 @@ class PodPolicy(msgspec.Struct, frozen=True):
     exclusive: str = ""
 
 
-class _Spec(msgspec.Struct):
-    policy: str = msgspec.field(default="", name="numaTopologyPolicy")
-    exclusive: str = msgspec.field(default="", name="singleNUMANodeExclusive")
-
-
 def pod_policy(pod: Pod) -> PodPolicy:
     """Return the pod's own policy, empty if it states none."""
     koordinator, volcano = _koordinator_policy(pod), _volcano_policy(pod)
@@ -148,7 +144,7 @@ def _koordinator_policy(pod: Pod) -> PodPolicy:
     if not text:
         return PodPolicy()
     try:
-        spec = msgspec.json.decode(text, type=_Spec)
+        spec = msgspec.json.decode(text, type=TopologySpec)
     except msgspec.MsgspecError as error:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {error}")
     parsed = parse(spec.policy)
@@ -164,7 +160,7 @@ def _koordinator_policy(pod: Pod) -> PodPolicy:
 def prefers_exclusive(pod: Pod) -> bool:
     """Return whether the pod prefers zones apart from pods over several zones."""
     try:
-        spec = msgspec.json.decode(pod.annotations.get(POD_ANNOTATION) or "{}", type=_Spec)
+        spec = msgspec.json.decode(pod.annotations.get(POD_ANNOTATION) or "{}", type=TopologySpec)
     except msgspec.MsgspecError:
         return False
     return spec.exclusive == "Preferred"
@@ -231,7 +227,7 @@ def pinned(report: Report, labels: Mapping[str, str], precedence: Precedence) ->
 
     `numa-memory-policy: none` leaves memory and hugepages out if the label may overrule the report.
     """
-    if precedence == "label-first" and labels.get(MEMORY_LABEL, "").strip().lower() == "none":
+    if precedence == "label-first" and memory_policy(labels) == "none":
         return tuple(name for name in report.tracked if not is_memory(name))
     return report.tracked
 

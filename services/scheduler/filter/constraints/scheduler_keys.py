@@ -18,6 +18,7 @@ from services.scheduler.filter.constraints.constraint import (
 )
 from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.owned_request import KEYS
 from services.scheduler.snapshot.topology_policy import gives_full_cores
 from shared.domain.demand import zonal_demand
 from shared.domain.fields import Json
@@ -25,10 +26,7 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU
 from shared.domain.scheduler_keys import Asked, asked_by, keys_of_pod
-from shared.owned.request import QOS_LABEL, RESOURCE_SPEC
 
-# Keys that `shared.owned` answers.
-OWNED_KEYS = (QOS_LABEL, RESOURCE_SPEC)
 NOT_KEPT = RefusalReason(
     name=Reason.KEY_NOT_KEPT,
     phrase="node(s) could not keep %s",
@@ -98,7 +96,7 @@ def _required(kept: Any) -> list[Asked]:
 def _keeps(node: _Node | None, asked: Asked, has_exclusive_cpus: bool) -> bool:
     if node is None:
         return False
-    if node.is_owned and asked.row.key in OWNED_KEYS:
+    if node.is_owned and asked.row.key in KEYS:
         return True
     if asked.ask == "scheduler":
         return False
