@@ -1,5 +1,5 @@
-"""Koordinator's annotations of a placed pod: `resource-status` and `resource-spec`, byte for byte
-as koord-scheduler writes them, so that koordlet enforces them, and reading them back.
+"""Koordinator's annotations of a placed pod, `resource-status` and `resource-spec`, written as by
+koord-scheduler, so that koordlet enforces them, and read back.
 
 Source: Koordinator a7a1b76b, plugins/nodenumaresource (preBindObject, appendResourceSpecIfMissed)
 and apis/extension/numa_aware.go.
@@ -27,18 +27,25 @@ def annotations_of(
     and no policy is in force for it. Raises PodSpecError for a broken `resource-spec`. `notations`
     are those of `status_text`.
     """
-    written = {}
-    if allocation.bind:
-        spec = resource_spec(annotations)
-        completed = _completed(spec, allocation)
-        if completed != spec:
-            written[RESOURCE_SPEC] = msgspec.json.encode(completed).decode()
+    completed = completed_spec(allocation, annotations)
+    written = {RESOURCE_SPEC: completed} if completed else {}
     if allocation.is_recorded:
         zones = () if allocation.mask is None else allocation.holding.zones
         amounts = {record.zone: dict(record.amounts) for record in zones}
         cpus = format_cpus(allocation.holding.cpus)
         written[RESOURCE_STATUS] = status_text(cpus, amounts, notations or {})
     return written
+
+
+def completed_spec(allocation: Allocation, annotations: Mapping[str, str]) -> str:
+    """Return `resource-spec` with the bind policy that was applied; "" if the pod's own value is
+    complete or the pod has no CPU set. Raises PodSpecError for a broken value.
+    """
+    if not allocation.bind:
+        return ""
+    spec = resource_spec(annotations)
+    completed = _completed(spec, allocation)
+    return "" if completed == spec else msgspec.json.encode(completed).decode()
 
 
 def _completed(spec: ResourceSpec, allocation: Allocation) -> ResourceSpec:

@@ -31,12 +31,12 @@ from shared.domain.policies import Policy
 from shared.domain.refusal import Refusal
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
-from shared.domain.zone_allocation import RESOURCE_SPEC, ZoneAllocation
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.kubelet.cpuset import each_cpu, format_cpus, parse_cpus
 from shared.kubelet.topology import Cpu
 from shared.ledger.state import Charge
 from shared.owned.admit import admit
-from shared.owned.annotations import annotations_of
+from shared.owned.annotations import completed_spec
 from shared.owned.free import Free, free_of
 from shared.owned.machine import CpuNesting, nesting
 from shared.owned.values import (
@@ -59,7 +59,7 @@ class OwnedState(NamedTuple):
 
     node: OwnedNode
     free: Free
-    # By id of the request, which is kept beside its answer.
+    # By id of the request. The request is kept with its answer, so that no other gets its id.
     answers: dict[int, tuple[OwnedRequest, Allocation | Refusal]]
 
 
@@ -88,7 +88,7 @@ def zone_allocation(node_info: NodeInfo, plan: Plan, pod: Pod) -> ZoneAllocation
         {zone.zone: dict(sorted(zone.amounts.items())) for zone in holding.zones},
         format_cpus(holding.cpus),
         holding.cpu_exclusive,
-        annotations_of(allocation, pod.annotations).get(RESOURCE_SPEC, ""),
+        completed_spec(allocation, pod.annotations),
         BIND if memory_policy(_labels(node_info)) == BIND else "",
     )
 
