@@ -7,6 +7,8 @@
    or not at all. GPUs as a later type do not look at the switches.
 
 Source: Koordinator a7a1b76b, plugins/deviceshare/device_allocator.go.
+
+No service requests cards yet (see `devices`).
 """
 
 from __future__ import annotations

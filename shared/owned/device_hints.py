@@ -2,19 +2,14 @@
 
 The narrowest masks are preferred. Masks under which the pod gets the GPUs that it would get without
 a mask score more than CPU and memory together can, so that GPUs decide. Source: Koordinator
-a7a1b76b, plugins/deviceshare/topology_hint.go.
+a7a1b76b, plugins/deviceshare/topology_hint.go. No service requests cards yet (see `devices`).
 """
 
 from __future__ import annotations
 
 from shared.kubelet.masks import mask_of
 from shared.owned.device_choice import DevicesError, choose_devices, needs_of
-from shared.owned.devices import (
-    ANY_ZONE,
-    GPU,
-    DeviceRequest,
-    FreeDevices,
-)
+from shared.owned.devices import ANY_ZONE, GPU, DeviceRequest, FreeDevices
 from shared.owned.hints import Hint, masks_of_width
 from shared.owned.values import DeviceHolding
 

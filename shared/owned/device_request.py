@@ -6,7 +6,8 @@
 2. `gpu.shared: k` spreads the other amounts over k cards. Otherwise the number of cards is that of
    the memory ratio, and 1 for bytes.
 
-Source: Koordinator a7a1b76b, plugins/deviceshare (utils.go, devicehandler_gpu.go).
+Source: Koordinator a7a1b76b, plugins/deviceshare (utils.go, devicehandler_gpu.go). No service
+requests cards yet (see `devices`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shared.domain.resources import Amounts
-from shared.owned.devices import (
-    GPU,
-    GpuNeeds,
-)
+from shared.owned.devices import GPU, GpuNeeds
 from shared.owned.values import DeviceType
 
 PREFIX = "koordinator.sh/"

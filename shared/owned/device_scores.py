@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from shared.domain.resources import Amounts
 from shared.owned.device_request import CARDS, GPU_MEMORY, GPU_RATIO
-from shared.owned.devices import (
-    FreeDevices,
-)
+from shared.owned.devices import FreeDevices
 from shared.owned.scores import score_of_amounts
 from shared.owned.values import DeviceType
 

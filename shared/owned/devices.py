@@ -2,6 +2,9 @@
 
 Amounts are in percent of a card, bytes for GPU memory. Names and rules are Koordinator's (a7a1b76b,
 apis/extension/device_share.go and plugins/deviceshare).
+
+No service requests cards from `shared.owned.admit` yet: only tests and recorded cases run this
+module, `gpu_choice` and those named `device_*`.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 # Number of GPUs -> the partitions of this size.
 Partitions = Mapping[int, tuple[Partition, ...]]
 
-# The partitions of an HGX board with eight GPUs.
+# The partitions of an HGX board with eight GPUs, and the models of GPUs that such boards have.
 HOPPER: Partitions = {
     size: tuple(Partition((1 << size) - 1 << first) for first in range(0, 8, size))
     for size in (1, 2, 4, 8)

@@ -9,6 +9,8 @@
 
 Source: Koordinator a7a1b76b, plugins/deviceshare/allocator_gpu.go. There, partitions of the lowest
 score come first, and the score of a shared GPU has free and total swapped.
+
+No service requests cards yet (see `devices`).
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ def _of_cpus(node: OwnedNode, request: OwnedRequest, reason: str, phrase: str) -
 
 
 def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy) -> Refusal:
-    """Refuse a pod that would fit, but not apart from pods of other widths or with its devices."""
+    """Refuse a pod for which each resource has enough zones, but no set of zones has all of its
+    resources and devices and keeps singleNUMANodeExclusive.
+    """
     refusal = insufficient(node, free, request, "", policy, 0)
     use = ", ".join(f"zone {zone} is {used}" for zone, used in free.use.items())
     subject = f"no zones fit all resources and keep singleNUMANodeExclusive ({use})"
