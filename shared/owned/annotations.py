@@ -1,5 +1,5 @@
-"""Koordinator's annotations of a placed pod, `resource-status` and `resource-spec`, written as by
-koord-scheduler, so that koordlet enforces them, and read back.
+"""Koordinator's annotations of a placed pod: complete `resource-spec`, and read back what the pod
+holds from `resource-status`, which `shared.domain.zone_allocation` writes.
 
 Source: Koordinator a7a1b76b, plugins/nodenumaresource (preBindObject, appendResourceSpecIfMissed)
 and apis/extension/numa_aware.go.
@@ -11,30 +11,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.domain.quantity import Format, QuantityError, amount
-from shared.domain.zone_allocation import RESOURCE_SPEC, RESOURCE_STATUS, Status, status_text
-from shared.kubelet.cpuset import format_cpus, parse_cpus
+from shared.domain.quantity import QuantityError, amount
+from shared.domain.zone_allocation import RESOURCE_STATUS, Status
+from shared.kubelet.cpuset import parse_cpus
 from shared.owned.request import PodSpecError, ResourceSpec, exclusive_policy, resource_spec
 from shared.owned.values import Allocation, Holding, ZoneAmounts
-
-
-def annotations_of(
-    allocation: Allocation,
-    annotations: Mapping[str, str],
-    notations: Mapping[tuple[int, str], Format] | None = None,
-) -> dict[str, str]:
-    """Return the annotations to write on a pod that has `annotations`; empty if it has no CPU set
-    and no policy is in force for it. Raises PodSpecError for a broken `resource-spec`. `notations`
-    are those of `status_text`.
-    """
-    completed = completed_spec(allocation, annotations)
-    written = {RESOURCE_SPEC: completed} if completed else {}
-    if allocation.is_recorded:
-        zones = () if allocation.mask is None else allocation.holding.zones
-        amounts = {record.zone: dict(record.amounts) for record in zones}
-        cpus = format_cpus(allocation.holding.cpus)
-        written[RESOURCE_STATUS] = status_text(cpus, amounts, notations or {})
-    return written
 
 
 def completed_spec(allocation: Allocation, annotations: Mapping[str, str]) -> str:

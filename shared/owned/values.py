@@ -128,8 +128,3 @@ class Allocation(msgspec.Struct, frozen=True):
     is_preferred: bool = True
     score: int = 0
     devices: tuple[DeviceHolding, ...] = ()
-
-    @property
-    def is_recorded(self) -> bool:
-        """Return whether the pod carries the allocation in its annotations."""
-        return self.policy != NONE or self.holding.cpus != 0

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 
 from shared.domain.zone_allocation import RESOURCE_STATUS
-from shared.owned.annotations import annotations_of, holding_of
+from shared.owned.annotations import holding_of
 from shared.owned.free import free_of
 from shared.owned.policy import combined_policy
 from shared.owned.request import PodSpecError, request_of
 from shared.owned.scores import node_score_by_zones
 from shared.owned.values import Allocation, Holding, OwnedNode, OwnedRequest, ZoneAmounts
+from tests.owned.annotations import annotations_of
 from tests.owned.machines import allocation, cpu_set, node, nodes, placed, requests, share
 
 SPEC = "scheduling.koordinator.sh/resource-spec"

@@ -71,16 +71,16 @@ class OwnedWorld:
 
     def __init__(self, policy: Policy = "single-numa-node", **cycle: Any) -> None:
         self.config = CoreConfig(cycle=CycleConfig(default_policy=policy, **cycle))
-        self.core, self.told = SchedulerCore(self.config), list[tuple[Envelope, Event]]()
+        self.core, self.log = SchedulerCore(self.config), list[tuple[Envelope, Event]]()
         self._versions: dict[str, int] = {}
 
     def tell(self, stream: str, event: Event) -> None:
         version = self._versions[stream] = self._versions.get(stream, 0) + 1
-        position = len(self.told) + 1
+        position = len(self.log) + 1
         envelope = Envelope(
             position, stream, version, type_of(event), 1, encode(event), 0, "test", 0, str(position)
         )
-        self.told.append((envelope, event))
+        self.log.append((envelope, event))
         self.core.evolve(envelope, event)
 
     def node(self, name: str = "n1", zones: int = 2, labels: Any = None, **fields: Any) -> None:
@@ -112,6 +112,6 @@ class OwnedWorld:
 
     def again(self) -> SchedulerCore:
         core = SchedulerCore(self.config)
-        for envelope, event in self.told:
+        for envelope, event in self.log:
             core.evolve(envelope, event)
         return core

@@ -34,7 +34,7 @@ def test_a_share_that_fits_no_zone_waits_although_the_node_has_room() -> None:
     world = OwnedWorld()
     world.node()
     assert world.place(share("large", 20_000)) == {}
-    assert any(isinstance(event, PodVerdictChanged) for _, event in world.told)
+    assert any(isinstance(event, PodVerdictChanged) for _, event in world.log)
 
 
 def test_restricted_splits_a_pod_over_two_zones() -> None:
@@ -200,7 +200,7 @@ def test_a_strict_policy_that_nothing_keeps_refuses_with_the_reason() -> None:
     world = OwnedWorld()
     world.node(enforcer="")
     assert world.place(share("p", 1_000)) == {}
-    (verdict,) = [event for _, event in world.told if isinstance(event, PodVerdictChanged)]
+    (verdict,) = [event for _, event in world.log if isinstance(event, PodVerdictChanged)]
     assert "no agent on the node reports that it enforces zones" in verdict.message
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from shared.domain.quantity import Format, amount, parse
 from shared.domain.refusal import Refusal
 from shared.owned.admit import admit
-from shared.owned.annotations import annotations_of
 from shared.owned.free import Free, free_of
 from shared.owned.values import Allocation
+from tests.owned.annotations import annotations_of
 from tests.vectors.koordinator import (
     differences_named,
     holding_of,
