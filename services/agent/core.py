@@ -19,7 +19,7 @@ import msgspec
 from services.agent.wishes import NOTHING, Wish
 from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU, MEMORY
-from shared.kubelet.cpuset import cpus_of, each_cpu, format_cpus
+from shared.kubelet.cpuset import cpus_of, each_cpu, format_cpus, union
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -88,13 +88,6 @@ class State(msgspec.Struct, frozen=True):
     def taken(self) -> int:
         """The CPUs that pods have for themselves."""
         return union(pod.wish.cpus for pod in self.pods.values())
-
-
-def union(sets: Iterable[int]) -> int:
-    whole = 0
-    for members in sets:
-        whole |= members
-    return whole
 
 
 def target(machine: Machine, taken: int, wish: Wish) -> Cpuset:

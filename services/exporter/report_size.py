@@ -30,8 +30,7 @@ from shared.domain.report import (
     ZonedAmount,
 )
 from shared.domain.resources import CPU
-from shared.kubelet.cpu_state import union
-from shared.kubelet.cpuset import format_cpus, parse_cpus
+from shared.kubelet.cpuset import format_cpus, parse_cpus, union
 
 # Limits of the topology-store (services/topology_store/validation.py).
 MAX_ENTRIES = 4096

@@ -11,7 +11,8 @@ from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU
 from shared.kubelet.cpu_policy import STATIC, CpuManager
 from shared.kubelet.cpu_request import exclusive_cpus, pod_exclusive_cpus
-from shared.kubelet.cpu_state import CpuState, union
+from shared.kubelet.cpu_state import CpuState
+from shared.kubelet.cpuset import union
 from shared.kubelet.hint import Hint, Hints
 from shared.kubelet.masks import enumerate_masks, mask_sizes, mask_sums, nodes_of
 from shared.kubelet.topology import CpuTopology

@@ -11,7 +11,8 @@ from shared.domain.pod import Container, Pod
 from shared.kubelet.cpu_hints import container_hints, hints, pod_hints
 from shared.kubelet.cpu_policy import NONE, STATIC, CpuManager, configure, take
 from shared.kubelet.cpu_request import exclusive_cpus
-from shared.kubelet.cpu_state import CpuState, initial, remove_pod, union, validate
+from shared.kubelet.cpu_state import CpuState, initial, remove_pod, validate
+from shared.kubelet.cpuset import union
 from shared.kubelet.errors import AllocationError, unexpected
 from shared.kubelet.hint import Hint
 from shared.kubelet.masks import nodes_of

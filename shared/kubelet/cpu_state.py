@@ -7,12 +7,12 @@ or how CPUs are chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from shared.kubelet.cpu_policy import NONE, CpuManager
-from shared.kubelet.cpuset import format_cpus
+from shared.kubelet.cpuset import format_cpus, union
 from shared.kubelet.options import ConfigError
 
 
@@ -115,11 +115,3 @@ def remove_pod(state: CpuState, uid: str) -> CpuState:
     }
     shared = state.shared | union(state.entries[uid].values())
     return CpuState(shared, entries, state.reuse_uid, state.reuse)
-
-
-def union(sets: Iterable[int]) -> int:
-    """All CPUs of several sets."""
-    joined = 0
-    for cpus in sets:
-        joined |= cpus
-    return joined

@@ -58,6 +58,14 @@ def cpus_of(ids: Iterable[int]) -> int:
     return cpus
 
 
+def union(sets: Iterable[int]) -> int:
+    """Return all CPUs of several sets."""
+    joined = 0
+    for cpus in sets:
+        joined |= cpus
+    return joined
+
+
 def each_cpu(cpus: int) -> Iterator[int]:
     """Yield the CPU ids of a set, ascending."""
     while cpus:

@@ -18,8 +18,8 @@ from shared.domain.quantity import amount
 from shared.domain.report import POD_LEVEL_GATE, Placement, Report, Zone
 from shared.domain.resources import CPU, HUGEPAGES_PREFIX, MEMORY, is_hugepages, is_memory
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
-from shared.kubelet.cpu_state import CpuState, union
-from shared.kubelet.cpuset import parse_cpus
+from shared.kubelet.cpu_state import CpuState
+from shared.kubelet.cpuset import parse_cpus, union
 from shared.kubelet.device_state import Device, DeviceState, hold
 from shared.kubelet.layout import cpus_in
 from shared.kubelet.machine import ActivePod, KubeletState, Stale, build

@@ -18,7 +18,7 @@ from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report
 from shared.kubelet.admission import admit, build, drop_stale, placements, remove, start_containers
 from shared.kubelet.config import KubeletConfig, MachineConfig, ZoneConfig
-from shared.kubelet.cpu_state import union
+from shared.kubelet.cpuset import union
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.observed import Open, observed
 from tests.fixtures.examples import examples

@@ -17,8 +17,7 @@ from shared.domain.zone_allocation import ZoneAllocation
 from shared.eventlog.port import Draft
 from shared.events import streams
 from shared.events.scheduling_events import AllocationSource, PodAllocationFound
-from shared.kubelet.cpu_state import union
-from shared.kubelet.cpuset import format_cpus, parse_cpus
+from shared.kubelet.cpuset import format_cpus, parse_cpus, union
 from shared.ledger.state import Charge, Ledger, LedgerNode
 from shared.owned.annotations import holding_of
 from shared.owned.request import PodSpecError

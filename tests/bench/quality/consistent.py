@@ -25,7 +25,7 @@ import msgspec
 from shared.domain.pod import Pod
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.kubelet import admission
-from shared.kubelet.cpu_state import union
+from shared.kubelet.cpuset import union
 from shared.kubelet.device_state import Registered
 from shared.kubelet.machine import KubeletState
 
