@@ -40,7 +40,7 @@ AGENT_REGISTERED = event("agent.registered", "The agent sets the CPUs of contain
 AGENT_DISCONNECTED = event(
     "agent.disconnected",
     "The container runtime does not answer; the agent tries again.",
-    "Enable NRI in the runtime, and mount its socket's folder; see docs/owned-zones.md.",
+    "Enable NRI in the runtime, and mount its socket's folder; see docs/agent.md.",
 )
 AGENT_STOOD_BACK = event(
     "agent.stood_back",
