@@ -24,26 +24,31 @@ def policy_mismatch(node: OwnedNode, request: OwnedRequest) -> Refusal:
         subject=f"pod wants {request.policy}, node has {node.policy}",
         policy=node.policy,
         scope="pod",
+        remedy="change the pod's annotation, or use nodes of that policy",
         phrase="node(s) NUMA Topology policy not match",
     )
 
 
 def not_whole_cpus(node: OwnedNode, request: OwnedRequest) -> Refusal:
-    return _of_cpus(node, request, NOT_WHOLE_CPUS, "the requested CPUs must be integer")
+    remedy = "request whole CPUs, or CPUs that are shared"
+    return _of_cpus(node, request, NOT_WHOLE_CPUS, "the requested CPUs must be integer", remedy)
 
 
 def no_cpu_layout(node: OwnedNode, request: OwnedRequest) -> Refusal:
-    return _of_cpus(node, request, NO_CPU_LAYOUT, "node(s) invalid CPU Topology")
+    remedy = "see why the node's report has no CPU layout, or request CPUs that are shared"
+    return _of_cpus(node, request, NO_CPU_LAYOUT, "node(s) invalid CPU Topology", remedy)
 
 
 def bind_conflict(node: OwnedNode, request: OwnedRequest) -> Refusal:
     phrase = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
-    return _of_cpus(node, request, BIND_CONFLICT, phrase)
+    remedy = "drop requiredCPUBindPolicy of the pod, or use nodes without another cpu-bind-policy"
+    return _of_cpus(node, request, BIND_CONFLICT, phrase, remedy)
 
 
 def no_full_cores(node: OwnedNode, request: OwnedRequest) -> Refusal:
     phrase = "node(s) requested cpus not multiple cpus per core"
-    return _of_cpus(node, request, Reason.SMT_ALIGNMENT, phrase)
+    remedy = "request a multiple of the CPUs per core, or another CPU bind policy"
+    return _of_cpus(node, request, Reason.SMT_ALIGNMENT, phrase, remedy)
 
 
 def too_few_cpus(node: OwnedNode, request: OwnedRequest, available: int) -> Refusal:
@@ -60,7 +65,11 @@ def too_few_cpus(node: OwnedNode, request: OwnedRequest, available: int) -> Refu
 
 def no_zones(node: OwnedNode, policy: Policy) -> Refusal:
     return Refusal(
-        node.name, Reason.NO_ZONES, policy=policy, phrase="node(s) missing NUMA resources"
+        node.name,
+        Reason.NO_ZONES,
+        policy=policy,
+        remedy="see why the exporter finds no NUMA nodes there",
+        phrase="node(s) missing NUMA resources",
     )
 
 
@@ -94,9 +103,11 @@ def no_devices(node: OwnedNode, phrase: str) -> Refusal:
     return Refusal(node.name, Reason.NODE_RESOURCE, subject="devices", phrase=phrase)
 
 
-def _of_cpus(node: OwnedNode, request: OwnedRequest, reason: str, phrase: str) -> Refusal:
+def _of_cpus(
+    node: OwnedNode, request: OwnedRequest, reason: str, phrase: str, remedy: str
+) -> Refusal:
     asked = request.amounts.get(CPU, 0)
-    return Refusal(node.name, reason, resource=CPU, asked=asked, phrase=phrase)
+    return Refusal(node.name, reason, resource=CPU, asked=asked, remedy=remedy, phrase=phrase)
 
 
 def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy) -> Refusal:
@@ -106,4 +117,7 @@ def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy
     refusal = insufficient(node, free, request, "", policy, 0)
     use = ", ".join(f"zone {zone} is {used}" for zone, used in free.use.items())
     subject = f"no zones fit all resources and keep singleNUMANodeExclusive ({use})"
-    return msgspec.structs.replace(refusal, subject=subject, zones=(), asked=0, best=0)
+    remedy = "necessary: room for all resources in the same zones, away from pods of the other kind"
+    return msgspec.structs.replace(
+        refusal, subject=subject, zones=(), asked=0, best=0, remedy=remedy
+    )
