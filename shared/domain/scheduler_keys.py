@@ -122,7 +122,7 @@ def _json(read: Callable[[dict[str, Any]], tuple[Ask, ...]]) -> Asks:
             return _NOTHING
         try:
             return read(msgspec.json.decode(value, type=dict[str, Any]))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return _ELSEWHERE
 
     return asks
@@ -131,7 +131,7 @@ def _json(read: Callable[[dict[str, Any]], tuple[Ask, ...]]) -> Asks:
 def _gang_groups(value: str, words: Words) -> tuple[Ask, ...]:
     try:
         groups = msgspec.json.decode(value, type=list[str])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _ELSEWHERE if value.strip() else _NOTHING
     return _ELSEWHERE if len(groups) > 1 else _NOTHING
 

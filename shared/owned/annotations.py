@@ -53,8 +53,10 @@ def holding_of(annotations: Mapping[str, str]) -> Holding | None:
             for record in status.zones
         }
         cpus = parse_cpus(status.cpuset)
-    except (msgspec.MsgspecError, QuantityError, ValueError) as error:
+    except (msgspec.MsgspecError, QuantityError, RecursionError, ValueError) as error:
         raise PodSpecError(f"{RESOURCE_STATUS}: {error}") from error
+    if any(size < 0 for amounts in zones.values() for size in amounts.values()):
+        raise PodSpecError(f"{RESOURCE_STATUS}: a negative amount")
     exclusive = exclusive_policy(resource_spec(annotations)) if cpus else ""
     listed = tuple(ZoneAmounts(zone, zones[zone]) for zone in sorted(zones))
     return Holding(cpus, exclusive, listed)

@@ -128,5 +128,5 @@ def _decoded(annotations: Mapping[str, str], key: str, kind: type[_Spec]) -> _Sp
     text = annotations.get(key, "")
     try:
         return msgspec.json.decode(text, type=kind) if text else kind()
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise PodSpecError(f"{key}: {error}") from error

@@ -97,7 +97,15 @@ def test_what_is_written_is_read_back(
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"cpuset":"a"}', '{"numaNodeResources":[{"node":0,"resources":{"cpu":"x"}}]}']
+    "text",
+    [
+        "{",
+        '{"cpuset":"a"}',
+        '{"numaNodeResources":[{"node":0,"resources":{"cpu":"x"}}]}',
+        '{"numaNodeResources":[{"node":0,"resources":{"cpu":"-100"}}]}',
+        '{"cpuset":' + "[" * 9000,
+        '{"other":' + "[" * 9000,
+    ],
 )
 def test_a_broken_status_is_refused(text: str) -> None:
     with pytest.raises(PodSpecError, match="resource-status"):

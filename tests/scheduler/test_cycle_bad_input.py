@@ -325,3 +325,11 @@ def test_an_empty_cluster_says_so() -> None:
         refused(World(), asking(amounts(1))).message
         == "0/0 nodes are available: the cluster has no nodes."
     )
+
+
+def test_an_annotation_that_is_nested_too_deeply_is_refused() -> None:
+    """Its decoder raises RecursionError, which would end the scheduler's turn."""
+    world = World()
+    world.node("n", ROOM)
+    found = refused(world, asking(amounts(1, 1), '{"other":' + "[" * 9000))
+    assert POD_ANNOTATION in found.message

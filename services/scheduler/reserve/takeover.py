@@ -43,9 +43,12 @@ def _known_allocation(
     ledger: Ledger, node: LedgerNode, charge: Charge
 ) -> tuple[ZoneAllocation, AllocationSource] | None:
     by_annotation = from_annotations(ledger.pods[charge.uid].pod.annotations)
-    if by_annotation is not None:
+    report = node.basis
+    zones = {zone.id for zone in report.zones} if report is not None else set()
+    # Whoever may create pods may write the annotation: zones that the node lacks prove nothing.
+    if by_annotation is not None and by_annotation.zones.keys() <= zones:
         return by_annotation, "annotation"
-    enforced = node.basis.enforced if node.basis is not None else None
+    enforced = report.enforced if report is not None else None
     placements = [entry for entry in enforced or () if entry.pod_uid == charge.uid]
     by_enforcer = from_enforcer(placements, charge.request)
     return None if by_enforcer is None else (by_enforcer, "enforcer")

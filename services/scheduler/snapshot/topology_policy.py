@@ -145,7 +145,7 @@ def _koordinator_policy(pod: Pod) -> PodPolicy:
         return PodPolicy()
     try:
         spec = msgspec.json.decode(text, type=TopologySpec)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {error}")
     parsed = parse(spec.policy)
     if parsed is None:
@@ -161,7 +161,7 @@ def prefers_exclusive(pod: Pod) -> bool:
     """Return whether the pod prefers zones apart from pods over several zones."""
     try:
         spec = msgspec.json.decode(pod.annotations.get(POD_ANNOTATION) or "{}", type=TopologySpec)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
     return spec.exclusive == "Preferred"
 

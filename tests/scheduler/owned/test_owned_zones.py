@@ -134,6 +134,24 @@ def test_a_pod_without_allocation_is_charged_in_every_zone_until_its_zones_are_k
     assert [event for event in world.turn() if isinstance(event, PodAllocationFound)] == []
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        '{"numaNodeResources":[{"node":7,"resources":{"cpu":"1"}}]}',
+        '{"numaNodeResources":[{"node":0,"resources":{"cpu":"-100"}}]}',
+        '{"other":' + "[" * 9000,
+    ],
+)
+def test_an_annotation_that_cannot_be_true_frees_nothing(status: str) -> None:
+    """The pod counts in every zone, as one without an annotation does."""
+    world = OwnedWorld()
+    world.node("n1")
+    world.seen(share("forged", 6_000, annotations={RESOURCE_STATUS: status}), "n1")
+    assert [event for event in world.turn() if isinstance(event, PodAllocationFound)] == []
+    assert world.place(exclusive("p", 10)) == {}
+    assert "p" in world.place(exclusive("p", 9))
+
+
 def test_what_the_enforcer_reports_of_a_stranger_is_taken_over() -> None:
     world, stranger = OwnedWorld(), share("stranger", 10_000)
     world.seen(stranger, "n1")
