@@ -60,11 +60,16 @@ def sets_reservations(content: Mapping[str, Any]) -> bool:
 
 
 def _eviction(content: Mapping[str, Any]) -> tuple[int, float]:
-    """Return the hard eviction threshold of memory: bytes, and a share of all memory."""
+    """Return the hard eviction threshold of memory: bytes, and a share of all memory. Raises
+    ValueError.
+    """
     thresholds = fields.texts(content, EVICTION, "")
     text = thresholds.get(MEMORY_SIGNAL, "" if content.get(EVICTION) else DEFAULT_EVICTION)
     if text.endswith("%"):  # 0% and 100% both switch the threshold off
-        return 0, float(text[:-1]) / 100 % 1
+        percent = float(text[:-1])
+        if not 0 <= percent <= 100:  # no number, too
+            raise ValueError(f"{MEMORY_SIGNAL}: {text!r} is no percentage")
+        return 0, percent / 100 % 1
     return fields.amounts({"all": {MEMORY: text}}, "all", "")[MEMORY] if text else 0, 0.0
 
 

@@ -34,3 +34,5 @@ def test_amounts_and_the_eviction_threshold_are_shared_by_the_zones() -> None:
 def test_a_reservation_that_cannot_be_read_is_unknown() -> None:
     assert reserved({"kubeReserved": {"cpu": "many"}}) is None
     assert reserved({"reservedSystemCPUs": "x"}) is None
+    for text in ("nan%", "inf%", "-1%", "101%"):
+        assert reserved({"evictionHard": {"memory.available": text}}) is None
