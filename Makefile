@@ -41,7 +41,7 @@ up: $(RUNTIME)  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 2
 	@$(BIN)/topolog up $(ARGS)
 
 test: install  ## Run the tests: make test ARGS="-k ledger". All of them also tell which branches of shells ran, and hold a floor.
-	$(if $(ARGS),,MEASURE_BRANCHES=rooms) $(BIN)/python -m pytest -n 4 $(ARGS)
+	$(if $(ARGS),,MEASURE_BRANCHES=rooms) $(BIN)/python -m pytest -n 3 $(ARGS)
 
 coverage: install  ## Which branches of each shell's file no test of its own runs.
 	MEASURE_BRANCHES=files $(BIN)/python -m pytest -n 3 $(ARGS)
