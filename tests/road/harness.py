@@ -27,7 +27,9 @@ SERVERS = {"nats": "nats-server", "postgres": "-D"}
 
 
 class Road:
-    """A running `topolog up`. `lines` are its JSON lines so far."""
+    """A running `topolog up`, with a console only if `flags` have `--console`: on two cores it
+    slows each road. `lines` are its JSON lines so far.
+    """
 
     def __init__(self, folder: Path, *flags: str, env: dict[str, str] | None = None) -> None:
         self.folder = folder
@@ -40,6 +42,7 @@ class Road:
             "--data-dir",
             str(folder),
             "--json",
+            *(() if "--console" in flags else ("--no-console",)),
             *flags,
         ]
         self.process = subprocess.Popen(

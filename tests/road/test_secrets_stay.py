@@ -30,7 +30,10 @@ DATABASE, BUS, TOKEN, OWNERS, CLOUD = (
     "LEAKowner22",
     "LEAKcloud33",
 )
-FEW = ("--nodes", "3", "--pods", "12", "--speed", "30", "--report-interval", "1")
+FEW = (
+    *("--nodes", "3", "--pods", "12", "--speed", "30", "--report-interval", "1"),
+    "--console",
+)
 LOGGED_IN = {"topology-store", "scheduler", "binder", "console"}
 ON_THE_BUS = {"topology-store", "scheduler", "exporter-0"}
 
@@ -190,6 +193,13 @@ def ran(road: Road) -> int:
 
 def has_run(road: Road, more_than: int = 3) -> None:
     wait_until(lambda: ran(road) > more_than, 90, "no pod ran", road.output)
+    # The console starts last.
+    wait_until(
+        lambda: "console" in road.services() and road.get("console", "/livez"),
+        30,
+        "no console",
+        road.output,
+    )
 
 
 def pids(road: Road) -> dict[str, int]:
@@ -274,7 +284,7 @@ def test_secrets_in_files_are_in_no_environment_and_are_rotated_under_running_se
 
         write(DATABASE, BUS)
         named = {f"{variable}_FILE": str(file) for variable, file in files.items()}
-        endless = ("--nodes", "3", "--speed", "30", "--report-interval", "1")
+        endless = ("--nodes", "3", "--speed", "30", "--report-interval", "1", "--console")
         with running(path, *endless, env=named) as road:
             has_run(road)
             before = pids(road)

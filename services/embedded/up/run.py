@@ -9,7 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from services.embedded.child import ChildEvent, ChildEventKind
+from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec
 from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
 from services.embedded.nats import NatsSettings
 from services.embedded.running import forget_services, write_services
@@ -118,13 +118,15 @@ class Up:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         self._progress("starting the services")
-        await self._start_services(folder, ports, addresses.result())
+        consoles = await self._start_services(folder, ports, addresses.result())
         write_services(folder.path, ports.running())
         self._write_notes(folder, ports)
         if not self._options.kubeconfig:
             self._progress("waiting for the first report of each node")
             await self._until_all_report(ports)
             children.start_file(folder).touch()
+        # It takes CPU for a second or two, which the services need to become ready.
+        await self._supervisor.start(consoles)
         return ports
 
     async def _until_all_report(self, ports: Ports) -> None:
@@ -182,7 +184,8 @@ class Up:
 
     async def _start_services(
         self, folder: DataDir, ports: Ports, addresses: ServerAddresses
-    ) -> None:
+    ) -> list[ChildSpec]:
+        """Start all but the console, which is returned."""
         options = self._options
         simulated = f"http://127.0.0.1:{ports.by_name[SIMULATOR]}" if not options.kubeconfig else ""
         traces = folder.folder("traces") / "{service}.jsonl"
@@ -198,7 +201,8 @@ class Up:
             specs += children.exporters(
                 options, folder, ports, env, await self._exporter_urls(folder)
             )
-        await self._supervisor.start(specs)
+        await self._supervisor.start([spec for spec in specs if spec.name != CONSOLE])
+        return [spec for spec in specs if spec.name == CONSOLE]
 
     async def _exporter_urls(self, folder: DataDir) -> dict[str, str]:
         """Return the bus URL of each exporter; an outside bus keeps the given URL."""
