@@ -32,7 +32,7 @@ async def small_cluster() -> Story:
 async def served(log: EventLog, **options: object) -> AsyncIterator[str]:
     """The address of a console whose fold has reached the head of the log."""
     settings = ConsoleSettings(sample_every_s=0.1, **options)  # type: ignore[arg-type]
-    service = Service("console", settings, set_up("console", TelemetrySettings(log_level="error")))
+    service = Service("console", settings, set_up("console", TelemetrySettings()))
     await service.serve_http()
     serve(service, log, "", settings)
     service.built = True
