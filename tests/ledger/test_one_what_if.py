@@ -8,6 +8,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 CHARGING = (
     "shared.ledger.charge",
@@ -40,26 +42,31 @@ def takes(path: Path) -> set[str]:
     return {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
 
 
-OUTSIDE = {
-    path: takes(path)
-    for folder in ("services", "shared")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if path.parent != ROOT / "shared/ledger"
-}
+@pytest.fixture(scope="module")
+def outside() -> dict[Path, set[str]]:
+    """What each file outside the ledger imports from it."""
+    return {
+        path: takes(path)
+        for folder in ("services", "shared")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.parent != ROOT / "shared/ledger"
+    }
 
 
-def test_charges_are_worked_out_in_the_ledger_alone() -> None:
+def test_charges_are_worked_out_in_the_ledger_alone(outside: dict[Path, set[str]]) -> None:
     forbidden = {f"{module}.{name}" for module in CHARGING for name in WORKING_OUT}
-    assert len(OUTSIDE) > 400
+    assert len(outside) > 400
     assert {
-        path.name: imported for path, names in OUTSIDE.items() if (imported := names & forbidden)
+        path.name: imported for path, names in outside.items() if (imported := names & forbidden)
     } == {}
 
 
-def test_modules_that_add_or_take_charges_are_named_with_the_reason() -> None:
+def test_modules_that_add_or_take_charges_are_named_with_the_reason(
+    outside: dict[Path, set[str]],
+) -> None:
     who = [
         path
-        for path, names in OUTSIDE.items()
+        for path, names in outside.items()
         if names & {f"shared.ledger.view.{name}" for name in ADDING}
     ]
     assert len(who) == 6
