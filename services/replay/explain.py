@@ -165,7 +165,7 @@ async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
     for envelope, event in history:
         if isinstance(event, scheduling.PodReserved):
             seen = await _node_seen(log, event.node, envelope.position)
-            if problems := label_problems(seen):
+            if problems := label_problems(seen, event.allocation is not None):
                 notes[envelope.position] = problems
     return notes
 

@@ -13,7 +13,7 @@ from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
 from services.replay.words import confirmed_by, placement_text
 from services.scheduler.score.strategies.koordinator import strategy_for
-from services.scheduler.snapshot.owners import owners_of
+from services.scheduler.snapshot.owners import owners_of, strategies
 from services.scheduler.state.holds import Holds
 from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
@@ -74,19 +74,21 @@ def _waits(entry: LedgerPod) -> bool:
 def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
     """Return one node: report, flags, zones, charges."""
     report = node.report
+    owners = owners_of(report) if report else None
+    is_owned = owners is not None and owners.is_owned
     return {
         "node": node.name,
         "policy": report.policy if report else "",
         "scope": report.scope if report else "",
         "report_version": node.report_version,
         "report_position": node.report_position,
-        "chosen_by": owners_of(report).text if report else "",
+        "chosen_by": owners.text if owners else "",
         "confirmed_by": confirmed_by(node),
         "dirty": node.dirty,
         "expired": node.expired,
         "ready": node.observed.ready if node.observed is not None else False,
         "locked": node.locked,
-        "problems": [*lockout(node), *label_problems(node.observed)],
+        "problems": [*lockout(node), *label_problems(node.observed, is_owned)],
         "zones": _zones(node),
         "charges": [_charge(ledger, node, charge) for charge in node.charges.values()],
     }
@@ -101,9 +103,10 @@ def lockout(node: LedgerNode) -> list[str]:
     )
 
 
-def label_problems(observed: cluster.NodeObserved | None) -> list[str]:
-    """Return which of the node's labels have no effect."""
-    problem = strategy_for(observed.labels).problem if observed is not None else ""
+def label_problems(observed: cluster.NodeObserved | None, is_owned: bool) -> list[str]:
+    """Return which of the node's labels have no effect. `is_owned`: Topolog chooses its zones."""
+    labels = observed.labels if observed is not None else {}
+    problem = "" if is_owned and strategies(labels) else strategy_for(labels).problem
     return [problem] if problem else []
 
 

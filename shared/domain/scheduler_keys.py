@@ -268,8 +268,8 @@ KEYS: tuple[SchedulerKey, ...] = (
     SchedulerKey(
         "node.koordinator.sh/numa-allocate-strategy", "node label", KOORDINATOR,
         "which zones of the node are used first", _PREFERRED, _always("preference"),
-        "set the strategy KoordinatorMostAllocated or KoordinatorLeastAllocated, under which "
-        "MostAllocated and LeastAllocated rank nodes",
+        "let Topolog choose the zones of the node, or set the strategy KoordinatorMostAllocated or "
+        "KoordinatorLeastAllocated, under which MostAllocated and LeastAllocated rank nodes",
     ),
     # CPUs.
     SchedulerKey(

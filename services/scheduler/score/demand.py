@@ -24,6 +24,7 @@ from services.scheduler.score.strategies.room import Pairs
 from services.scheduler.score.strategies.set_room import SetRoomTable
 from services.scheduler.score.strategies.strategy import DemandClass, Floats, Ints, Items
 from services.scheduler.snapshot.node_info import Profile
+from services.scheduler.snapshot.owners import is_owned_resource
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, NONE
 from shared.domain.resources import Amounts
@@ -134,6 +135,9 @@ def _by_class(counts: Counter[Kind], profile: Profile, whole_pods: bool) -> Coun
 
 def _aligned_together(kind: Kind, profile: Profile, whole_pods: bool) -> Iterator[Amounts]:
     """Init containers are left out: they leave their room to the containers after them."""
+    if profile.owners.is_owned:
+        yield {n: a for n, a in kind.request.items() if a > 0 and is_owned_resource(n)}
+        return
     demand = kind.demand(profile.tracked, profile.pod_level_scope)
     if whole_pods and demand:
         yield peak(demand)

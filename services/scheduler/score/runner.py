@@ -264,8 +264,9 @@ def score_node(
     """
     if strategy.compares_sets and plan.mode in BY_KUBELET:
         return strategy.sets(plan.parts, node_info)
-    if plan.mode == "owned" and strategy.counts_zones:
-        return _score_of_owned(node_info, plan, strategy.name)
+    if plan.mode == "owned" and (plan.counted_zones or strategy.counts_zones):
+        chosen = plan.counted_zones or strategy.name.removeprefix(CHOSEN_BY_LABEL)
+        return _score_of_owned(node_info, plan, cast("OwnedStrategy", chosen))
     if plan.mode != "aligned":
         return strategy.whole(pod_class.asked, node_info)
     parts = [part.amounts for part in plan.parts]
@@ -278,14 +279,12 @@ def score_node(
     return total // len(parts)
 
 
-def _score_of_owned(node_info: NodeInfo, plan: Plan, configured: str) -> int:
-    """Return the score by the zones in use after the placement (`koordinator`)."""
+def _score_of_owned(node_info: NodeInfo, plan: Plan, strategy: OwnedStrategy) -> int:
+    """Return the score by the zones in use after the placement."""
     allocation, state = allocate(node_info, plan), owned_state(node_info)
     if isinstance(allocation, Refusal):
         return 0
-    labels = node_info.observed.labels if node_info.observed is not None else {}
-    chosen = strategy_for(labels, configured).strategy.removeprefix(CHOSEN_BY_LABEL)
-    node = msgspec.structs.replace(state.node, node_strategy=cast("OwnedStrategy", chosen))
+    node = msgspec.structs.replace(state.node, node_strategy=strategy)
     return node_score_by_zones(node, state.free, allocation)
 
 

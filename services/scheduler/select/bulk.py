@@ -301,7 +301,9 @@ class PlanEvaluation:
         return np.where(size.any(axis=0), free, amount)
 
     def _whole_scores(self, selection: Selection, size: int) -> Ints:
-        """The node as one zone."""
+        """The node as one zone; an upper bound if the zones in use count."""
+        if self._plan.counted_zones:
+            return np.full(size, HIGHEST, dtype=np.int64)
         if self._plan.mode == "unaligned" and not self._strategy.at_once:
             return self._highest_scores(selection, size)
         rows = [self._arrays.free_rows.get(name, -1) for name in self._asked]

@@ -121,7 +121,7 @@ class Cluster:
             selection, policy = group.selection, group.profile.rule.policy
             if not group.profile.layout:
                 continue
-            if policy not in ALIGNING:
+            if policy not in ALIGNING or group.profile.owners.is_owned:
                 counts = places_in_zones(
                     tuple(arrays.free_rows),
                     select(arrays.free, selection),

@@ -273,9 +273,10 @@ class Evaluator:
         if is_blocked:
             return RULED_OUT
         known_score = known_rank = None
-        if self.strategy.at_once and predicted_rank < OPTIMISTIC:
+        is_exact = self.strategy.at_once and not plan.counted_zones
+        if is_exact and predicted_rank < OPTIMISTIC:
             known_rank = predicted_rank
-        else:
+        elif is_exact:
             known_score = self._known_score(pod_class, node_info)
         return evaluate_node(
             pod_class, plan, node_info, self.config, self.strategy, steps, known_score, known_rank
@@ -285,7 +286,7 @@ class Evaluator:
         """Return the node's score from a bulk evaluation or a ranking since its last change, if
         there is one.
         """
-        if not self.strategy.at_once or self.node_at(node_info.slot) is not node_info:
+        if self.node_at(node_info.slot) is not node_info:
             return None
         rank = int(self.cache.scores[pod_class.row, node_info.slot])
         if 0 <= rank < OPTIMISTIC:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.scheduler.filter.constraints.scheduler_keys import SchedulerKeys
 from services.scheduler.score.strategies.koordinator import LABEL, honours
+from services.scheduler.snapshot.owners import owners_of, strategies
 from services.scheduler.snapshot.topology_policy import (
     POD_ANNOTATIONS,
     pod_policy,
@@ -21,14 +22,15 @@ def without_effect(pod: Pod, node: LedgerNode | None, strategy: str) -> tuple[st
     each pod is in one zone.
     """
     labels = node.observed.labels if node is not None and node.observed is not None else {}
+    report = node.basis if node is not None else None
+    counts = strategies(labels) if report is not None and owners_of(report).is_owned else {}
     asked = [*asked_by(pod.constraints.kept.get(SchedulerKeys.name) or {})]
     asked += [
         entry
         for entry in asked_by_node(labels)
-        if entry.row.key != LABEL or not honours(labels, strategy)
+        if not (entry.row.key == LABEL and (honours(labels, strategy) or counts))
     ]
     keys = {row.key for row, ask in asked if ask == "preference"}
-    report = node.basis if node is not None else None
     if (report is None or report.policy != SINGLE_NUMA_NODE) and prefers_exclusive(pod):
         keys.add(PREFERS_EXCLUSIVE)
     if report is not None and report.policy == NONE and pod_policy(pod).policy == BEST_EFFORT:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.owners import Owners, owners_of
+from services.scheduler.snapshot.owners import Owners, counted_zones, owners_of
 from services.scheduler.snapshot.zone_distances import costs_of, nearest_by_count
 from services.scheduler.snapshot.zone_sizes import Capacities, capacities, fits_one_zone
 from shared.domain import policies
@@ -63,7 +63,7 @@ class Profile(NamedTuple):
     resources. `placeless` resources have devices that lie in no zone, `between` resources devices
     that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
     resource whose exclusive use it concerns. `pod_level_scope` is the report's. `owners` says who
-    chooses zones.
+    chooses zones. `counted_zones` is the node's label if it ranks the node by zones in use.
     """
 
     state: str
@@ -76,6 +76,7 @@ class Profile(NamedTuple):
     unkept: tuple[tuple[str, str], ...] = ()
     pod_level_scope: str = ""
     owners: Owners = Owners()
+    counted_zones: str = ""
 
 
 class MachineType(NamedTuple):
@@ -330,6 +331,7 @@ class NodeInfo:
             () if owners.is_owned else policy.unkept_labels(report, labels),
             report.pod_level_scope,
             owners,
+            counted_zones(labels) if owners.is_owned else "",
         )
         return cast("Profile", _shared(profile, profile))
 

@@ -106,3 +106,11 @@ def strategies(labels: Mapping[str, str]) -> dict[str, Any]:
     text = labels.get(STRATEGY_LABEL, "")
     names = "cpu_strategy", "zone_strategy", "node_strategy"
     return dict.fromkeys(names, text) if text in STRATEGIES else {}
+
+
+def counted_zones(labels: Mapping[str, str]) -> str:
+    """Return MostAllocated or LeastAllocated if the node's label ranks the node by its zones in
+    use, else "".
+    """
+    text = labels.get(STRATEGY_LABEL, "")
+    return text if text in STRATEGIES[:2] else ""

@@ -81,6 +81,7 @@ class Plan(msgspec.Struct, frozen=True):
     require it, or the pod `may_be_split`. A bound that admits such a split pod holds; no bound
     refuses it.
     `may_spread`: the policy leaves open how many zones a part gets.
+    `counted_zones` is the profile's.
     `running` parts hold their amounts at the same time. Each of them requests at least `smallest`,
     which is empty for fewer than two such parts.
     """
@@ -101,6 +102,7 @@ class Plan(msgspec.Struct, frozen=True):
     running: int = 0
     smallest: Amounts = {}
     owned_request: OwnedRequest = OwnedRequest({})
+    counted_zones: str = ""
 
     @property
     def request(self) -> HintRequest:
@@ -185,7 +187,14 @@ class PodClass:
         mode = "owned" if request.amounts else "free"
         applied = request.policy or profile.rule.policy
         may_spread = mode == "owned" and applied in (policies.BEST_EFFORT, policies.RESTRICTED)
-        return Plan(mode, profile.rule, names=names, owned_request=request, may_spread=may_spread)
+        return Plan(
+            mode,
+            profile.rule,
+            names=names,
+            owned_request=request,
+            may_spread=may_spread,
+            counted_zones=profile.counted_zones if mode == "owned" else "",
+        )
 
 
 def without_kept(pod: Pod) -> Pod:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.snapshot.owners import owners_of
+from services.scheduler.snapshot.owners import STRATEGY_LABEL, owners_of
 from shared.domain.policies import Policy
 from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU, MEMORY
@@ -17,7 +17,12 @@ from shared.domain.zone_allocation import RESOURCE_STATUS, ZoneAllocation, annot
 from shared.events import streams
 from shared.events.cluster_events import NodeObserved, PodEnded
 from shared.events.report_events import NodeReported
-from shared.events.scheduling_events import PodAllocationFound, PodReserved, PodVerdictChanged
+from shared.events.scheduling_events import (
+    DemandWeighed,
+    PodAllocationFound,
+    PodReserved,
+    PodVerdictChanged,
+)
 from shared.kube.koordlet import RESERVATION
 from shared.kube.nrt import from_nrt
 from shared.kubelet.cpuset import parse_cpus
@@ -81,6 +86,30 @@ def test_koordinators_strategies_count_the_zones_in_use(strategy: str, expected:
     world.seen(share("held", 1_000, annotations={RESOURCE_STATUS: status}), "used")
     world.turn()
     assert world.place(share("p", 15_000))["p"].node == expected
+
+
+@pytest.mark.parametrize(("value", "score"), [("MostAllocated", 50), ("LeastAllocated", 75)])
+def test_the_nodes_label_counts_zones_in_use_under_every_strategy(value: str, score: int) -> None:
+    """The proposal's example: of four zones one is in use, and the pod needs another one."""
+    world, expected = OwnedWorld(), {"MostAllocated": "used", "LeastAllocated": "empty"}[value]
+    for name in ("empty", "used"):
+        world.node(name, zones=4, labels={STRATEGY_LABEL: value})
+    status = '{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}}]}'
+    world.seen(share("held", 1_000, annotations={RESOURCE_STATUS: status}), "used")
+    world.turn()
+    reserved = world.place(share("p", 15_000))["p"]
+    assert (reserved.node, reserved.score, reserved.without_effect) == (expected, score, ())
+
+
+def test_demand_is_weighed_on_nodes_whose_kubelets_track_nothing() -> None:
+    world = OwnedWorld()
+    world.node()
+    world.place(*[exclusive(f"p{at}", 4, 30) for at in range(20)])
+    world.turn()
+    weights = [event for _, event in world.log if isinstance(event, DemandWeighed)]
+    assert [dict(wanted.amounts) for wanted in weights[-1].wanted] == [
+        {CPU: 4000, MEMORY: 30 * GIB}
+    ]
 
 
 def test_a_stranger_keeps_no_zone_from_pods_with_a_policy_of_their_own() -> None:
