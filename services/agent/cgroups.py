@@ -1,4 +1,5 @@
-"""Where a container's cgroup is, and which CPUs and memory zones it has. Pure over two functions.
+"""Where a container's cgroup is, and which CPUs and memory zones it has. Pure: the caller reads the
+files.
 
 1. The runtime gives a path (`/kubepods/pod1/id`), or `slice:prefix:name` if systemd keeps cgroups.
    The slice `a-b.slice` lies in `a.slice`.
@@ -37,12 +38,14 @@ def _slices(name: str) -> str:
 
 
 def tree(read: Read) -> str:
-    """Return the prefix of the tree with cpusets."""
+    """Return the prefix of the tree that has cpusets: empty for cgroup v2."""
     return "" if read("cgroup.controllers") is not None else "cpuset/"
 
 
 def measure(read: Read, path: str) -> Cpuset | None:
-    """Return what a container's cgroup has; None if it does not exist or has no such controller."""
+    """Return the CPUs and memory zones of a container's cgroup; None if it does not exist or has no
+    cpuset controller.
+    """
     if not path:
         return None
     prefix = tree(read)

@@ -109,7 +109,7 @@ def targets(state: State) -> dict[str, Cpuset]:
 
 
 def refusal(state: State, pod: Pod) -> Refusal | None:
-    """Return why the pod's wish cannot be kept beside the pods that are there."""
+    """Return why the pod's wish cannot be kept next to the pods on the node."""
     machine, wish = state.machine, pod.wish
     others = [other for other in state.pods.values() if other.sandbox != pod.sandbox]
     if offline := wish.cpus & ~machine.cpus:
@@ -249,24 +249,25 @@ def sent(state: State, sets: Mapping[str, Cpuset]) -> State:
 
 
 def overtaken(state: State, sets: Mapping[str, Cpuset]) -> State:
-    """Return the state after a call that set these, during which others may have been given.
-
-    It is unknown which came last.
+    """Return the state after a call that set these containers. If the runtime was asked for another
+    setting of a container meanwhile, it is unknown which one counts.
     """
     given = state.containers
     return unknown(state, {key for key in sets if key in given and given[key].given != sets[key]})
 
 
 def unknown(state: State, ids: Iterable[str]) -> State:
-    """Return the state in which it is unknown what these containers have: they are set again."""
+    """Return the state in which the settings of these containers are unknown, so that they are set
+    again.
+    """
     entries = (state.containers[key] for key in ids if key in state.containers)
     return _with(state, [msgspec.structs.replace(entry, given=None) for entry in entries])
 
 
 def drifted(state: State, measured: Mapping[str, Cpuset]) -> set[str]:
-    """Return the ids of containers that have something else than they should.
+    """Return the ids of containers whose CPUs or memory zones differ from their targets.
 
-    Without a wish, a pod may have less, because the parents of its cgroup may be narrower.
+    A pod without a wish may have fewer, because the parents of its cgroup may be narrower.
     """
     ids, wanted = set(), targets(state)
     for container in state.containers.values():

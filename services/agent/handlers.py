@@ -81,7 +81,7 @@ class Plugin:
             self.changed.set()
 
     def settings_due(self) -> dict[str, Cpuset]:
-        """Return what the runtime has to set, and note that it is asked to."""
+        """Return the settings that the runtime must apply, and record that it was asked."""
         due = core.updates(self.state)
         self.state = core.sent(self.state, due)
         return due
@@ -202,10 +202,10 @@ async def register(connection: Connection, index: str) -> None:
 
 
 async def send_due(connection: Connection, plugin: Plugin) -> str:
-    """Have the runtime set what is due; return what failed, "" if nothing did.
+    """Ask the runtime to apply the settings that are due. Return the failure, "" for none.
 
-    The runtime answers requests one after the other. What it was told about a container during the
-    call may be older than what this call sets, so such containers are set once more.
+    The runtime answers requests one after the other, and may ask about a container during the call.
+    Whether that answer or this call counts is unknown, so such containers are set once more.
     """
     due = plugin.settings_due()
     if not due:

@@ -55,7 +55,7 @@ class Node:
         return made
 
     def is_gone(self, cgroup: str) -> bool:
-        """Return whether the folder of cgroups is there, but not this one."""
+        """Return whether this cgroup is missing although the tree of cgroups can be read."""
         tree = self._cgroups / cgroups.tree(self._cgroup_file)
         return tree.is_dir() and not (tree / cgroups.folder(cgroup)).is_dir()
 

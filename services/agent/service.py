@@ -132,7 +132,7 @@ class Agent:
             plugin.changed.clear()
 
     def _tick(self, plugin: Plugin) -> None:
-        """Look at what no request of the runtime tells."""
+        """Check what the runtime does not report: other components, ended pods and cgroups."""
         self._look_around()
         plugin.state = msgspec.structs.replace(plugin.state, machine=self._node.machine())
         for sandbox, cgroup in core.idle(plugin.state).items():
@@ -149,9 +149,10 @@ class Agent:
         count_containers(plugin.state)
 
     def _repair(self, plugin: Plugin) -> None:
-        """Have containers set again that had something else at two ticks.
+        """Mark containers to be set again if they differed from their targets at two ticks in a
+        row.
 
-        After one tick the runtime may not have done yet what it was asked.
+        At the first tick the runtime may not have applied the last settings yet.
         """
         drifted = core.drifted(plugin.state, self._node.measured(plugin.state))
         again, self._suspects = self._suspects & drifted, drifted - self._suspects

@@ -1,4 +1,4 @@
-"""Writes the agent's statement for the exporter, and holds the lock that shows that it lives."""
+"""Writes the agent's statement for the exporter, and holds the lock of the running agent."""
 
 from __future__ import annotations
 

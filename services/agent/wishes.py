@@ -26,7 +26,8 @@ MAX_TEXT = 24 << 10
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What a pod is to have. Sets are integers: bit i stands for CPU or zone i.
+    """The CPUs and memory zones that a pod should get. Sets are integers: bit i stands for CPU or
+    zone i.
 
     `cpus` are the pod's own. Without them it shares the CPUs of `zones`; without both it runs on
     every CPU that no pod has for itself. `memory` are the zones that it is confined to, 0 for all.

@@ -30,7 +30,7 @@ Text = Annotated[str, msgspec.Meta(max_length=300)]
 
 
 class At(msgspec.Struct, frozen=True):
-    """`at` "" is now."""
+    """A moment of the log; an empty `at` means now."""
 
     at: Moment = ""
 
@@ -82,7 +82,7 @@ class PlotQuery(msgspec.Struct, frozen=True):
 
 
 class WhatIfQuery(msgspec.Struct, frozen=True):
-    """`change` is KEY=VALUE, several divided by spaces."""
+    """`change` is KEY=VALUE, several separated by spaces."""
 
     change: Annotated[Text, msgspec.Meta(min_length=1)]
     first: Moment = ""
@@ -127,7 +127,9 @@ class EventsAnswer(msgspec.Struct, frozen=True):
 
 
 class Handlers:
-    """The answers. Raises FilterError for a pod, node or moment that the log does not have."""
+    """Answers each endpoint. Raises FilterError for a pod, node or moment that the log does not
+    have.
+    """
 
     def __init__(self, live: Live, what_if: WhatIf, cycle: CycleConfig) -> None:
         self._live, self._what_if, self._cycle = live, what_if, cycle

@@ -47,8 +47,9 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Live:
-    """`changed` is the position at which each node changed last, for those that did since the
-    console began at position `begin`."""
+    """The state at the head of the log. `changed` has the position of the last change of each node
+    that changed since the console began, at position `begin`.
+    """
 
     def __init__(self, log: EventLog, clock: Clock, sample_every_s: float) -> None:
         self.log = log
@@ -66,7 +67,7 @@ class Live:
 
     @property
     def time_us(self) -> int:
-        """The time of the newest event that is folded."""
+        """The time of the newest folded event."""
         return self._time_us
 
     def waits_for(self) -> str:
@@ -75,7 +76,7 @@ class Live:
         return "" if self._has_begun and behind < PAGE else f"the fold, {behind} events behind"
 
     async def run(self) -> None:
-        """Fold for ever."""
+        """Fold the log until cancelled."""
         self.quarantined.skipped = await skips(self.log)
         self.head = await self.log.head()
         self.state = await nearest_state(self.log, self.head, self.quarantined)
@@ -93,7 +94,7 @@ class Live:
                 self._note(envelope, event, touched)
 
     async def sample(self) -> None:
-        """Take a sample now and then, for ever."""
+        """Take a sample at each interval, until cancelled."""
         while True:
             await self._clock.sleep(self._sample_every_s)
             self.samples.append(self.newest())

@@ -12,12 +12,14 @@ from services.scheduler.state.state import SchedulerState
 from shared.eventlog.port import EventLog
 from shared.events.quarantine import QuarantinedStreams
 
-# Events that are folded on, instead of beginning at a snapshot.
+# A position that is at most so many events ahead is reached from the last fold, without a snapshot.
 NEAR = 20_000
 
 
 class Past:
-    """Callers read the state they get before they await anything: the next question changes it."""
+    """The state at earlier positions. Read a returned state before you await anything, because the
+    next question changes it.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

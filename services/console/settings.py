@@ -10,8 +10,9 @@ from shared.runtime.settings import CommonSettings
 
 
 class ConsoleSettings(CommonSettings, frozen=True, kw_only=True):
-    """`what_if_limit_s` ends a question of the What-if view, which plays a history in a process of
-    its own; 0 answers none. `sample_every_s` is the distance of the points of the live plots."""
+    """`what_if_limit_s` bounds a question of the What-if view, which plays a history in its own
+    process; 0 disables the view. `sample_every_s` is the interval between points of the live plots.
+    """
 
     what_if_limit_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 120.0
     sample_every_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 2.0

@@ -1,5 +1,5 @@
-"""What the views show, as values: the map of zones, pods, and the shape that somebody asks about.
-Pure, from a folded state.
+"""What the views show, as values: the map of zones, the pods, and how many pods of a shape (the
+amounts of one pod) fit. Pure, from a folded state.
 
 Amounts are in Topolog's units. Must not know HTTP, the log or time.
 """
@@ -59,7 +59,7 @@ class PodCell(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The nodes and pods that somebody should look at."""
+    """Numbers of nodes and pods that need attention."""
 
     nodes: int
     pods: int
@@ -161,7 +161,7 @@ def pod_cell(ledger: Ledger, uid: str, entry: LedgerPod) -> PodCell:
 
 
 def counts_of(state: SchedulerState) -> Counts:
-    """Count what is unusual."""
+    """Count the nodes and pods that need attention."""
     nodes, pods = state.ledger.nodes.values(), state.ledger.pods.values()
     waiting = [entry for entry in pods if entry.stage == "pending"]
     return Counts(

@@ -1,4 +1,5 @@
-"""A question of the What-if view: `topolog replay whatif` in a process of its own, one at a time.
+"""Answers questions of the What-if view: runs `topolog replay whatif` in its own process, one at a
+time.
 
 Playing a history needs memory and CPU for a while. A process can be ended, and does not delay the
 console.
@@ -29,7 +30,7 @@ class WhatIfError(Exception):
 
 
 class WhatIf:
-    """`limit_s` 0 answers nothing."""
+    """Runs what-ifs for at most `limit_s` seconds each; 0 disables them."""
 
     def __init__(self, database: Address, limit_s: float) -> None:
         self._database, self._limit_s = database, limit_s

@@ -55,7 +55,7 @@ def reserved(content: Mapping[str, Any]) -> Reserved | None:
 
 
 def sets_reservations(content: Mapping[str, Any]) -> bool:
-    """Return whether a source names reservations, so that no default counts."""
+    """Return whether a source names reservations; defaults then do not count."""
     return any(content.get(field) for field in (RESERVED_CPUS, *SECTIONS))
 
 

@@ -1,4 +1,5 @@
-"""The search of one node: what its kubelet may look like before a new pod, and its answer then.
+"""The search of one node: the states that its kubelet may be in before a new pod arrives, and its
+answers.
 
 1. `before` follows all orders of the other pods (`admission_orders`, `ends`), within a budget.
 2. If the budget ends, sampled states are asked: most answers are refusals, and one state is enough
@@ -6,7 +7,7 @@
 3. `refuses_when_full` asks only in the state at the end of the first order. It costs as much as a
    few admissions, and shows most refusals.
 
-What was reached is kept: nodes are asked for many pods. Must not know the ledger.
+Reached states are kept, because a node is asked about many pods. Must not know the ledger.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shared.hints.request import HintRequest
 from shared.hints.sample_states import full_state, sample_states
 from shared.hints.splits import TooManyChoicesError
 
-# Smaller budgets sample no states, and a refusal by a sample counts as so many steps.
+# Budgets below this sample no states. A refusal by a sampled state counts as so many steps.
 SAMPLED_FROM = 64
 
 

@@ -26,7 +26,7 @@ from shared.domain.resources import CPU, is_memory
 
 PLACEMENT = "kai.scheduler/numa-placement-observed"
 MEMORY_GROUPS = "kai.scheduler/numa-memory-groups-observed"
-# A longer value is no description of one pod.
+# Longer values are ignored: no description of one pod is so long.
 LONGEST = 16 << 10
 _ZONE_NAME = re.compile(r"node-(\d{1,5})", re.ASCII)
 

@@ -59,7 +59,7 @@ def admit(
 def _admitted(
     trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None
 ) -> Allocation | Refusal:
-    """Raises DevicesError."""
+    """Return the allocation or a refusal. Raises DevicesError."""
     merged: Merged | None = Merged(None, preferred=True)
     zones = trial.free.zones
     if policy != NONE:
@@ -113,8 +113,8 @@ def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Mer
 
 
 def _narrowest(trial: Trial) -> int:
-    """Return how many zones have enough free for each resource, the roomiest first; more than all
-    if they have not.
+    """Return the smallest number of zones that together have enough free of each resource; one more
+    than all zones if they have not.
     """
     zones, width = trial.free.zones, 1
     for resource, asked in trial.request.amounts.items():
@@ -127,15 +127,15 @@ def _narrowest(trial: Trial) -> int:
 
 
 def exclusive_of(request: OwnedRequest) -> ZoneExclusive:
-    """Return how far the pod is kept apart: `Required` if it states a policy and nothing else."""
+    """Return the pod's singleNUMANodeExclusive; `Required` if the pod states only a policy."""
     if request.zone_exclusive or request.policy in (None, NONE):
         return request.zone_exclusive
     return REQUIRED
 
 
 def _unaligned(trial: Trial, policy: Policy) -> Refusal:
-    """Refuse the pod for the first resource that falls short in the zones that the policy lets it
-    take, or else for what falls short if all are taken together.
+    """Return the reason: the first resource that is insufficient in as many zones as the policy
+    allows, or else the shortage if all resources must come from the same zones.
     """
     node, free, request = trial.node, trial.free, trial.request
     for resource, asked in request.amounts.items():

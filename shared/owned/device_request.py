@@ -29,7 +29,7 @@ WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
 CARDS: Mapping[DeviceType, str] = {"rdma": f"{PREFIX}rdma", "fpga": f"{PREFIX}fpga"}
 
 _GPU_NAMES = (*WHOLE_GPUS, GPU_PERCENT, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_RATIO)
-# The combinations of GPU resources that mean something, besides one of the names alone.
+# The valid combinations of GPU resources; a single name is valid, too.
 _COMBINATIONS = (
     {GPU_MEMORY},
     {GPU_RATIO},
@@ -39,7 +39,7 @@ _COMBINATIONS = (
 
 
 class DeviceRequestError(ValueError):
-    """A request for devices that means nothing."""
+    """A request for devices that is invalid."""
 
 
 def device_amounts(requests: Amounts) -> dict[DeviceType, Amounts]:

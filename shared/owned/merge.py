@@ -36,7 +36,7 @@ class Merged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Zones(msgspec.Struct, frozen=True):
-    """The zones of a node as a mask, and how they are used, if a pod asks to be kept apart.
+    """The zones of a node as a mask, and for singleNUMANodeExclusive how they are used.
 
     Under `Required`, a mask of several zones must not have a zone that some pod has as its only
     one, and a mask of one zone must not be a zone of a pod with several.
@@ -125,7 +125,7 @@ def _for_policy(policy: Policy, lists: Sequence[list[Hint]]) -> Sequence[list[Hi
 
 
 def _common_masks(preferred: Sequence[list[Hint]], zones: Zones) -> set[int]:
-    """Return the masks that every list has or does not care about."""
+    """Return the masks that are in every list, except lists without a preference."""
     by_list = [{hint.mask for hint in hints} for hints in preferred]
     caring = [masks for masks in by_list if None not in masks]
     everywhere: set[int | None] = {zones.every}

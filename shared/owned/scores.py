@@ -18,7 +18,7 @@ from shared.owned.values import (
 )
 
 MAX_SCORE = 100
-# Counted whether a pod asks for them or not; other resources only if it does.
+# Resources that count even if the pod does not request them.
 _ALWAYS_COUNTED = frozenset((CPU, MEMORY, EPHEMERAL_STORAGE))
 
 

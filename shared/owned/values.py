@@ -71,9 +71,9 @@ class Holding(msgspec.Struct, frozen=True):
     """What one pod holds on a node. `cpus` is its CPU set, and `zones` its amounts by zone in
     ascending order (CPUs of the set included).
 
-    A pod that was placed while no policy was in force has a CPU set without zones, or nothing. A
-    pod whose zones nobody chose, which is counted wherever it may be, is not `is_chosen`: it takes
-    amounts, but no zone counts as shared or single because of it.
+    A pod that was placed while no policy was in force has a CPU set without zones, or nothing.
+    `is_chosen` is False if no component chose the zones: the pod then takes amounts in every zone
+    where it may be, and makes no zone shared or single.
     """
 
     cpus: int = 0

@@ -2,9 +2,9 @@
 
 1. Filter, select, reserve, preemption and explanations ask `allocate`, so that no two of them can
    disagree. The answer is kept until the node changes.
-2. What a pod holds is its allocation in the log. A pod without one (a stranger, or a pod from
-   before Topolog owned the node) is charged with its whole request in every zone, because it may
-   be anywhere. Claims of nominated pods count as held.
+2. What a pod holds is its allocation in the log. A pod without one (of another scheduler, or from
+   before Topolog owned the node) is charged with its whole request in every zone, because it may be
+   anywhere. Claims of nominated pods count as held.
 3. A pod that was resized keeps its CPUs and zones, and is charged with its new request in each of
    these zones.
 """
@@ -49,7 +49,7 @@ from shared.owned.values import (
     ZoneAmounts,
 )
 
-# Layouts, and answers of one node, that are remembered: nodes and pods come in few types.
+# Most cached CPU layouts, and cached answers of one node: nodes and pods come in few types.
 REMEMBERED = 256
 _layouts: dict[CpuLayout, CpuNesting | None] = {}
 

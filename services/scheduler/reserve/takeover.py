@@ -1,4 +1,4 @@
-"""Take over what pods hold that Topolog did not place, on nodes whose zones it chooses.
+"""Record the zones and CPUs of pods that Topolog did not place, on nodes whose zones it chooses.
 
 Such a pod is charged in every zone. The annotation of koord-scheduler, or else the node's enforcer,
 says what it holds; that becomes an event, once. The enforcer names no amounts of shared CPUs and of
@@ -45,7 +45,7 @@ def _known_allocation(
     by_annotation = from_annotations(ledger.pods[charge.uid].pod.annotations)
     report = node.basis
     zones = {zone.id for zone in report.zones} if report is not None else set()
-    # Whoever may create pods may write the annotation: zones that the node lacks prove nothing.
+    # Users can write the annotation too, so it is ignored if it names zones that the node lacks.
     if by_annotation is not None and by_annotation.zones.keys() <= zones:
         return by_annotation, "annotation"
     enforced = report.enforced if report is not None else None
@@ -67,7 +67,7 @@ def from_annotations(annotations: Mapping[str, str]) -> ZoneAllocation | None:
 
 
 def from_enforcer(placements: Iterable[Placement], request: Amounts) -> ZoneAllocation | None:
-    """Return what the enforcer says that one pod has; None if it says nothing of zones."""
+    """Return what one pod has according to the enforcer; None if that names no zones."""
     amounts_held = [amount for placement in placements for amount in placement.held]
     own_cpus = [amount for amount in amounts_held if amount.resource == CPU and amount.amount]
     zones = sorted({zone for amount in amounts_held for zone in amount.zones})

@@ -1,4 +1,4 @@
-"""Who chooses the zones of each resource of a node: its kubelet, Topolog, or nobody.
+"""Which component chooses the zones of each resource of a node: its kubelet, Topolog, or none.
 
 1. The kubelet chooses what its managers pin. A static CPU Manager chooses the CPUs of Guaranteed
    pods even under Topology Manager policy none, a Static Memory Manager memory, the Device Manager
@@ -6,10 +6,10 @@
 2. Topolog chooses CPUs, memory and hugepages together, on nodes where the kubelet chooses none of
    them, its Topology Manager rejects no pod, and the report names an enforcer: Topolog's agent or
    koordlet.
-3. Otherwise nobody chooses. A strict policy cannot be kept there.
+3. Otherwise no component chooses, and a strict policy cannot be kept.
 
-A source that says nothing is unknown: it counts as no enforcer, and as no reason to believe that
-the kubelet aligns nothing.
+If no source says so, the node has no enforcer, and it is not assumed that the kubelet aligns
+nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TOPOLOG = Owners("topolog", "topolog", is_owned=True)
 
 
 def owners_of(report: Report) -> Owners:
-    """Return who chooses the zones of the node with this report."""
+    """Return the components that choose the zones of the node with this report."""
     cpu, memory = _manager(report.cpu_policy, "static"), _manager(report.memory_policy, "Static")
     reason = _why_not(report)
     return Owners(cpu, memory, reason=reason) if reason else TOPOLOG
