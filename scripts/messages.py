@@ -43,8 +43,8 @@ KUBERNETES = (
     (
         "Event `PlacementDrift`",
         "A report shows the pod in other zones than were predicted with certainty: the kubelet "
-        "differs from its model.",
-        "The same; `topolog replay predictions` lists all misses.",
+        "differs from its model. Or its agent reports other CPUs or zones than were reserved.",
+        "The same; `topolog replay predictions` lists all misses. Of an agent: read its log.",
     ),
     (
         "Condition `topolog.io/PreferencesKept=False`",

@@ -7,6 +7,8 @@ dropped, because an announcement is a courtesy.
 A prediction that was certain at the decision counts as certain here only if nothing else happened
 on the node until the report: no other pod came or ended, and the report shows a change of no other
 pod. That is stricter than `shared.ledger.certainty`, which needs the whole ledger.
+
+Pods with an allocation are compared with what the node's enforcer lists of them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from shared.domain.demand import zonal_demand
 from shared.domain.pod import Pod
 from shared.domain.predicted import is_as_predicted
 from shared.domain.report import POD_LEVEL, Placement
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.binding_events import PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
@@ -27,6 +30,7 @@ from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.kube.kai import placement_annotations
 from shared.ledger.confirmation import covers
+from shared.owned.drift import drift_of
 
 PENDING_PODS = 5_000
 # The default name of KAI-Scheduler in pods (KAI-Scheduler d5bc503a, pkg/common/constants).
@@ -39,7 +43,8 @@ class Admitted(msgspec.Struct, frozen=True):
     """A pod that a report lists completely. `zones` and `predicted` map containers to zones;
     without a prediction `predicted` is empty. `one_zone` is as in `PodReserved`. `certain`: no
     kubelet that works like its model can put the pod elsewhere. `annotations` say where the pod is
-    (KAI-Scheduler); empty if they are not wanted."""
+    (KAI-Scheduler); empty if they are not wanted. `unlike` is what an enforcer has set otherwise
+    than it was reserved."""
 
     uid: str
     node: str
@@ -48,10 +53,13 @@ class Admitted(msgspec.Struct, frozen=True):
     one_zone: str = ""
     certain: bool = False
     annotations: dict[str, str] = {}
+    unlike: str = ""
 
     @property
     def drift(self) -> str:
-        """The zones, if they are others than predicted with certainty; else ""."""
+        """What differs from the reservation, or from zones that were certain; else ""."""
+        if self.unlike:
+            return f"Runs on {self.node} otherwise than reserved: {self.unlike}"
         if not self.certain or is_as_predicted(self.predicted, self.zones):
             return ""
         certain = _zones_text(self.predicted)
@@ -91,6 +99,7 @@ class _Pending(msgspec.Struct):
     predicted: Zones = {}
     bound: bool = False
     one_zone: str = ""
+    allocation: ZoneAllocation | None = None
 
 
 class Admissions:
@@ -118,8 +127,8 @@ class Admissions:
         elif isinstance(event, PodReserved) and event.uid in self._pending:
             pending = self._pending[event.uid]
             pending.node, pending.predicted = event.node, event.predicted
-            pending.one_zone = event.one_zone
-            if event.certain and event.predicted:
+            pending.one_zone, pending.allocation = event.one_zone, event.allocation
+            if event.certain and event.predicted and event.allocation is None:
                 self._certain.setdefault(event.node, set()).add(event.uid)
         elif isinstance(event, PodBound) and event.uid in self._pending:
             pending = self._pending[event.uid]
@@ -135,10 +144,29 @@ class Admissions:
             report = event.report
             listed = tuple([name for name in report.tracked if name not in report.unlisted])
             self._listed[report.node] = listed, report.pod_level_scope
-            return self._admitted(report.node, report.placements or ())
+            admitted = self._admitted(report.node, report.placements or ())
+            return admitted + self._enforced(report.node, report.enforced)
         elif isinstance(event, NodeReportChanged):
-            return self._admitted(event.node, event.listed)
+            admitted = self._admitted(event.node, event.listed)
+            return admitted + self._enforced(event.node, event.enforced)
         return []
+
+    def _enforced(self, node: str, enforced: tuple[Placement, ...] | None) -> list[Admitted]:
+        """Return the pods with an allocation of which the enforcer lists every container."""
+        by_uid: dict[str, list[Placement]] = {}
+        for placement in (enforced if node in self._bound else None) or ():
+            by_uid.setdefault(placement.pod_uid, []).append(placement)
+        admitted = []
+        for uid, placements in by_uid.items():
+            pending = self._pending.get(uid)
+            if pending is None or pending.allocation is None or pending.node != node:
+                continue
+            parts = [part.name for part in pending.pod.containers if part.kind != "init"]
+            if {placement.container for placement in placements}.issuperset(parts):
+                unlike = drift_of(pending.allocation, placements)
+                admitted.append(Admitted(uid, node, _zones(placements), {}, unlike=unlike))
+                self._forget(uid)
+        return admitted
 
     def _admitted(self, node: str, listed: tuple[Placement, ...]) -> list[Admitted]:
         bound = self._bound.get(node)

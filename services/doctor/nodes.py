@@ -15,10 +15,11 @@ from services.scheduler.snapshot.owners import owners_of
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL, unkept_labels
 from shared.domain import policies
 from shared.domain.predicted import is_as_predicted
-from shared.domain.report import KOORDLET, UNKNOWN, Report
+from shared.domain.report import KOORDLET, UNKNOWN, Placement, Report
 from shared.domain.resources import is_memory
 from shared.kubelet.versions import RECORDED, is_recorded, support
 from shared.ledger.state import Ledger, LedgerNode
+from shared.owned.drift import drift_of
 
 # Pods that one finding names.
 DRIFTED_SHOWN = 3
@@ -49,6 +50,7 @@ def judge(
         if node is not None and node.report is not None and node.observed is not None:
             yield from _placing(name, node, node.report, rejections.get(name, 0))
             yield from _drift(name, _drifted(ledger, node))
+            yield from _unlike(name, node, node.report)
         if machine is not None and not is_recorded(machine.kubelet_version):
             version = machine.kubelet_version or "of unknown version"
             recorded = ", ".join(f"1.{minor}" for minor in RECORDED)
@@ -158,6 +160,26 @@ def _drift(name: str, drifted: list[str]) -> Iterator[Finding]:
             "certainty, so its kubelet does not work like the model",
             "compare the kubelet's version and options with the report; "
             "topolog replay predictions --by node",
+        )
+
+
+def _unlike(name: str, node: LedgerNode, report: Report) -> Iterator[Finding]:
+    """Yield the pods whose containers have something else than was reserved."""
+    by_uid: dict[str, list[Placement]] = {}
+    for placement in report.enforced or ():
+        by_uid.setdefault(placement.pod_uid, []).append(placement)
+    drifts = [
+        f"{charge.key} ({text})"
+        for uid, charge in sorted(node.charges.items())
+        if charge.allocation and (text := drift_of(charge.allocation, by_uid.get(uid, ())))
+    ]
+    if drifts:
+        more = f" and {len(drifts) - DRIFTED_SHOWN} more" if len(drifts) > DRIFTED_SHOWN else ""
+        yield warning(
+            f"node {name}",
+            f"runs pods otherwise than reserved: {', '.join(drifts[:DRIFTED_SHOWN])}{more}",
+            "read the agent's log there: it repairs containers unless something else sets their "
+            "CPUs again; docs/agent.md",
         )
 
 

@@ -420,7 +420,8 @@ ZONE_REQUIREMENTS_MISSED = counter(
     "topolog_zone_requirements_missed", "Pods in several zones that were required to be in one."
 )
 PLACEMENT_DRIFTS = counter(
-    "topolog_placement_drifts", "Pods in other zones than were predicted with certainty."
+    "topolog_placement_drifts",
+    "Pods in other zones than were predicted with certainty, or on other CPUs than reserved.",
 )
 EVICTIONS = counter("topolog_evictions", "Evictions for nominated pods, by outcome.", "outcome")
 

@@ -12,7 +12,8 @@ import pytest
 from services.binder import announcer as module
 from services.binder.admissions import Admissions, Admitted, Annotate
 from services.binder.pending_announcements import PendingAnnouncements
-from shared.domain.report import ZonedAmount
+from shared.domain.report import Placement, ZonedAmount
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.binding_events import PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
@@ -146,6 +147,23 @@ async def test_a_drift_is_a_warning_event() -> None:
         await until(lambda: len(told.kube.events) == 2)
     event = next(event for event in told.kube.events if event["reason"] != "Scheduled")
     assert (event["type"], event["reason"]) == ("Warning", "PlacementDrift")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "expected"),
+    [("2-3", ""), ("4-5", "container c: CPUs 4-5, reserved are 2-3"), ("", "unlisted")],
+)
+def test_what_an_agent_reports_is_compared_with_the_reservation(cpus: str, expected: str) -> None:
+    admissions = on_its_way({})
+    allocation = ZoneAllocation({0: {"cpu": 2000}}, "2-3")
+    assert admissions.fold(PodReserved("uid-web", "n1", allocation=allocation)) == []
+    assert admissions.fold(PodBound("uid-web", "n1")) == []
+    amounts = (ZonedAmount("cpu", (0,), 2000, cpus),)
+    entry = Placement("ns", "web", "c" if cpus else "another", amounts, "uid-web")
+    admitted = admissions.fold(NodeReportChanged("n1", "boot-1", 2, enforced=(entry,)))
+    assert [pod.drift.removeprefix("Runs on n1 otherwise than reserved: ") for pod in admitted] == (
+        [expected] if cpus else []
+    )
 
 
 def test_a_pod_that_ended_is_forgotten() -> None:

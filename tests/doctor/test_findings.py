@@ -12,6 +12,8 @@ from services.doctor.nodes import Machine
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL
 from services.upkeep.skipping import skip
 from shared.bus.description import StreamState
+from shared.domain.report import Placement, ZonedAmount
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.eventlog.inspection import Inspection
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
@@ -245,6 +247,18 @@ def test_a_pod_in_another_zone_than_was_certain_is_a_warning(
     messages = [message for _, message in findings_of(made)]
     assert len(messages) == drifts
     assert all("ns/web: in other zones than were predicted" in message for message in messages)
+
+
+def test_a_pod_on_other_cpus_than_reserved_is_a_warning() -> None:
+    made, web = history(), pod("web", cpus=2)
+    made.seen(web)
+    allocation = ZoneAllocation({0: {"cpu": 2000}}, "2-3")
+    made.tell(streams.pod(web.uid), PodReserved(web.uid, "n1", allocation=allocation))
+    made.tell(streams.node("n1"), NodeCharged("n1", web.uid))
+    entry = Placement("ns", "web", "c", (ZonedAmount("cpu", (0,), 2000, "4-5"),), web.uid)
+    made.report(zone(0, 8, 8), zone(1, 8, 8), at=2, placements=(), enforced=(entry,))
+    ((_, message),) = findings_of(made)
+    assert "ns/web (container c: CPUs 4-5, reserved are 2-3)" in message
 
 
 def test_a_kubelet_of_unknown_version_is_a_warning() -> None:

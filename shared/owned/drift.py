@@ -1,0 +1,52 @@
+"""What containers have by their enforcer, compared with what was reserved for their pod.
+
+Resources that the enforcer does not list are unknown, which is no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shared.domain.report import Placement, ZonedAmount
+from shared.domain.resources import CPU, is_memory
+from shared.domain.zone_allocation import ZoneAllocation
+from shared.kubelet.cpuset import parse_cpus, union
+
+
+def drift_of(allocation: ZoneAllocation, placements: Iterable[Placement]) -> str:
+    """Return the first difference as `container main: CPUs 6-9, reserved are 2-5`, "" without one.
+
+    A pod that shares CPUs may have any CPUs of its zones. Memory counts only if it is bound.
+    """
+    for placement in placements:
+        cpus = [held for held in placement.held if held.resource == CPU]
+        memory = [held for held in placement.held if is_memory(held.resource)]
+        about = f"container {placement.container}"
+        ids = ",".join(held.ids for held in cpus)
+        own = parse_cpus(allocation.cpus)
+        if own and cpus and union(parse_cpus(held.ids) for held in cpus) != own:
+            return f"{about}: CPUs {ids}, reserved are {allocation.cpus}"
+        beyond = _zones(cpus) - _reserved(allocation, memory=False)
+        if beyond and not own and allocation.zones:
+            return f"{about}: CPUs {ids}, of zones that were not reserved ({_text(beyond)})"
+        beyond = _zones(memory) - _reserved(allocation, memory=True)
+        if beyond and allocation.memory_policy == "bind":
+            return f"{about}: memory of zones that were not reserved ({_text(beyond)})"
+    return ""
+
+
+def _zones(amounts: Iterable[ZonedAmount]) -> set[int]:
+    return {zone for held in amounts for zone in held.zones}
+
+
+def _reserved(allocation: ZoneAllocation, memory: bool) -> set[int]:
+    """Return the zones in which the pod has CPUs, or memory."""
+    return {
+        zone
+        for zone, amounts in allocation.zones.items()
+        if any(is_memory(name) if memory else name == CPU for name in amounts)
+    }
+
+
+def _text(zones: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(zones)))
