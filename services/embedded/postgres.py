@@ -171,13 +171,13 @@ class EmbeddedPostgres:
                 f"Read {self._data_dir.logs / 'postgres.log'}",
             ) from error
 
-    def create_database(self, name: str = DATABASE, template: str = "template1") -> None:
-        """Create a database from a template unless it exists."""
+    def create_database(self, name: str = DATABASE) -> None:
+        """Create a database unless it exists."""
         if (
             self.run_sql(f"select 1 from pg_database where datname = {_literal(name)};").strip()
             != "1"
         ):
-            self.run_sql(f"create database {_quoted(name)} template {_quoted(template)};")
+            self.run_sql(f"create database {_quoted(name)};")
 
     def apply_password(self) -> None:
         """Set the password of the settings for the superuser, for TCP."""
@@ -185,10 +185,6 @@ class EmbeddedPostgres:
             f"set log_statement = 'none'; "
             f"alter role postgres password {_literal(self._settings.password)};"
         )
-
-    def drop_database(self, name: str) -> None:
-        """Drop a database and end its connections."""
-        self.run_sql(f"drop database if exists {_quoted(name)} with (force);")
 
     def clean_up(self) -> None:
         """Remove a socket folder outside the data folder. Call it after the stop."""

@@ -73,7 +73,7 @@ def _backup(stage: Stage) -> Path:
 
 
 def _empty(database: EmbeddedPostgres) -> None:
-    database.drop_database(DATABASE)
+    database.run_sql(f"drop database if exists {DATABASE} with (force);")
     database.create_database()
 
 

@@ -95,7 +95,7 @@ async def _fill(url: str) -> None:
 
 
 def _named(server: PostgresServer, name: str) -> str:
-    server.postgres.create_database(name, "template1")
+    server.postgres.create_database(name)
     return server.postgres.url(name)
 
 
