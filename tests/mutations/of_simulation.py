@@ -28,8 +28,8 @@ SIMULATED = (
         ),
         "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "S11",
-        90072,
-        465,
+        90022,
+        460,
     ),
     Mutation(
         "what is listed for a pod that ended is free though its namesake holds it",
@@ -128,8 +128,7 @@ SIMULATED = (
         "        made.update([draft.stream for draft in proposal.drafts])",
         "        made.update([draft.stream for draft in proposal.drafts] if proposal.uid else ())",
         "S12",
-        90001,
-        400,
+        90002,
     ),
     Mutation(
         "a commit stands without the one that it follows",
@@ -182,7 +181,7 @@ SIMULATED = (
         "        if entry.pod.priority >= self._pod.priority or",
         "        if entry.pod.priority > self._pod.priority or",
         "S7",
-        90150,
+        90008,
     ),
     Mutation(
         "what a node refused it refuses still after it has changed",
