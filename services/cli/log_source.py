@@ -16,6 +16,9 @@ from services.replay.suggestions import did_you_mean
 from shared.domain.secret_url import looks_like_url
 from shared.eventlog.port import EventLog
 
+# Seconds until a database that does not answer is an error.
+RETRY_FOR_S = 5.0
+
 # Services that fold the log and publish its hash; further instances have a number behind the name.
 # The observer is part of a scheduler.
 WITH_STATE = ("scheduler", "binder", "topology-store")
@@ -112,7 +115,7 @@ class LogSource:
         url = self.url = self._url or await self._url_of_folder(self._folder())
         try:
             log = await PostgresEventLog.open(
-                url, retry_for_s=5.0, role=WRITER if self._writes else READER
+                url, retry_for_s=RETRY_FOR_S, role=WRITER if self._writes else READER
             )
         except (LogUnavailable, LogNotMigrated) as error:
             problem = str(error).partition("; ")[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from services.cli import log_source
 from services.cli.main import main
 
 Result = tuple[int, str]
@@ -43,6 +44,7 @@ def topolog(
 ) -> Callable[..., Result]:
     """Run `topolog ...` in an empty folder; return exit code and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(log_source, "RETRY_FOR_S", 0.1)
 
     def run(*arguments: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["topolog", *arguments])

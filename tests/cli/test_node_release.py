@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from services.cli import log_source
 from services.cli.main import main
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
@@ -81,6 +82,7 @@ def test_a_fault_is_named(
     code: int,
     told: str,
 ) -> None:
+    monkeypatch.setattr(log_source, "RETRY_FOR_S", 0.1)
     assert run(monkeypatch, node, "--database-url", url or log_url) == code
     words = capsys.readouterr()
     assert told in words.err + words.out
