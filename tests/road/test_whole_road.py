@@ -114,11 +114,6 @@ def every_decision_is_made_again(path: Path, road: Road) -> None:
     assert decoded["differs"] == 0 or road.summary()["scheduling"]["conflicts"], decoded
 
 
-def test_kubelets_without_a_policy_admit_what_they_are_sent() -> None:
-    with folder() as path, running(path, *shape("none", "container", "1")) as road:
-        assert road.wait(120) == 0, road.output()
-
-
 def test_wrong_options_are_all_named_at_once() -> None:
     wrong = (
         "--nodes",
