@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -23,9 +22,10 @@ from tests.bus.nats_process import NatsProcess, cluster
 Servers = dict[str, NatsProcess]
 
 
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    made = cluster(tmp_path)
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """One cluster for the file: it takes 5 s until its servers have found each other."""
+    made = cluster(tmp_path_factory.mktemp("cluster"))
     for item in made.values():
         item.start()
     yield made
@@ -79,24 +79,29 @@ def test_a_server_with_addresses_of_both_families_counts_once(
     assert size_of(received) == size
 
 
-@pytest.mark.parametrize("fault", ["kill", "pause"])
 async def test_the_leader_of_a_stream_goes_and_comes_back(
-    servers: Servers, bus: JetStreamBus, fault: str
+    servers: Servers, bus: JetStreamBus
 ) -> None:
     """A server that is killed ends its connections; a hanging server is noticed by its silence."""
     batches, positions = bus.reports(), bus.events()
-    await bus.publish(subjects.report("a"), b"before", {subjects.MSG_ID: "before"})
+    await publish(bus, "before")
     await gather(batches, 1)
-    leader = servers[await leader_of(bus, subjects.REPORT_STREAM)]
     with structlog.testing.capture_logs() as lines:
-        leader.kill() if fault == "kill" else leader.pause()
-        await bus.publish(subjects.report("a"), b"meanwhile", {subjects.MSG_ID: "meanwhile"})
-        await bus.publish_many([event_message(3)])
-        assert await reported_up_to(batches, b"meanwhile")
-        assert (await rung_up_to(positions, 3))[-1] == 3
-        leader.start() if fault == "kill" else leader.go_on()
-        await bus.publish(subjects.report("a"), b"after", {subjects.MSG_ID: "after"})
-        await bus.publish_many([event_message(4)])
-        assert await reported_up_to(batches, b"after")
-        assert (await rung_up_to(positions, 4))[-1] == 4
+        for fault, position in (("kill", 3), ("pause", 5)):
+            leader = servers[await leader_of(bus, subjects.REPORT_STREAM)]
+            leader.kill() if fault == "kill" else leader.pause()
+            await publish(bus, f"meanwhile {fault}")
+            await bus.publish_many([event_message(position)])
+            assert await reported_up_to(batches, f"meanwhile {fault}".encode())
+            assert (await rung_up_to(positions, position))[-1] == position
+            leader.start() if fault == "kill" else leader.go_on()
+            await publish(bus, f"after {fault}")
+            await bus.publish_many([event_message(position + 1)])
+            assert await reported_up_to(batches, f"after {fault}".encode())
+            assert (await rung_up_to(positions, position + 1))[-1] == position + 1
     assert names.BUS_STREAM_RECREATED not in [line["event"] for line in lines]
+
+
+async def publish(bus: JetStreamBus, body: str) -> None:
+    """A report of node a."""
+    await bus.publish(subjects.report("a"), body.encode(), {subjects.MSG_ID: body})
