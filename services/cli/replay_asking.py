@@ -1,4 +1,4 @@
-"""`topolog replay diff`, `predict` and `why-not`: options in, tables out."""
+"""`topolog replay diff`, `predict`, `why-not` and `fragmentation`: options in, tables out."""
 
 from __future__ import annotations
 
@@ -191,3 +191,33 @@ def why_not_command(
         json_line(answer)
     else:
         replay_print.why_not(answer)
+
+
+@replay_app.command("fragmentation", context_settings=NEGATIVE_POSITIONS)
+def fragmentation_command(
+    at: Annotated[str, typer.Option("--at", help="Moment: 500, head, 10m ago, a time.")] = "head",
+    node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    classes: Annotated[
+        int, typer.Option(help="Maximal number of pod classes, the most frequent first.", min=1)
+    ] = 10,
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many more pods of each frequent class fit, and how many would at best.
+
+    Asks the filter with the scheduler's settings in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    """
+    from services.cli.deciding_here import deciding_here
+    from services.replay.fragmentation import fragmentation
+
+    cycle = deciding_here(os.environ).cycle
+    answer = run(
+        LogSource(database_url, data_dir),
+        lambda log: fragmentation(log, at, cycle, classes, node),
+        "fragmentation",
+    )
+    if as_json:
+        json_line(answer)
+    else:
+        replay_print.fragmentation(answer, bool(node))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from services.replay.commands import Verdict
     from services.replay.differing import Difference, NodeDifference
     from services.replay.explain import Story
+    from services.replay.fragmentation import Fragmentation
     from services.replay.predicting import Prediction
     from services.replay.predictions import Predictions
     from services.replay.shadow import Judgement
@@ -26,6 +27,8 @@ POD_WIDTH, NODE_WIDTH = 28, 10
 # line.
 WIDE_FROM = 110
 WAITING_SHOWN = 5
+# Nodes that lose the most places.
+LOSSY_SHOWN = 10
 
 
 def event_printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
@@ -261,3 +264,44 @@ def why_not(answer: WhyNot) -> None:
     )
     for line in (answer.answer, *answer.lines):
         _say_wrapped(line, columns(), 4 if line.startswith("  ") else 2)
+
+
+def fragmentation(answer: Fragmentation, by_node: bool) -> None:
+    """Print the room for each pod class; by node, if asked, else for the nodes that lose most."""
+    say(f"position {answer.position}, {answer.time}")
+    if not answer.classes:
+        say("no live pod needs zones")
+        return
+    columns_ = ("request", "#pods", "#waiting", "#still fit", "#at best", "#lost")
+    rows = [
+        [
+            room.request,
+            *map(str, (room.pods, room.waiting, room.fits, room.at_best)),
+            f"{room.lost_percent} %",
+        ]
+        for room in answer.classes
+    ]
+    say_table(columns_, rows)
+    lossy = [
+        (room.request, node)
+        for room in answer.classes
+        for node in room.nodes
+        if by_node or node.at_best > node.fits
+    ]
+    if not lossy:
+        return
+    if not by_node:
+        lossy.sort(key=lambda item: item[1].fits - item[1].at_best)
+        lossy = lossy[:LOSSY_SHOWN]
+    say()
+    say_table(
+        ("request", "node", "#still fit", "#at best", "by zones"),
+        [
+            [request, node.node, str(node.fits), str(node.at_best), _by_zones(node.zones)]
+            for request, node in lossy
+        ],
+    )
+
+
+def _by_zones(zones: dict[str, int]) -> str:
+    return "; ".join(f"{count} in {zone}" for zone, count in zones.items()) or "-"

@@ -11,10 +11,12 @@ from services.console import plots, views
 from services.console.api import Endpoint, Unanswerable
 from services.console.live import Live, Sample
 from services.console.past import Past
+from services.console.room import Rooms
 from services.console.views import NodeCell, PodCell
 from services.console.what_if import WhatIf, WhatIfError
-from services.replay import explain, listing, state_at, why_not
+from services.replay import explain, listing, shapes, state_at, why_not
 from services.replay.filters import Filter, FilterError, clock
+from services.replay.fragmentation import ClassRoom
 from services.replay.positions import position_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state.state import SchedulerState
@@ -134,7 +136,7 @@ class Handlers:
     def __init__(self, live: Live, what_if: WhatIf, cycle: CycleConfig) -> None:
         self._live, self._what_if, self._cycle = live, what_if, cycle
         self._log = live.log
-        self._past = Past(live.log)
+        self._past, self._rooms = Past(live.log), Rooms(live, cycle)
 
     async def _state(self, at: str) -> tuple[SchedulerState, str]:
         """Return the state of a moment and its time."""
@@ -159,7 +161,7 @@ class Handlers:
         )
 
     async def map(self, query: MapQuery) -> MapAnswer:
-        shape = views.shape_of(query.shape)
+        shape = shapes.shape_of(query.shape)
         state, time = await self._state(query.at)
         ledger, changed = state.ledger, self._live.changed
         is_whole = bool(query.at) or query.since < self._live.begin or not query.since
@@ -210,6 +212,10 @@ class Handlers:
             await listing.list_events(self._log, wanted, rows.append)
         return EventsAnswer(head, rows)
 
+    async def room(self, _query: At) -> list[ClassRoom]:
+        await self._state("")
+        return await self._rooms.now()
+
     async def samples(self, _query: At) -> list[Sample]:
         return list(self._live.samples)
 
@@ -234,6 +240,7 @@ class Handlers:
             ("/story", "A pod's story", StoryQuery, list[explain.Story], self.story),
             ("/why-not", "Why not this node", WhyNotQuery, why_not.WhyNot, self.why_not),
             ("/events", "Events in words", EventsQuery, EventsAnswer, self.events),
+            ("/room", "Room for frequent pod classes now", At, list[ClassRoom], self.room),
             ("/samples", "The samples of the plots", At, list[Sample], self.samples),
             ("/plot", "A live plot", PlotQuery, bytes, self.plot),
             ("/what-if", "Decide the log again", WhatIfQuery, dict[str, Any], self.what_if),

@@ -10,16 +10,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from services.replay.filters import FilterError
 from services.scheduler.state.state import SchedulerState
 from services.top.model import node_row
-from shared.domain.quantity import amount
 from shared.domain.resources import Amounts
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 
 MOST_PODS = 1000
 NO_GROUP = "(no label)"
-SHAPE_EXAMPLE = "shape=cpu=4,memory=8Gi"
 
 
 class ZoneCell(msgspec.Struct, frozen=True, array_like=True):
@@ -69,21 +66,6 @@ class Counts(msgspec.Struct, frozen=True):
     expired: int
     excluded: int
     waiting_for_zone: int
-
-
-def shape_of(text: str) -> Amounts:
-    """Read `cpu=4,memory=8Gi`. Raises FilterError."""
-    shape: dict[str, int] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, quantity = (piece.strip() for piece in part.partition("="))
-        try:
-            shape[name] = amount(name, quantity)
-        except ValueError as error:
-            problem = f"shape: {part!r} is no RESOURCE=QUANTITY ({error})"
-            raise FilterError(problem, SHAPE_EXAMPLE) from error
-        if not name or not equals or shape[name] <= 0:
-            raise FilterError(f"shape: {part!r} is no RESOURCE=QUANTITY above 0", SHAPE_EXAMPLE)
-    return shape
 
 
 def node_cell(node: LedgerNode, resource: str, shape: Amounts, label: str) -> NodeCell:

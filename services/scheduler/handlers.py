@@ -8,10 +8,11 @@ twice to one event. Must not know Kubernetes or how the log is stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.explain.empty_nodes import EmptyNodes
 from services.scheduler.queue.queue import UnschedulableFlush
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.proposals import Proposal, together
@@ -49,6 +50,7 @@ from shared.runtime.marks import Promises
 from shared.runtime.projector import Fold, Folded, Projector
 from shared.runtime.waiting import set_within
 from shared.telemetry import logs, names
+from shared.telemetry.declare import Metric
 from shared.telemetry.instruments import count, observe, set_gauge, timed, worked
 from shared.telemetry.propagation import trace_of
 
@@ -115,7 +117,8 @@ class Decider:
         self._held = held
         self._clock = clock
         self._measure_fill_s = 0.0
-        self._zone_waits: dict[tuple[str, str], int] = {}
+        self._labelled: dict[str, dict[tuple[str, ...], int]] = {}
+        self._empty_nodes: EmptyNodes | None = None
         self._batch_pods = batch_pods
         self._resync_period_s = resync_period_s
         self._resync_at_s = 0.0
@@ -248,10 +251,20 @@ class Decider:
         self._measure_fill_s = now_s + FILL_EVERY_S
         for resource, share in totals.zone_fill(core.ledger).items():
             set_gauge(names.ZONE_FILL, share, resource=resource)
-        waits = totals.zone_waits(core.ledger)
-        for wait in self._zone_waits.keys() | waits.keys():
-            set_gauge(names.ZONE_WAITS, waits.get(wait, 0), resource=wait[0], request=wait[1])
-        self._zone_waits = waits
+        if self._empty_nodes is None:
+            self._empty_nodes = EmptyNodes(core.config.cycle)
+        waits = self._empty_nodes.zone_waits(core.ledger)
+        self._set_all(names.ZONE_WAITS, waits, "resource", "request", "node_type")
+        if core.columns is not None:
+            places = totals.places(core.folded.wanted, core.columns.places)
+            self._set_all(names.PLACES, places, "request", "bound")
+
+    def _set_all(self, gauge: Metric, values: Mapping[tuple[str, ...], int], *labels: str) -> None:
+        """Set a gauge for each value of its labels, and to 0 for earlier values."""
+        earlier = self._labelled.get(gauge.name, {})
+        for key in earlier.keys() | values.keys():
+            set_gauge(gauge, values.get(key, 0), **dict(zip(labels, key, strict=True)))
+        self._labelled[gauge.name] = dict(values)
 
     def _is_unlisted(self, core: SchedulerCore) -> bool:
         """Return whether the log was restored and the cluster was not listed since; logged once."""

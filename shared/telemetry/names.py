@@ -244,7 +244,17 @@ REJECTED = counter(
 )
 QUEUE_READY = gauge("topolog_queue_ready_pods", "Pods in the active queue.")
 ZONE_WAITS = gauge(
-    "topolog_pods_waiting_for_zone", "Pods that wait for a zone, not a node.", "resource", "request"
+    "topolog_pods_waiting_for_zone",
+    "Pods that wait for a zone, not a node; an empty node of `node_type` would take each.",
+    "resource",
+    "request",
+    "node_type",
+)
+PLACES = gauge(
+    "topolog_places",
+    "Room for more of a frequent request: in `zones`, and `at_best`, if each node were one zone.",
+    "request",
+    "bound",
 )
 QUEUE_WAITING = gauge("topolog_queue_waiting_pods", "Unschedulable pods that wait for a change.")
 NODES_DIRTY = gauge(

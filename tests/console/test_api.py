@@ -14,6 +14,7 @@ import pytest
 from services.console.api import PREFIX
 from services.console.plots import PLOTS
 from tests.console.served import served, small_cluster
+from tests.ledger.given import zone
 
 Answer = tuple[int, str, bytes]
 
@@ -125,7 +126,7 @@ async def test_the_description_names_every_endpoint_and_its_parameters() -> None
     async with served((await small_cluster()).log) as url:
         description = await ask(url, "/openapi.json")
         paths = description["paths"]
-        assert len(paths) == 10
+        assert len(paths) == 11
         names = [item["name"] for item in paths[f"{PREFIX}/map"]["get"]["parameters"]]
         assert names == ["resource", "at", "shape", "label", "since"]
         for path in paths:
@@ -153,3 +154,14 @@ async def test_what_if_can_be_off() -> None:
         answer = await ask(url, "/what-if", change="strategy=BestFit")
         assert answer["status"] == 503
         assert "TOPOLOG_WHAT_IF_LIMIT_S" in answer["remedy"]
+
+
+async def test_the_room_for_frequent_classes_follows_the_log() -> None:
+    story = await small_cluster()
+    async with served(story.log) as url:
+        rooms = {room["request"]: room for room in await ask(url, "/room")}
+        assert (rooms["cpu 4"]["fits"], rooms["cpu 4"]["at_best"]) == (3, 5)
+        await story.report(zone(0, 6), zone(1, 6, free=2), node="n2", at=2)
+        while rooms["cpu 4"]["fits"] == 3:
+            rooms = {room["request"]: room for room in await ask(url, "/room")}
+        assert (rooms["cpu 4"]["fits"], rooms["cpu 4"]["at_best"]) == (2, 4)

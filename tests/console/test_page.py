@@ -43,7 +43,15 @@ async def drawn(url: str, place: str) -> str:
         ("map?node=n1&shape=cpu%3D3&mode=fits", ["policy single-numa-node", "surely fits 4 times"]),
         ("pods?pod=ns/large&whyNot=n1", ["ns/placed", "Why not n1?", "waits since"]),
         ("time?at=6&other=4", ["Position 6,", "Position 4,", "Events around position 6"]),
-        ("health", ["2 nodes, 2 live pods", 'alt="Plot: rates"', "blob:"]),
+        (
+            "health",
+            [
+                "2 nodes, 2 live pods",
+                "Room for the most frequent pods",
+                'alt="Plot: rates"',
+                "blob:",
+            ],
+        ),
         ("what-if?change=strategy%3DBestFit", ["what-if is off here"]),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 
 from services.console import views
 from services.console.views import NO_GROUP
+from services.replay import shapes
 from services.replay.deciding_state import followed_at
 from services.replay.filters import FilterError
 from services.scheduler.state.state import SchedulerState
@@ -53,11 +54,11 @@ async def test_counts_are_of_what_needs_a_look(state: SchedulerState) -> None:
 
 
 def test_a_shape_is_amounts_by_resource() -> None:
-    assert views.shape_of(" cpu=4, memory=8Gi ") == {"cpu": 4000, "memory": 8 << 30}
-    assert views.shape_of("") == {}
+    assert shapes.shape_of(" cpu=4, memory=8Gi ") == {"cpu": 4000, "memory": 8 << 30}
+    assert shapes.shape_of("") == {}
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=x", "=4", "cpu=0", "cpu=-1"])
 def test_a_wrong_shape_is_named(text: str) -> None:
     with pytest.raises(FilterError, match="shape"):
-        views.shape_of(text)
+        shapes.shape_of(text)

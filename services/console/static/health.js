@@ -15,9 +15,10 @@ const COUNTS = [
 export class HealthView {
   constructor(root) {
     this.counts = element("div", { class: "counts" });
+    this.room = element("div");
     this.plots = element("div", { class: "plots" });
     this.pictures = new Map();
-    root.append(this.counts, this.plots);
+    root.append(this.counts, this.room, this.plots);
   }
 
   async show(_place, now) {
@@ -27,8 +28,16 @@ export class HealthView {
     rows.push([`${sample.hit} of ${sample.predicted}`, "predictions of zones came true since the console began"]);
     rows.push([`${sample.lag}`, "events behind the head of the log"]);
     this.counts.replaceChildren(table(`${sample.counts.nodes} nodes, ${sample.counts.pods} live pods`, ["", ""], rows, [0]));
+    await this.#showRoom();
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     await Promise.all(now.plots.map((name) => this.#plot(name, dark)));
+  }
+
+  async #showRoom() {
+    const rooms = await ask("/room");
+    const rows = rooms.map((room) => [room.request, `${room.pods}`, `${room.waiting}`, `${room.fits}`, `${room.at_best}`]);
+    const columns = ["request", "pods", "waiting", "still fit", "at best"];
+    this.room.replaceChildren(table("Room for the most frequent pods", columns, rows, [1, 2, 3, 4]));
   }
 
   async #plot(name, dark) {

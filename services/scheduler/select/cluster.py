@@ -109,10 +109,10 @@ class Cluster:
     def _first_name(self, group: ProfileGroup) -> str:
         return min(self.evaluator.node_at(slot).name for slot in group.slots.tolist())
 
-    def places(self, demand_classes: Sequence[Items]) -> list[int]:
+    def places(self, demand_classes: Sequence[Items], at_best: bool = False) -> list[int]:
         """Return how many more of each class the nodes hold, each class for itself: in zones, under
         `restricted` also in sets of zones, and in whole nodes if their kubelets refuse no pod for
-        its zones. NOWHERE if none holds one even when it is empty.
+        its zones, or `at_best`. NOWHERE if none holds one even when it is empty.
         """
         arrays, total = self._arrays, [NOWHERE] * len(demand_classes)
         arrays.refresh()
@@ -121,7 +121,7 @@ class Cluster:
             selection, policy = group.selection, group.profile.rule.policy
             if not group.profile.layout:
                 continue
-            if policy not in ALIGNING or group.profile.owners.is_owned:
+            if at_best or policy not in ALIGNING or group.profile.owners.is_owned:
                 counts = places_in_zones(
                     tuple(arrays.free_rows),
                     select(arrays.free, selection),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import get_args
 
-from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
 from shared.domain.resources import Amounts
+from shared.events.scheduling_events import Wanted
 from shared.ledger.state import Ledger, LedgerNode, Stage
 
 
@@ -53,20 +54,23 @@ def zones_in_use(node: LedgerNode) -> int:
 MOST_CLASSES = 20
 OTHERS = "other"
 
+Items = tuple[tuple[str, int], ...]
 
-def zone_waits(ledger: Ledger) -> dict[tuple[str, str], int]:
-    """Return how many pods wait for a zone, not for a node, by resource and by what they request
-    (`cpu 8, memory 16Gi`).
+
+def places(
+    wanted: Sequence[Wanted], count: Callable[[Sequence[Items], bool], Sequence[int]]
+) -> dict[tuple[str, ...], int]:
+    """Return how many more of each wanted demand class the nodes hold, by request and bound: in
+    `zones`, and `at_best`, as if all zones of a node were one. `count` counts them.
     """
-    waits = Counter(
-        (entry.zone_wait, request_text(effective_request(entry.pod)))
-        for entry in ledger.pods.values()
-        if entry.zone_wait and entry.stage == "pending"
-    )
-    counts: Counter[tuple[str, str]] = Counter()
-    for rank, ((resource, request), pods) in enumerate(waits.most_common()):
-        counts[resource, request if rank < MOST_CLASSES else OTHERS] += pods
-    return dict(counts)
+    classes = [tuple(sorted(demand.amounts.items())) for demand in wanted]
+    in_zones, at_best = count(classes, False), count(classes, True)
+    counted = dict[tuple[str, ...], int]()
+    for demand, fits, best in zip(wanted, in_zones, at_best, strict=True):
+        if fits >= 0:
+            request = request_text(demand.amounts)
+            counted[request, "zones"], counted[request, "at_best"] = fits, max(fits, best)
+    return counted
 
 
 def request_text(request: Amounts) -> str:

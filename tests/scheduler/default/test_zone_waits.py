@@ -1,27 +1,36 @@
-"""Pods that wait for a zone, not for a node: counted by resource and request, shown by doctor."""
+"""Pods that wait for a zone, not for a node: counted by resource, request and the node type that
+would help, shown by doctor. And the room that is left for frequent requests.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from services.doctor import pods
+from services.scheduler.explain import empty_nodes
+from services.scheduler.explain.empty_nodes import TYPE_LABEL, EmptyNodes
+from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state import totals
+from shared.events.cluster_events import Taint
+from shared.events.scheduling_events import Wanted
 from tests.ledger.given import pod, zone
 from tests.scheduler.default.story import Story
+
+SMALL = {"cpu": 10_000, "memory": 1 << 34, "pods": 110}
 
 
 async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     story = Story()
-    await story.node("n1", allocatable={"cpu": 10_000, "memory": 1 << 34, "pods": 110})
+    await story.node("n1", allocatable=SMALL)
     await story.report(zone(0, 8, free=3), zone(1, 8, free=3))
     one, two, large = pod("one", cpus=4), pod("two", cpus=4), pod("large", cpus=20)
     await story.arrives(one, two, large)
     await story.decide()
-    ledger = story.cores[0].ledger
-    (((resource, request), count),) = totals.zone_waits(ledger).items()
-    assert (resource, count) == ("cpu", 2)
+    ledger, asked = story.cores[0].ledger, EmptyNodes(CycleConfig())
+    (((resource, request, node_type), count),) = asked.zone_waits(ledger).items()
+    assert (resource, node_type, count) == ("cpu", "", 2)
     assert request.startswith("cpu 4")
     (finding,) = pods.judge(ledger)
     assert finding.severity == "warning"
@@ -29,8 +38,44 @@ async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
         "2 pod(s) wait for a zone, not for a node: cpu (they request cpu 4"
     )
     assert finding.remedy
-    monkeypatch.setattr(totals, "MOST_CLASSES", 0)
-    assert totals.zone_waits(ledger) == {("cpu", totals.OTHERS): 2}
+    monkeypatch.setattr(empty_nodes, "MOST_CLASSES", 0)
+    assert asked.zone_waits(ledger) == {("cpu", totals.OTHERS, ""): 2}
     await story.report(zone(0, 8, free=3), zone(1, 8, free=4), at=2)
     await story.decide()
-    assert totals.zone_waits(ledger) == {("cpu", totals.OTHERS): 1}
+    assert asked.zone_waits(ledger) == {("cpu", totals.OTHERS, ""): 1}
+
+
+async def test_the_smallest_node_type_that_takes_the_pod_when_empty_is_named() -> None:
+    story = Story()
+    for name, cpus, label in (("n1", 14, "m-large"), ("n2", 20, "m-huge"), ("n3", 8, "m-small")):
+        allocatable = {**SMALL, "cpu": cpus * 1000}
+        await story.node(name, allocatable=allocatable, labels={TYPE_LABEL: label}, ready=False)
+        await story.report(zone(0, cpus // 2), zone(1, cpus // 2), node=name)
+    await story.node("n1", allocatable={**SMALL, "cpu": 14_000}, labels={TYPE_LABEL: "m-large"})
+    fills, wants = [pod(f"fill-{at}", cpus=4) for at in range(2)], pod("wants", cpus=5)
+    await story.arrives(*fills)
+    await story.decide()
+    await story.arrives(wants)
+    await story.decide()
+    ledger, asked = story.cores[0].ledger, EmptyNodes(CycleConfig())
+    ((key, count),) = asked.zone_waits(ledger).items()
+    assert (key[2], count) == ("m-large", 1)
+    (finding,) = pods.judge(ledger)
+    assert "would fit on an empty node of type m-large" in finding.seen
+    tainted = (Taint("gpu", "yes", "NoSchedule"),)
+    labels = {TYPE_LABEL: "m-large"}
+    await story.node("n1", allocatable={**SMALL, "cpu": 14_000}, labels=labels, taints=tainted)
+    ((key, _),) = asked.zone_waits(ledger).items()
+    assert key[2] == "m-huge"
+
+
+def test_places_are_counted_in_zones_and_at_best() -> None:
+    wanted = [
+        Wanted({"cpu": 4000}, 1, 1, 0, 0),
+        Wanted({"cpu": 9000}, 1, 1, 0, 0),
+    ]
+    counts = {False: [3, -1], True: [5, 2]}
+    assert totals.places(wanted, lambda _classes, at_best: counts[at_best]) == {
+        ("cpu 4", "zones"): 3,
+        ("cpu 4", "at_best"): 5,
+    }
