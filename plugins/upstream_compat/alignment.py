@@ -1,9 +1,9 @@
-"""The plugin's one test: which single zone can hold this request, and what is left of the zones
-after it took it.
+"""The plugin's only test: which single zone can hold this request, and what remains of the zones
+after the request is subtracted.
 
-Knows no pods and no statuses. The zone named is the lowest one left, as the kubelet's
-narrowest-then-lowest rule gives; when nothing constrains the request it is zone 0, even where there
-is no zone 0.
+This module does not know pods and statuses. The chosen zone is the lowest one that fits, as in the
+kubelet (narrowest, then lowest). If nothing constrains the request it is zone 0, even if the node
+has no zone 0.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from shared.domain.resources import is_numa_affine
 
 
 class Misfit(msgspec.Struct, frozen=True):
-    """The first resource, by name, that left no zone."""
+    """The first resource, by name, for which no zone remained."""
 
     resource: str
     why: str
 
 
 class Overdrawn(msgspec.Struct, frozen=True):
-    """Two entries of one zone id: the second could not give what the first was tested for."""
+    """Two entries have one zone id, and the second has less than the first, which was tested."""
 
     resource: str
     request: Quantity
@@ -38,7 +38,7 @@ class Overdrawn(msgspec.Struct, frozen=True):
 def align(
     request: Quantities, qos: Qos, offered: Collection[str], zones: Sequence[NumaZone]
 ) -> int | Misfit:
-    """The lowest zone id that suits every non-zero resource of the request, or why there is
+    """Return the lowest zone id that suits every non-zero resource of the request, or why there is
     none.
     """
     ids: set[int] | None = None
@@ -60,8 +60,8 @@ def align(
 def subtract(
     request: Quantities, qos: Qos, zones: Sequence[NumaZone], zone_id: int
 ) -> Overdrawn | None:
-    """Take the request from every zone entry of that id, in place; stops at the first that cannot
-    give.
+    """Subtract the request in place from every zone entry with that id. Stops at the first entry
+    that has too little.
     """
     for zone in zones:
         if zone.id != zone_id:
@@ -81,5 +81,7 @@ def _suits(name: str, quantity: Quantity, qos: Qos, zone: NumaZone) -> bool:
 
 
 def _compared(name: str, qos: Qos) -> bool:
-    """Only a Guaranteed pod's cpu, memory and hugepages are compared; devices always are."""
+    """Return the resources to compare: cpu, memory and hugepages only of Guaranteed pods, devices
+    always.
+    """
     return qos == "Guaranteed" or not is_numa_affine(name)

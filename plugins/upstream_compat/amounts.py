@@ -1,8 +1,7 @@
-"""Arithmetic on Kubernetes quantities that keeps the notation apimachinery would keep, because
-status texts print it.
+"""Arithmetic on Kubernetes quantities that keeps the notation as apimachinery does, because status
+texts print it.
 
-Decides nothing about scheduling. Source: k8s.io/apimachinery `resource.Quantity` Add, Sub, Cmp,
-Value.
+Source: k8s.io/apimachinery `resource.Quantity` Add, Sub, Cmp, Value.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ ZERO = Quantity(0)
 
 
 def plus(left: Quantity, right: Quantity) -> Quantity:
-    """The sum, in the notation of `left`, or of `right` when `left` is zero."""
+    """Return the sum, in the notation of `left`, or of `right` if `left` is zero."""
     return Quantity(left.nano + right.nano, left.format if left.nano else right.format)
 
 
 def minus(left: Quantity, right: Quantity) -> Quantity:
-    """The difference, in the notation of `left`, or of `right` when `left` is zero."""
+    """Return the difference, in the notation of `left`, or of `right` if `left` is zero."""
     return Quantity(left.nano - right.nano, left.format if left.nano else right.format)
 
 
 def from_amounts(amounts: Mapping[str, int]) -> Quantities:
-    """Topolog's integers (millicpu, bytes, counts) as quantities."""
+    """Return Topolog's integers (millicpu, bytes, counts) as quantities."""
     return {name: from_amount(name, amount) for name, amount in amounts.items()}
 
 
 def from_amount(name: str, amount: int) -> Quantity:
-    """One integer amount as a quantity, bytes in binary notation."""
+    """Return one integer amount as a quantity, bytes in binary notation."""
     if name == CPU:
         return Quantity(amount * (NANO // 1000))
     return Quantity(
@@ -45,7 +44,7 @@ def from_amount(name: str, amount: int) -> Quantity:
 
 
 def is_host_level(name: str) -> bool:
-    """Resources that may be absent from every zone: storage and everything that is not Kubernetes'
-    own.
+    """Return whether every zone may lack the resource: storage, and everything outside Kubernetes'
+    own names.
     """
     return name in (EPHEMERAL_STORAGE, "storage") or is_device(name)

@@ -27,8 +27,8 @@ StrategyName = Literal["MostAllocated", "BalancedAllocation", "LeastAllocated", 
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """One profile's arguments, defaults filled in. `weights` are by resource name, each at
-    least 1.
+    """The arguments of one profile, with defaults. `weights` are by resource name, each at least
+    1.
     """
 
     strategy: StrategyName = "LeastAllocated"
@@ -43,7 +43,9 @@ class Arguments(msgspec.Struct, frozen=True):
 
     @property
     def cache(self) -> CacheName:
-        """The cache in upstream's strict order of priority; with nothing set it is passthrough."""
+        """The cache that the arguments select, in upstream's order of priority; passthrough by
+        default.
+        """
         if self.discard_reserved_nodes:
             return "discardreserved"
         return "overreserve" if self.cache_resync_period_s > 0 else "passthrough"
@@ -52,7 +54,7 @@ class Arguments(msgspec.Struct, frozen=True):
 def new_cache(
     arguments: Arguments, nrts: Iterable[Nrt], profiles: Profiles, mended: bool = False
 ) -> Cache:
-    """The chosen cache at start; `nrts` is the list that OverReserve learns once and, unless
+    """Return the chosen cache at start. OverReserve learns the list `nrts` once and, unless
     `mended`, never again (R8).
     """
     if arguments.cache == "discardreserved":

@@ -1,9 +1,9 @@
 """Reads plugin arguments from a KubeSchedulerConfiguration, or from an args object alone, and
 reports every mistake at once.
 
-Stricter than upstream, which validates two of its nine values and silently takes an unknown one for
-a neighbour: here an unknown field, value or type is an error with the remedy; what is legal but
-unwise is a warning. Nothing is raised.
+Upstream validates two of its nine values and treats an unknown value as its neighbour. Here an
+unknown field, value or type is an error with its remedy, and a valid value with a drawback is a
+warning. Nothing is raised.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TYPE_META = ("apiVersion", "kind")
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing wrong, or with severity `warning` unwise: which field, what it held, what to
-    write.
+    """One mistake, or with severity `warning` a value with a drawback: the field, its value, and
+    the remedy.
     """
 
     field: str
@@ -43,7 +43,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Arguments by profile (scheduler name), with every problem found. With an error in it
+    """Arguments by profile (scheduler name), and every problem. If a problem is an error,
     `profiles` is empty.
     """
 
@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def read_text(text: str) -> Outcome:
-    """YAML or JSON text of a KubeSchedulerConfiguration or of an args object."""
+    """Read YAML or JSON text of a KubeSchedulerConfiguration or of an args object."""
     if len(text) > LIMIT_TEXT_CHARS:
         return _failed(
             Problem("document", f"{len(text)} characters", f"keep it under {LIMIT_TEXT_CHARS}")
@@ -85,7 +85,7 @@ def read_text(text: str) -> Outcome:
 
 
 def read(document: object) -> Outcome:
-    """A decoded document. A bare args object counts as the profile `default-scheduler`."""
+    """Read a decoded document. An args object alone counts as the profile `default-scheduler`."""
     reader = _Reader()
     if not isinstance(document, Mapping):
         return _failed(

@@ -1,8 +1,7 @@
-"""What the plugin asks of a cache, and the three answers it can get: topology, no topology, or "not
+"""The interface of the plugin's caches, and their three answers: topology, no topology, or "not
 fresh".
 
-A cache here is single-owner state without I/O: it never fetches; where upstream makes a live GET
-the caller hands in `live`.
+A cache has one owner and does no I/O. If upstream makes a live GET, the caller passes `live`.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ Live = Callable[[str], Nrt | None]
 
 
 class View(msgspec.Struct, frozen=True):
-    """A cache's answer for one node. Not fresh means: do not place here now."""
+    """A cache's answer for one node. If it is not fresh, no pod may be placed there now."""
 
     nrt: Nrt | None = None
     fresh: bool = True
 
 
 class Cache(Protocol):
-    """The hooks that the plugin calls; a cache that has no use for one does nothing."""
+    """The hooks that the plugin calls; a cache ignores hooks that it does not need."""
 
     def view(self, node: str, live: Live) -> View:
-        """The node's topology minus whatever this cache holds back."""
+        """Return the node's topology minus what this cache reserves."""
 
     def reserve(self, node: str, pod: Pod) -> None:
-        """The pod was given this node; it is not bound yet."""
+        """The pod was given this node, and is not bound yet."""
 
     def unreserve(self, node: str, pod: Pod) -> None:
         """The reservation failed."""
@@ -49,8 +48,9 @@ class Cache(Protocol):
         """The pod informer delivered this pod (added, updated or deleted alike)."""
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`); True when it marked the
-        node as reconfigured."""
+        """A watch delivered this object (`ADDED`, `MODIFIED`, `DELETED`). Return True if it marked
+        the node as reconfigured.
+        """
 
     def resync(self, live: Live, pods: Iterable[Pod]) -> None:
-        """One tick of the background resync; `pods` is the content of the pod lister."""
+        """Run one tick of the background resync. `pods` is the content of the pod lister."""

@@ -1,8 +1,7 @@
-"""From settings to the upstream plugin's caches: which of them decides, by which arguments. Reads
-the plugin's argument file.
+"""Selects the upstream plugin's cache and arguments from the settings and the plugin's argument
+file.
 
-Loaded only where a plugin file, a cache or `compat: upstream` is asked for. Must not start
-anything.
+Loaded only if a plugin file, a cache or `compat: upstream` is set. Starts nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ NAME = "TOPOLOG_PLUGIN_CONFIG"
 
 
 class FromPlugin(msgspec.Struct):
-    """What the settings and the plugin's file mean together. `upstream` is None where the ledger
-    decides: then only the scoring strategy of the arguments counts. `resync_period_s` 0 means no
-    ticks; `warnings` are a line each."""
+    """What the settings and the plugin's file select together. `upstream` is None if the ledger
+    decides: then only the scoring strategy of the arguments counts. With `resync_period_s` 0 there
+    are no ticks. `warnings` has one line each.
+    """
 
     upstream: UpstreamConfig | None
     cycle: CycleConfig
@@ -35,7 +35,7 @@ class FromPlugin(msgspec.Struct):
     warnings: list[str]
 
     def core(self, scheduler_name: str) -> CoreConfig:
-        """What the core is told where a cache decides; that one marks nodes dirty at the first
+        """Return the settings of the core if a cache decides: it marks nodes dirty at the first
         rejection.
         """
         return CoreConfig(scheduler_name, self.cycle, 1, self.upstream)
@@ -67,8 +67,8 @@ def from_plugin(settings: SchedulerSettings) -> FromPlugin:
 
 
 def _in_vain(arguments: Arguments) -> list[str]:
-    """Preemption that is asked for where the plugin would do it; elsewhere the reader of the
-    arguments says so.
+    """Return a warning for preemption that the arguments enable and the plugin would do; otherwise
+    the reader of the arguments warns.
     """
     if arguments.preemption_mode != "Enabled" or arguments.cache != "overreserve":
         return []
@@ -94,7 +94,7 @@ def _read(path: str) -> Outcome:
 
 
 def _of_profile(outcome: Outcome, scheduler_name: str) -> tuple[Arguments, list[str]]:
-    """The arguments of the profile of our name, or of the only one there is."""
+    """Return the arguments of the profile with our name, or of the only profile."""
     profiles = outcome.profiles
     if scheduler_name in profiles:
         return profiles[scheduler_name], []
@@ -110,9 +110,10 @@ def _of_profile(outcome: Outcome, scheduler_name: str) -> tuple[Arguments, list[
 
 
 def _known_schedulers(outcome: Outcome, scheduler_name: str) -> tuple[str, ...]:
-    """Whose pods are not foreign: ours, and those of the profiles beside ours that the plugin would
-    register, which only OverReserve does, and only where it looks for foreign pods. A file without
-    our name is of another process, whose pods are."""
+    """Return the schedulers whose pods are not foreign: ours, and those of other profiles that the
+    plugin would register. Only OverReserve registers profiles, and only if it detects foreign pods.
+    A file without our name belongs to another process, whose pods are foreign.
+    """
     if scheduler_name not in outcome.profiles:
         return (scheduler_name,)
     beside = outcome.profiles.items()
@@ -125,7 +126,9 @@ def _known_schedulers(outcome: Outcome, scheduler_name: str) -> tuple[str, ...]:
 
 
 def _with_cache(arguments: Arguments, cache: CacheName, problems: list[str]) -> Arguments:
-    """The arguments such that they choose this cache; `ledger` leaves the choice to them."""
+    """Return the arguments changed so that they select this cache; `ledger` leaves the choice to
+    them.
+    """
     if cache == "ledger":
         return arguments
     if arguments.cache not in ("passthrough", cache):

@@ -1,7 +1,7 @@
-"""The DiscardReserved cache: a node with a reservation in flight is not fresh, so one pod at a time
-is placed on it.
+"""The DiscardReserved cache: a node with a pending reservation is not fresh, so pods are placed on
+it one at a time.
 
-From PostBind until the next published object it behaves like Passthrough: the gap that its own
+From PostBind until the next published object it behaves like Passthrough, a gap that upstream's
 documentation admits.
 """
 
@@ -21,7 +21,7 @@ class DiscardReserved:
         self._in_flight: dict[str, set[str]] = {}
 
     def view(self, node: str, live: Live) -> View:
-        """Not fresh while anything is in flight, else the live object."""
+        """Return not fresh while a reservation is pending, else the live object."""
         return View(None, fresh=False) if self._in_flight.get(node) else View(live(node))
 
     def reserve(self, node: str, pod: Pod) -> None:
@@ -29,22 +29,22 @@ class DiscardReserved:
         self._in_flight.setdefault(node, set()).add(pod.uid)
 
     def unreserve(self, node: str, pod: Pod) -> None:
-        """Open the node again when this was the last one."""
+        """Open the node again if this was its last reservation."""
         self._in_flight.get(node, set()).discard(pod.uid)
 
     def post_bind(self, node: str, pod: Pod) -> None:
-        """Bound counts as done, although no report shows the pod yet."""
+        """Treat the bound pod as done, although no report shows it yet."""
         self.unreserve(node, pod)
 
     def node_maybe_overreserved(self, node: str) -> None:
-        """There is no cached state to doubt."""
+        """Do nothing: there is no cached state."""
 
     def pod_event(self, pod: Pod) -> None:
-        """Foreign pods are not tracked."""
+        """Do nothing: foreign pods are not tracked."""
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """There is no cached configuration to compare with."""
+        """Return False: there is no cached configuration."""
         return False
 
     def resync(self, live: Live, pods: Iterable[Pod]) -> None:
-        """There is nothing to resync."""
+        """Do nothing: there is no cached state."""

@@ -1,9 +1,8 @@
-"""Compat mode on the event log: one profile of the plugin, told of every fact, asked for verdicts
-and scores.
+"""Compat mode on the event log: one profile of the plugin, which receives every event and returns
+filter results and scores.
 
-Like the original it learns its topology when it starts (`start`, after the log was read) and
-forgets all state with its process. Node predicates other than NUMA alignment are not its business,
-nor is breaking ties.
+Like the original it learns its topology at the start (`start`, after the log was read), and loses
+all state with its process. Node predicates other than NUMA alignment, and ties, are the caller's.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LIMIT_SHAPES = 256
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What one node answered to one shape of pod, and the view it answered by."""
+    """The answer of one node to one kind of pod, and the view that led to it."""
 
     nrt: Nrt | None
     fresh: bool
@@ -40,7 +39,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Driver:
-    """`evolve` every fact in order; `start` once the log was read; `tick` every
+    """Call `evolve` with every event in order, `start` after the log was read, and `tick` every
     `cache_resync_period_s`.
     """
 
@@ -60,9 +59,9 @@ class Driver:
         self._judged: dict[bytes, dict[str, Judgement]] = {}
 
     def start(self) -> None:
-        """List the objects once, and start with nothing reserved (what upstream loses at a
-        restart). Its informer hands it every pod that is there as if it were new: foreign ones
-        close their nodes."""
+        """List the objects once, without reservations, as upstream loses them at a restart. Its
+        informer delivers every existing pod as new, so foreign pods close their nodes.
+        """
         self.plugin = Plugin(
             self._profile, self._arguments, self.mirror.nrts(), self._profiles, self._mended
         )
@@ -73,8 +72,8 @@ class Driver:
         self._judged.clear()
 
     def evolve(self, event: Event) -> None:
-        """Fold the fact; once started, the cache hears of it as its informers, watch and hooks
-        would tell it.
+        """Fold the event. After the start, pass it to the cache as upstream's informers, watch and
+        hooks would.
         """
         seen = self.mirror.evolve(event)
         if self._started:
@@ -82,23 +81,23 @@ class Driver:
             self._hook(event)
 
     def tick(self) -> None:
-        """The background resync."""
+        """Run the background resync."""
         self.plugin.cache.resync(self.mirror.live, self.mirror.lister())
 
     def would_pass(self, pod: Pod, node: str) -> bool:
-        """The filter's answer without its mark."""
+        """Return the filter's answer without marking the node."""
         view = self.plugin.cache.view(node, self.mirror.live)
         return filter_node(from_domain(pod), self.mirror.offered(node), view).passes
 
     def verdict(self, pod: Pod, node: str) -> Verdict:
-        """Filter for one node; marks it where upstream does."""
+        """Filter one node, and mark it if upstream does."""
         return self.plugin.filter(
             from_domain(pod), node, self.mirror.offered(node), self.mirror.live
         )
 
     def passing(self, pod: Pod, nodes: Iterable[str]) -> list[tuple[int, str]]:
-        """(score, node) of the nodes that pass, best first, then by name. Refusing nodes are
-        marked.
+        """Return (score, node) of the nodes that pass, best first, then by name. Nodes that refuse
+        are marked.
         """
         tested = from_domain(pod)
         judged = self._judged_by_shape(tested)
@@ -107,8 +106,8 @@ class Driver:
         return sorted(scores, key=lambda each: (-each[0], each[1]))
 
     def _judge(self, pod: compat.Pod, node: str, judged: dict[str, Judgement]) -> Judgement:
-        """The node's judgement, made again only when its view or its resource names differ from the
-        last time.
+        """Return the node's judgement, computed again only if its view or its resource names
+        changed.
         """
         view, names = self.plugin.cache.view(node, self.mirror.live), self.mirror.offered(node)
         known = judged.get(node)
@@ -128,8 +127,8 @@ class Driver:
         return known
 
     def _judged_by_shape(self, pod: compat.Pod) -> dict[str, Judgement]:
-        """Judgements kept for pods that ask the same; all are dropped when there are too many
-        shapes.
+        """Return the judgements that are kept for pods with this request; too many kinds of pods
+        drop all.
         """
         shape = msgspec.json.encode((pod.containers, pod.overhead, pod.reported_qos))
         if shape not in self._judged and len(self._judged) >= LIMIT_SHAPES:
@@ -144,9 +143,10 @@ class Driver:
                 self.plugin.cache.pod_event(seen.pod)
 
     def _hook(self, event: Event) -> None:
-        """Reserve, Unreserve and PostBind, told by the facts that they leave. The binding of a pod
-        that ended on its way fails (Unreserve), unless it ended on a node (PostBind); there may be
-        no other fact of it."""
+        """Call Reserve, Unreserve or PostBind by the events that they cause. The binding of a pod
+        that ended before it was bound fails (Unreserve), unless it ended on a node (PostBind);
+        there may be no other event of it.
+        """
         match event:
             case scheduling.PodReserved(uid=uid, node=node) if (
                 pod := self.mirror.pod(uid)
@@ -161,8 +161,8 @@ class Driver:
                 self._settle(uid, self.plugin.post_bind if node else self.plugin.unreserve)
 
     def _settle(self, uid: str, hook: Callable[[compat.Pod, str], None]) -> None:
-        """Once for every reservation that was heard of: those from before the start are forgotten,
-        as by the original.
+        """Call the hook once for every reservation since the start; earlier ones are lost, as in
+        the original.
         """
         found = self._on_their_way.pop(uid, None)
         if found is not None:

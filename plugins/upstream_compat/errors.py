@@ -1,5 +1,6 @@
-"""The one way this package says that an object handed to it is unusable: which field, what it held,
-what to write instead."""
+"""The error for an object that cannot be used: which field, its value, and what to write
+instead.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which pods hold resources exclusively, as the scheduler guesses it: fingerprints, foreign pods
+"""Which pods hold resources exclusively, as the scheduler guesses it. Fingerprints, foreign pods
 and preemption depend on it.
 
-The exporter decides the same question from podresources instead; the two answers differ for some
-pods, and then fingerprints never match (the "scheduler stall" of numaresources-operator#1254). That
-is upstream's defect and is kept here.
+The exporter decides the same question from podresources. The two answers differ for some pods,
+whose nodes' fingerprints then never match (the "scheduler stall" of numaresources-operator#1254).
+This defect of upstream is kept.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from shared.domain.resources import CPU, MEMORY, is_device, is_hugepages
 
 
 def is_exclusive(pod: Pod, zone_resources: Collection[str]) -> bool:
-    """Does any app or sidecar container hold something exclusively? `zone_resources` are the names
-    in the node's known zones."""
+    """Return whether an app or sidecar container holds something exclusively. `zone_resources` are
+    the names in the node's known zones.
+    """
     guaranteed = qos_class(pod) == "Guaranteed"
     return any(
         _container(each, guaranteed, zone_resources)

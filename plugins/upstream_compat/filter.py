@@ -1,9 +1,9 @@
-"""Filter: may this pod go to this node? The plugin's answer with its exact code, texts and "maybe
+"""Filter: the plugin's answer for a pod and a node, with its exact code, texts and "maybe
 over-reserved" mark.
 
-Only `single-numa-node` filters. Every text is upstream's; `detail` adds what upstream merely logs
-(container, resource) and is no part of the status. Eviction simulation is not done: Topolog
-preempts by its own means.
+Only `single-numa-node` filters. Every text is upstream's. `detail` adds what upstream only logs
+(container, resource) and is not part of the status. Eviction is not simulated, because Topolog
+preempts by its own rules.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Code(IntEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`marks` says that the caller must tell the cache `node_maybe_overreserved`."""
+    """The status of one node. If `marks` is set, the caller must call `node_maybe_overreserved` of
+    the cache.
+    """
 
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def passes(self) -> bool:
-        """Is the node acceptable?"""
+        """Whether the node is acceptable."""
         return self.code == Code.SUCCESS
 
 
@@ -66,8 +68,9 @@ PASS = Verdict()
 
 
 def filter_node(pod: Pod, offered: Collection[str] | None, view: View) -> Verdict:
-    """The verdict for one node. `offered` are the node's resource names (`node.named_resources`),
-    None for no Node at all."""
+    """Return the filter result of one node. `offered` are the node's resource names
+    (`node.named_resources`), None without a Node.
+    """
     if offered is None:
         return Verdict(Code.ERROR, ("node not found",))
     if qos_class(pod) == "BestEffort" and not asks_for_devices(pod):
@@ -99,8 +102,8 @@ def _pod_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZone]) ->
 
 
 def _container_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZone]) -> Verdict:
-    """Init containers are tested and leave no trace; each app container takes from the lowest zone
-    that fits it.
+    """Filter by container: init containers are tested and take nothing; each app container takes
+    from the lowest zone that fits it.
     """
     qos = qos_class(pod)
     for container in (*inits(pod), *apps(pod)):

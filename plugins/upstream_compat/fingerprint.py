@@ -1,7 +1,7 @@
 """How the plugin reads an object's expected fingerprint, and which pods it counts.
 
-The hash itself is `shared.kubelet.fingerprint`. Names only: a pod created again under its old name
-looks the same (R13).
+`shared.kubelet.fingerprint` has the hash. Only names count: a pod that was created again under its
+old name looks the same (R13).
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ InformerMode = Literal["Shared", "Dedicated"]
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What an object claims: the fingerprint (empty: none) and whether only exclusive pods went
-    into it.
-    """
+    """The fingerprint of an object (empty for none), and whether only exclusive pods are in it."""
 
     fingerprint: str
     only_exclusive: bool
 
 
 def expectation(nrt: Nrt, method: ResyncMethod) -> Expectation:
-    """The attribute, or else the legacy annotation, which always means all pods whatever the method
-    says.
+    """Return the attribute, or else the legacy annotation, which always means all pods, whatever
+    the method.
     """
     attribute = nrt.attribute(FINGERPRINT_ATTRIBUTE)
     if attribute is None:
@@ -47,8 +45,8 @@ def expectation(nrt: Nrt, method: ResyncMethod) -> Expectation:
 
 
 def is_relevant(pod: Pod, mode: InformerMode) -> bool:
-    """Does the lister's pod count? Dedicated also counts finished pods, because podresources may
-    still list them.
+    """Return whether a pod of the lister counts. Dedicated also counts finished pods, because
+    podresources may still list them.
     """
     return (
         pod.phase == "Running"
@@ -58,7 +56,7 @@ def is_relevant(pod: Pod, mode: InformerMode) -> bool:
 
 
 def computed(pods: Iterable[Pod], only_exclusive: bool, zone_resources: Collection[str]) -> str:
-    """The fingerprint of the relevant pods of one node."""
+    """Return the fingerprint of the relevant pods of one node."""
     return fingerprint(
         (pod.namespace, pod.name)
         for pod in pods

@@ -1,8 +1,8 @@
-"""Foreign pods: bound pods that some other scheduler placed, by scheduler name alone.
+"""Foreign pods: bound pods of another scheduler, by scheduler name alone.
 
-Upstream keeps the known profile names and the detection mode in process-wide globals: the last
-profile initialised decides the mode for all (R10). `Profiles` is that global, handed to every cache
-of a process.
+Upstream keeps the known profile names and the detection mode in process-wide globals, so the last
+initialised profile decides the mode for all (R10). `Profiles` is that global; every cache of a
+process gets it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Detection = Literal["None", "All", "OnlyExclusiveResources"]
 
 
 class Profiles:
-    """The process-wide registry: whose pods are known, and whether only exclusive ones count as
-    foreign.
+    """The process-wide registry: the known scheduler names, and whether only exclusive pods count
+    as foreign.
     """
 
     def __init__(self, names: Iterable[str] = (), detection: Detection = "All") -> None:
@@ -27,14 +27,14 @@ class Profiles:
         self.register(names, detection)
 
     def register(self, names: Iterable[str], detection: Detection) -> None:
-        """A further profile starts: its names join the others, its detection mode replaces
-        theirs.
-        """
+        """Add a profile: its names join the others, its detection mode replaces theirs."""
         self.names |= set(names)
         self.only_exclusive = detection == "OnlyExclusiveResources"
 
     def is_foreign(self, pod: Pod, zone_resources: Collection[str]) -> bool:
-        """Is the pod bound, unknown by scheduler name and, where asked for, exclusive?"""
+        """Return whether the pod is bound, of an unknown scheduler and, if the mode requires it,
+        exclusive.
+        """
         if not pod.node_name or pod.scheduler_name in self.names:
             return False
         return not self.only_exclusive or is_exclusive(pod, zone_resources)

@@ -1,9 +1,9 @@
-"""What the Kubernetes API would show the plugin, folded from facts: NRT objects, node resources,
+"""What the Kubernetes API would show the plugin, folded from events: NRT objects, node resources,
 and the pod lister.
 
-The plugin itself reads the API; here the log stands in for it, so that compat mode runs on the same
-facts as the default. Decides nothing. Ended pods leave the lister at once: that a report may still
-list them is the plugin's problem to show.
+The plugin itself reads the API. Here the log replaces it, so that compat mode runs on the same
+events as the default. Ended pods leave the lister at once, although a report may still list them,
+as for the plugin.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Seen = NrtSeen | PodSeen | None
 
 
 class Mirror:
-    """The API as of the last fact. A pure fold: same facts, same answers."""
+    """The API as of the last event. A pure fold: equal events give equal answers."""
 
     def __init__(self) -> None:
         self._reports: dict[str, Report] = {}
@@ -46,7 +46,7 @@ class Mirror:
         self._pods: dict[str, Pod] = {}
 
     def evolve(self, event: Event) -> Seen:
-        """Fold one fact; what an informer or a watch would have delivered for it."""
+        """Fold one event. Return what an informer or a watch would have delivered for it."""
         match event:
             case report.NodeReported():
                 return self._reported(event.report)
@@ -68,27 +68,27 @@ class Mirror:
         return None
 
     def live(self, node: str) -> Nrt | None:
-        """A GET of the node's object."""
+        """Return the node's object, as a GET would."""
         return self._nrts.get(node)
 
     def offered(self, node: str) -> frozenset[str] | None:
-        """The node's resource names; None for a node that is not there."""
+        """Return the node's resource names; None if there is no such node."""
         return self._offered.get(node)
 
     def pod(self, uid: str) -> Pod | None:
-        """The pod as the plugin reads it, while it lives."""
+        """Return a live pod as the plugin reads it."""
         return self._pods.get(uid)
 
     def nodes(self) -> list[str]:
-        """Names of the nodes that are there, sorted."""
+        """Return the names of the nodes, sorted."""
         return sorted(self._offered)
 
     def nrts(self) -> list[Nrt]:
-        """Every object, as the list at start gives them."""
+        """Return every object, as the list at the start has them."""
         return [self._nrts[name] for name in sorted(self._nrts)]
 
     def lister(self) -> list[Pod]:
-        """Every living pod, in the order first seen."""
+        """Return every live pod, in the order first seen."""
         return list(self._pods.values())
 
     def _reported(self, current: Report) -> NrtSeen:

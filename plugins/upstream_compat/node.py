@@ -1,7 +1,6 @@
-"""Which resource names a node is taken to offer: the scheduler framework's reading of
-`status.allocatable`.
+"""The resource names that a node offers, as the scheduler framework reads `status.allocatable`.
 
-Only presence matters to the plugin; quantities at node level are left to NodeResourcesFit.
+Only presence matters to the plugin; NodeResourcesFit compares quantities of the node.
 """
 
 from __future__ import annotations
@@ -21,14 +20,16 @@ _QUALIFIED = re.compile(
 
 
 def named_resources(node: Mapping[str, Any]) -> frozenset[str]:
-    """Names that the node JSON object offers. Raises `InvalidObjectError` for an unusable field."""
+    """Return the names that the node's JSON object offers. Raises `InvalidObjectError` for an
+    unusable field.
+    """
     status = reading.mapping(reading.as_mapping(node, ""), "status", "")
     return offered(reading.mapping(status, "allocatable", "status."))
 
 
 def offered(allocatable: Iterable[str]) -> frozenset[str]:
-    """The always-present names and those of `allocatable` that the framework keeps as scalar
-    resources.
+    """Return the names that every node has, and those of `allocatable` that the framework keeps as
+    scalar resources.
     """
     return ALWAYS_NAMED | {name for name in allocatable if _is_scalar(name)}
 
@@ -43,8 +44,8 @@ def _is_scalar(name: str) -> bool:
 
 
 def _is_extended(name: str) -> bool:
-    """helper.IsExtendedResourceName: a foreign domain, and valid when quota prefixes it with
-    `requests.`.
+    """As helper.IsExtendedResourceName: a domain that is not Kubernetes', and valid with the prefix
+    `requests.` of quotas.
     """
     if (
         is_native(name)

@@ -1,8 +1,8 @@
 """A NodeResourceTopology object (topology.node.k8s.io/v1alpha2) as a value, read from JSON or made
 from a report.
 
-Keeps what the object says, duplicates and odd zones included; what to make of them is decided in
-`zones` and `topology_manager`.
+Keeps the object's content as it is, duplicates and invalid zones included; `zones` and
+`topology_manager` interpret it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class Nrt(msgspec.Struct, frozen=True):
-    """One object; `name` is the node's name, `attributes` are (name, value) in order, duplicates
-    kept.
+    """One object. `name` is the node's name, `attributes` are (name, value) in order with
+    duplicates.
     """
 
     name: str
@@ -55,22 +55,22 @@ class Nrt(msgspec.Struct, frozen=True):
 
     @property
     def manager(self) -> TopologyManager:
-        """The Topology Manager settings in effect."""
+        """The effective settings of the Topology Manager."""
         return topology_manager(self.policies, self.attributes)
 
     @property
     def resource_names(self) -> frozenset[str]:
-        """Every resource that some zone, of any type, names."""
+        """Every resource that a zone of any type names."""
         return frozenset(resource.name for zone in self.zones for resource in zone.resources)
 
     def attribute(self, name: str) -> str | None:
-        """The value of the first attribute of that name."""
+        """Return the value of the first attribute with that name."""
         return next((value for found, value in self.attributes if found == name), None)
 
 
 def parse_nrt(raw: Mapping[str, Any]) -> Nrt:
-    """The object that JSON describes. Raises `InvalidObjectError` naming the first unusable
-    field.
+    """Return the object that JSON describes. Raises `InvalidObjectError`, which names the first
+    unusable field.
     """
     document = reading.as_mapping(raw, "")
     metadata = reading.mapping(document, "metadata", "")
@@ -90,7 +90,7 @@ def parse_nrt(raw: Mapping[str, Any]) -> Nrt:
 
 
 def from_report(report: Report) -> Nrt:
-    """The object that an exporter would have published for this report."""
+    """Return the object that an exporter would have published for this report."""
     attributes = [
         ("topologyManagerPolicy", report.policy),
         ("topologyManagerScope", report.scope),

@@ -1,9 +1,9 @@
 """The smallest set of zones that can hold a request together, in the plugin's order of search, with
 float32 distances.
 
-The original walks every combination of every size. Sizes whose best zones cannot hold the request
-are passed over here without walking them (same answer). Above `LIMIT_ZONES` zones only the first
-sets of each size are looked at, where the original would not come back.
+The original tries every combination of every size. Here a size is skipped if its best zones cannot
+hold the request, with the same answer. Above `LIMIT_ZONES` zones only the first sets of each size
+are tried; the original would not finish.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ZoneSet(msgspec.Struct, frozen=True):
 
 
 def zones_required(request: Quantities, zones: Sequence[NumaZone]) -> ZoneSet | None:
-    """The first fitting set of the smallest size at that size's least distance, else the nearest
-    fitting one; None if none fits.
+    """Return the first fitting set of the smallest size at that size's least distance, else the
+    nearest fitting one; None if none fits.
 
     A set counts only if each of its zones names each requested resource, zero quantities included.
     """
@@ -71,22 +71,24 @@ def _nearest(
 
 @lru_cache(maxsize=256)
 def _least_distance(costs: Costs, size: int) -> float:
-    """Over all sets of that size, whether they fit or not; at most that of unknown distances."""
+    """Return the least distance of all sets of that size, whether they fit or not; at most that of
+    unknown distances.
+    """
     sets = _sets(len(costs), size)
     nearest = min(_distance(costs, positions) for positions in sets)
     return min(nearest, float(UNKNOWN_DISTANCE))
 
 
 def _sets(count: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Positions in lexicographic order: every set up to `LIMIT_ZONES` zones, then as many as the
-    bound allows.
+    """Yield positions in lexicographic order: every set up to `LIMIT_ZONES` zones, beyond that as
+    many as the bound allows.
     """
     pairs = LIMIT_PAIRS if count <= LIMIT_ZONES else LIMIT_PAIRS // count
     return islice(combinations(range(count), size), pairs // (size * size) + 1)
 
 
 def _distance(costs: Costs, positions: tuple[int, ...]) -> float:
-    """Mean over ordered pairs, each zone with itself included, as a float32."""
+    """Return the mean over ordered pairs, each zone with itself included, as a float32."""
     total = sum(costs[one][other] for one in positions for other in positions)
     return _float32(_float32(total) / _float32(len(positions) ** 2))
 
@@ -96,7 +98,9 @@ def _float32(number: float) -> float:
 
 
 def _could_hold(request: Quantities, zones: Sequence[NumaZone], size: int) -> bool:
-    """Necessary: the `size` fullest zones of each resource reach the request."""
+    """Return whether the `size` fullest zones of each resource reach the request, which is
+    necessary.
+    """
     if len(zones) < size:
         return False
     return all(

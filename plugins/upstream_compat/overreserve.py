@@ -1,9 +1,10 @@
-"""The OverReserve cache: reservations are charged to every zone until a fingerprint match throws
-them all away.
+"""The OverReserve cache: reservations are subtracted from every zone until a fingerprint match
+discards them all.
 
-A resync has upstream's three moments, kept apart because its races live between them: `desynced`
-(what is dirty), `updates` (which of those a fingerprint or a reconfiguration allows to flush) and
-`flush` (replace, and forget every reservation of the node).
+A resync has upstream's three steps, which are separate because upstream's races happen between
+them: `desynced` (which nodes are dirty), `updates` (which of them a fingerprint or a
+reconfiguration allows to flush) and `flush` (replace the object, and drop every reservation of the
+node).
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from shared.kubelet.fingerprint import check
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The cache's arguments; scope `OnlyResources` means that no attribute watcher runs. `mended`
-    learns nodes that appear later (R8), compares reconfigured nodes like others (R4) and nodes
-    without pods too (R9)."""
+    """The cache's arguments. Scope `OnlyResources` means that no attribute watcher runs. With
+    `mended` the cache learns nodes that appear later (R8), and compares reconfigured nodes (R4) and
+    nodes without pods (R9) like all others.
+    """
 
     detect_foreign: bool = True
     resync_method: ResyncMethod = "Autodetect"
@@ -41,14 +43,14 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Desynced(msgspec.Struct, frozen=True):
-    """Names of dirty nodes: by refusals or foreign pods, and by a changed configuration. Sorted."""
+    """Names of dirty nodes, sorted: by refusals or foreign pods, and by a changed configuration."""
 
     maybe_overreserved: tuple[str, ...]
     config_changed: tuple[str, ...]
 
 
 class OverReserve:
-    """Nodes known at start, and the reservations and dirty marks since their last flush."""
+    """The nodes known at the start, with reservations and dirty marks since their last flush."""
 
     def __init__(
         self,
@@ -66,8 +68,8 @@ class OverReserve:
         self._views: dict[str, View] = {}
 
     def view(self, node: str, live: Live) -> View:
-        """The cached object with every reservation subtracted from every zone, floor zero. `live`
-        is never asked.
+        """Return the cached object minus every reservation in every zone, never below zero. `live`
+        is not called.
         """
         known = self._views.get(node)
         if known is None:
@@ -82,7 +84,7 @@ class OverReserve:
         return View(charged(nrt, reserved.values()) if nrt and reserved else nrt)
 
     def reserve(self, node: str, pod: Pod) -> None:
-        """Remember the pod's effective request under its name; ignored for a node without cached
+        """Store the pod's effective request under its name; ignored for a node without a cached
         object (R8).
         """
         if node in self._nrts:
@@ -90,19 +92,19 @@ class OverReserve:
             self._views.pop(node, None)
 
     def unreserve(self, node: str, pod: Pod) -> None:
-        """Forget whatever is reserved under the pod's name."""
+        """Drop the reservation under the pod's name."""
         if self.assumed.get(node, {}).pop(pod.key, None) is not None:
             self._views.pop(node, None)
 
     def post_bind(self, node: str, pod: Pod) -> None:
-        """The reservation stays until a flush."""
+        """Do nothing: the reservation stays until a flush."""
 
     def node_maybe_overreserved(self, node: str) -> None:
-        """Count a refusal; one is enough, and the name need not be known."""
+        """Count a refusal. One is enough, and the node need not be known."""
         self.maybe_overreserved[node] += 1
 
     def pod_event(self, pod: Pod) -> None:
-        """Close the pod's node if the pod is foreign, whatever the event and the phase."""
+        """Close the pod's node if the pod is foreign, for any event and phase."""
         nrt = self._nrts.get(pod.node_name)
         if not self._settings.detect_foreign or nrt is None:
             return
@@ -111,9 +113,7 @@ class OverReserve:
             self._views.pop(pod.node_name, None)
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """Only a MODIFIED of a known node with another Topology Manager configuration is
-        noticed.
-        """
+        """Notice only a MODIFIED of a known node with another Topology Manager configuration."""
         known = self._nrts.get(nrt.name)
         if known is None and self._settings.mended:
             self.flush([nrt])
@@ -123,21 +123,21 @@ class OverReserve:
         return changed
 
     def resync(self, live: Live, pods: Iterable[Pod]) -> None:
-        """The whole tick, with nothing between its three moments."""
+        """Run the three steps of a tick without a pause."""
         dirty = self.desynced()
         if dirty.maybe_overreserved or dirty.config_changed:
             self.flush(self.updates(dirty, live, pods))
 
     def desynced(self) -> Desynced:
-        """First moment: which nodes are dirty."""
+        """Step 1: return the dirty nodes."""
         return Desynced(
             tuple(sorted({*self.maybe_overreserved, *self.foreign})),
             tuple(sorted(self.attr_update)),
         )
 
     def updates(self, dirty: Desynced, live: Live, pods: Iterable[Pod]) -> list[Nrt]:
-        """Second moment: the live objects to flush. A reconfigured node is taken without any
-        comparison (R4).
+        """Step 2: return the live objects to flush. A reconfigured node is taken without comparison
+        (R4).
         """
         by_node: dict[str, list[Pod]] = {}
         for pod in pods:
@@ -155,8 +155,9 @@ class OverReserve:
         return matching + reconfigured
 
     def flush(self, nrts: Iterable[Nrt]) -> None:
-        """Third moment: believe these objects and drop every reservation and mark of their nodes,
-        newer ones included."""
+        """Step 3: take over these objects, and drop every reservation and mark of their nodes,
+        newer ones included.
+        """
         flushed = list(nrts)
         for nrt in flushed:
             self._nrts[nrt.name] = nrt
@@ -178,8 +179,8 @@ class OverReserve:
 
 
 def charged(nrt: Nrt, reserved: Iterable[Quantities]) -> Nrt:
-    """`nrt` with each request subtracted from each zone (of any type) that lists the resource,
-    never below zero.
+    """Return `nrt` with each request subtracted from each zone (of any type) that lists the
+    resource, never below zero.
     """
     requests = list(reserved)
     zones = tuple(

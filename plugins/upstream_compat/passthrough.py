@@ -1,7 +1,7 @@
-"""The Passthrough cache: no state at all; every look is a live one.
+"""The Passthrough cache: it has no state, and reads the live object every time.
 
-Upstream's default when `cacheResyncPeriodSeconds` is unset. A failed GET is "no topology, fresh",
-so Filter passes blindly (R12).
+Upstream's default if `cacheResyncPeriodSeconds` is unset. A failed GET is "no topology, fresh", so
+Filter passes every pod (R12).
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from plugins.upstream_compat.pod import Pod
 
 
 class Passthrough:
-    """Answers with whatever the API holds now."""
+    """Returns what the API has now."""
 
     def view(self, node: str, live: Live) -> View:
         """The live object, always fresh."""
         return View(live(node))
 
     def reserve(self, node: str, pod: Pod) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is reserved."""
 
     def unreserve(self, node: str, pod: Pod) -> None:
-        """Nothing was held back."""
+        """Do nothing: nothing is reserved."""
 
     def post_bind(self, node: str, pod: Pod) -> None:
-        """Nothing was held back."""
+        """Do nothing: nothing is reserved."""
 
     def node_maybe_overreserved(self, node: str) -> None:
-        """There is no cached state to doubt."""
+        """Do nothing: there is no cached state."""
 
     def pod_event(self, pod: Pod) -> None:
-        """Foreign pods are not tracked."""
+        """Do nothing: foreign pods are not tracked."""
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
-        """There is no cached configuration to compare with."""
+        """Return False: there is no cached configuration."""
         return False
 
     def resync(self, live: Live, pods: Iterable[Pod]) -> None:
-        """There is nothing to resync."""
+        """Do nothing: there is no cached state."""

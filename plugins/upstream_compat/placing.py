@@ -1,9 +1,9 @@
-"""Placing by the upstream plugin's caches: node-level predicates first, then the plugin's filter
-and score.
+"""Places pods by the upstream plugin's caches: node-level predicates first, then the plugin's
+filter and score.
 
 For `cache: overreserve | discardreserved | passthrough` and `compat: upstream`. A reservation
-counts once its fact was folded, as upstream's Reserve hook runs before the next pod is taken. Must
-not know a clock: `tick` is the caller's.
+counts after its event was folded, as upstream's Reserve hook runs before the next pod. Must not
+know a clock: the caller calls `tick`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ MOST_TEXTS = 8
 
 class UpstreamConfig(msgspec.Struct, frozen=True):
     """The plugin's arguments, its profile (scheduler name), the schedulers whose pods are not
-    foreign (`profiles`), and whether the original's defects R4, R8 and R9 are kept (`faithful`)."""
+    foreign (`profiles`), and whether the original's defects R4, R8 and R9 are kept (`faithful`).
+    """
 
     arguments: Arguments = Arguments()
     profile: str = "topolog"
@@ -53,8 +54,8 @@ class UpstreamConfig(msgspec.Struct, frozen=True):
 
 
 class UpstreamPlacing:
-    """The plugin on our facts. It learns its topology at the first decision, as the original does
-    at its start.
+    """The plugin on the events of the log. It learns its topology at the first decision, as the
+    original does at its start.
     """
 
     columns = None
@@ -84,7 +85,7 @@ class UpstreamPlacing:
             self._around.placed_pods.remove(uid)
 
     def learn(self, exclusions: Exclusions, cluster_objects: ClusterObjects, holds: Holds) -> None:
-        """Let constraints use these objects."""
+        """Update the objects that constraints use."""
         self._around = self._around._replace(
             exclusions=exclusions, cluster_objects=cluster_objects, holds=holds
         )
@@ -103,7 +104,9 @@ class UpstreamPlacing:
         self._ranks.pop(name, None)
 
     def select(self, pod: Pod) -> Placed | Unplaceable:
-        """The node of the highest score among those that pass, ties in the pod's own order."""
+        """Return the node with the highest score among those that pass; the pod's own order breaks
+        ties.
+        """
         self._start()
         pod_class = PodClass(self.class_of(pod), pod, 0)
         if pod_class.problem or pod.constraints.unsupported:
@@ -125,7 +128,7 @@ class UpstreamPlacing:
         return Placed(node, best, len(passing), self._nodes[node].ledger.report_version)
 
     def explain(self, pod: Pod, known: str = "") -> Unplaceable:
-        """Never asked: `select` explains at once."""
+        """Never called: `select` explains at once."""
         raise NotImplementedError
 
     def _unplaceable(self, pod: Pod, refused: dict[str, str]) -> Unplaceable:
@@ -141,13 +144,13 @@ class UpstreamPlacing:
         return Unplaceable(message, dict(counts))
 
     def assume(self, placed: Placed, pod: Pod) -> ZoneAmounts:
-        """The charge as the ledger's fold will compute it; the plugin hears of the reservation by
-        its fact.
+        """Return the charge as the ledger's fold will compute it. The plugin learns of the
+        reservation by its event.
         """
         return assume(self._nodes[placed.node], pod, PodClass(self.class_of(pod), pod, 0)).zones
 
     def waiting_could_fit(self, pod: Pod, nodes: Collection[str]) -> bool:
-        """One of the changed nodes passes as things stand. Before the start every change may
+        """Return whether one of the changed nodes passes now. Before the start every change may
         help.
         """
         if not self._started:
@@ -163,15 +166,15 @@ class UpstreamPlacing:
         ) and self.driver.would_pass(pod, name)
 
     def class_of(self, pod: Pod) -> str:
-        """The cycle's shape."""
+        """Return the pod class."""
         return key_of(pod)
 
     def unconfirmed(self) -> list[str]:
-        """Nodes that carry charges whose zones are not known."""
+        """Return the number of nodes with charges of unknown zones."""
         return sorted(name for name, node_info in self._nodes.items() if node_info.unconfirmed)
 
     def tick(self) -> bool:
-        """One resync of the plugin's cache; what it flushes may help whoever waits."""
+        """Run one resync of the plugin's cache. What it flushes may help waiting pods."""
         self._start()
         before = self._generation()
         self.driver.tick()

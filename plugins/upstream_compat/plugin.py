@@ -1,8 +1,8 @@
-"""The plugin put together for one profile: the cache its arguments choose, and the hooks in the
-order a scheduler calls them.
+"""The plugin of one profile: the cache that its arguments choose, and the hooks in the order in
+which a scheduler calls them.
 
-Without I/O like the rest: where upstream fetches, the caller hands in `live` and the lister's pods.
-What upstream shares by accident between two profiles of one process (`Profiles`) is handed in too.
+No I/O: if upstream fetches, the caller passes `live` and the lister's pods. The caller also passes
+what upstream shares by accident between two profiles of one process (`Profiles`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Plugin:
         self.cache = new_cache(arguments, nrts, profiles, mended)
 
     def filter(self, pod: Pod, node: str, offered: Collection[str] | None, live: Live) -> Verdict:
-        """The verdict for one node; a refusal marks it as maybe over-reserved where upstream
-        does.
+        """Return the filter result of one node; a refusal marks it as maybe over-reserved if
+        upstream does.
         """
         verdict = filter_node(pod, offered, self.cache.view(node, live))
         if verdict.marks:
@@ -43,7 +43,7 @@ class Plugin:
         return verdict
 
     def score(self, pod: Pod, node: str, live: Live) -> int:
-        """0..100 by the configured strategy."""
+        """Return 0 to 100 by the configured strategy."""
         return score_node(
             pod, self.cache.view(node, live), self.arguments.strategy, self.arguments.weights
         )

@@ -1,9 +1,9 @@
-"""A pod as the plugin reads it: raw requests and limits with nothing defaulted, and what the plugin
-derives from them.
+"""A pod as the plugin reads it: requests and limits without defaults, and what the plugin derives
+from them.
 
 The quirks are deliberate: pod-level resources decide only the QoS class, sidecars count as ordinary
 init containers, and an absent request differs from a zero one. The default mode has its own pod
-value; this one must not leak out of compat.
+value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QOS_RESOURCES = ("cpu", "memory")
 
 
 class Container(msgspec.Struct, frozen=True):
-    """One container with exactly the requests and limits its manifest writes."""
+    """One container with exactly the requests and limits of its manifest."""
 
     name: str
     kind: ContainerKind = "app"
@@ -51,13 +51,14 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`: the only identity that the plugin knows."""
+        """`namespace/name`, the only identity that the plugin knows."""
         return f"{self.namespace}/{self.name}"
 
 
 def parse_pod(raw: Mapping[str, Any]) -> Pod:
-    """The pod that an API client's JSON object describes. Raises `InvalidObjectError` naming the
-    first unusable field."""
+    """Return the pod that an API client's JSON object describes. Raises `InvalidObjectError`, which
+    names the first unusable field.
+    """
     document = reading.as_mapping(raw, "")
     metadata, spec, status = (
         reading.mapping(document, part, "") for part in ("metadata", "spec", "status")
@@ -77,8 +78,8 @@ def parse_pod(raw: Mapping[str, Any]) -> Pod:
 
 
 def from_domain(pod: DomainPod, node_name: str = "", phase: str = "") -> Pod:
-    """Topolog's own pod value as the plugin would read it; its QoS class stands as status.qosClass
-    would.
+    """Return Topolog's own pod value as the plugin would read it; its QoS class becomes
+    status.qosClass.
     """
     containers = tuple(
         Container(each.name, each.kind, from_amounts(each.requests), from_amounts(each.limits))
@@ -99,8 +100,8 @@ def from_domain(pod: DomainPod, node_name: str = "", phase: str = "") -> Pod:
 
 
 def qos_class(pod: Pod) -> Qos:
-    """status.qosClass when set, else as Kubernetes 1.35 computes it (spec.resources, where present,
-    decides alone).
+    """Return status.qosClass if it is set, else the class by Kubernetes 1.35 (spec.resources alone,
+    if present).
     """
     if pod.reported_qos:
         return pod.reported_qos  # type: ignore[return-value]  # an unknown text passes for Burstable everywhere
@@ -119,8 +120,9 @@ def qos_class(pod: Pod) -> Qos:
 
 
 def effective_request(pod: Pod) -> Quantities:
-    """Per resource: the larger of the app containers' sum and the largest init container (sidecars
-    too), plus overhead."""
+    """Return for each resource the larger of the app containers' sum and the largest init container
+    (sidecars included), plus overhead.
+    """
     total: Quantities = {}
     for container in apps(pod):
         total = _added(total, container.requests)
@@ -132,17 +134,17 @@ def effective_request(pod: Pod) -> Quantities:
 
 
 def inits(pod: Pod) -> Iterator[Container]:
-    """Init containers in spec order, sidecars included."""
+    """Return the init containers in spec order, sidecars included."""
     return (each for each in pod.containers if each.kind != "app")
 
 
 def apps(pod: Pod) -> Iterator[Container]:
-    """App containers in spec order."""
+    """Return the app containers in spec order."""
     return (each for each in pod.containers if each.kind == "app")
 
 
 def asks_for_devices(pod: Pod) -> bool:
-    """Does any container name a resource that is not Kubernetes' own (whatever the quantity)?"""
+    """Return whether a container names a resource that is not Kubernetes' own, in any quantity."""
     return any(is_device(name) for container in pod.containers for name in container.requests)
 
 
@@ -173,7 +175,9 @@ def _pod_level(spec: Mapping[str, Any]) -> tuple[Quantities, Quantities] | None:
 
 
 def _all_limited(pod: Pod) -> bool:
-    """Guaranteed asks that every container (or the pod as a whole) limits both cpu and memory."""
+    """Return whether every container (or the pod as a whole) limits both cpu and memory, as
+    Guaranteed requires.
+    """
     if pod.pod_level is not None:
         return _limits_both(pod.pod_level[1])
     return all(_limits_both(container.limits) for container in pod.containers)

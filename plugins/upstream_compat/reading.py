@@ -1,7 +1,7 @@
-"""Reading untrusted JSON: each reader returns the wanted type, a default when absent, or raises
+"""Reads untrusted JSON: each reader returns the wanted type, a default if absent, or raises
 `InvalidObjectError` with the path.
 
-Knows nothing of pods or topologies; null counts as absent, as it does for Kubernetes' own decoder.
+Null counts as absent, as for Kubernetes' own decoder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shared.domain.quantity import Quantity, QuantityError, parse
 
 
 def mapping(owner: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
-    """The object at `key`, or an empty one."""
+    """Return the object at `key`, or an empty one."""
     found = owner.get(key)
     if found is None:
         return {}
@@ -22,14 +22,14 @@ def mapping(owner: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
 
 
 def as_mapping(found: object, path: str) -> Mapping[str, Any]:
-    """`found` as an object with text keys."""
+    """Return `found` as an object with text keys."""
     if not isinstance(found, Mapping):
         raise InvalidObjectError(path or "document", found, "write an object here")
     return found
 
 
 def objects(owner: Mapping[str, Any], key: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The list of objects at `key`, each with its own path; empty when absent."""
+    """Return the list of objects at `key`, each with its own path; empty if absent."""
     found = owner.get(key)
     if found is None:
         return []
@@ -42,7 +42,7 @@ def objects(owner: Mapping[str, Any], key: str, path: str) -> list[tuple[str, Ma
 
 
 def text(owner: Mapping[str, Any], key: str, path: str, default: str = "") -> str:
-    """The text at `key`, or the default."""
+    """Return the text at `key`, or the default."""
     found = owner.get(key)
     if found is None:
         return default
@@ -52,7 +52,7 @@ def text(owner: Mapping[str, Any], key: str, path: str, default: str = "") -> st
 
 
 def texts(owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
-    """The list of texts at `key`; empty when absent."""
+    """Return the list of texts at `key`; empty if absent."""
     found = owner.get(key)
     if found is None:
         return ()
@@ -62,7 +62,7 @@ def texts(owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
 
 
 def whole(owner: Mapping[str, Any], key: str, path: str) -> int:
-    """The integer at `key`, or 0."""
+    """Return the integer at `key`, or 0."""
     found = owner.get(key)
     if found is None:
         return 0
@@ -72,7 +72,7 @@ def whole(owner: Mapping[str, Any], key: str, path: str) -> int:
 
 
 def quantity(owner: Mapping[str, Any], key: str, path: str) -> Quantity:
-    """The Kubernetes quantity at `key`, or zero."""
+    """Return the Kubernetes quantity at `key`, or zero."""
     found = owner.get(key)
     if found is None:
         return Quantity(0)
@@ -85,6 +85,6 @@ def quantity(owner: Mapping[str, Any], key: str, path: str) -> Quantity:
 
 
 def quantities(owner: Mapping[str, Any], key: str, path: str) -> dict[str, Quantity]:
-    """The resource list at `key`; empty when absent."""
+    """Return the resource list at `key`; empty if absent."""
     found = mapping(owner, key, path)
     return {name: quantity(found, name, f"{path}{key}.") for name in found}

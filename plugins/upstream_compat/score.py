@@ -1,8 +1,7 @@
-"""Score: 0 to 100 for one node and one strategy, before any normalisation (the plugin has none).
+"""Score: 0 to 100 for one node and one strategy, before normalisation (the plugin has none).
 
-The zone strategies run for single-numa-node only, LeastNUMANodes for every policy. Where the
-original panics or leaves 0..100, the verdict given here is stated in the strategy's module and in
-`zone_strategies`.
+The zone strategies run for single-numa-node only, LeastNUMANodes for every policy. If the original
+panics or leaves 0 to 100, the strategy's module and `zone_strategies` say what is returned instead.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ ZONE_STRATEGIES: dict[str, ZoneScore] = {
 
 
 def score_node(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) -> int:
-    """The node's score, held within 0..100, where the framework would refuse what negative requests
-    can make of it.
+    """Return the node's score. It is held within 0 to 100, because negative requests can leave that
+    range, which the framework would refuse.
     """
     return min(BEST, max(WORST, _raw_score(pod, view, strategy, weights)))
 
 
 def _raw_score(pod: Pod, view: View, strategy: str, weights: Mapping[str, int]) -> int:
-    """Pods that are not Guaranteed get 100 everywhere; a node without usable topology gets 0."""
+    """Return 100 for pods that are not Guaranteed, 0 for a node without usable topology."""
     if qos_class(pod) != "Guaranteed":
         return BEST
     if not view.fresh or view.nrt is None:

@@ -1,10 +1,10 @@
 """BalancedAllocation as the plugin computes it: 100 less the sample variance of the requested
 fractions, weights ignored.
 
-A zone that lacks a resource counts as full in it. Floats and their summing order are gonum's
-(`stat.Variance`, unweighted), because truncation makes them visible. Stated verdict for a single
-requested resource (the original takes 0/0 for its variance and scores about -9.2e18): one fraction
-is in balance with itself, 100 if it fits.
+A zone that lacks a resource counts as full in it. Floats and the order of their sums are gonum's
+(`stat.Variance`, unweighted), because truncation makes them visible. For a single requested
+resource the original takes 0/0 for the variance and scores about -9.2e18; here one fraction is
+balanced: 100 if it fits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.domain.quantity import Quantity
 
 
 def zone_score(request: Quantities, available: Quantities, weights: Mapping[str, int]) -> int:
-    """trunc(100 * (1 - variance)), or 0 when any fraction is above 1."""
+    """Return trunc(100 * (1 - variance)), or 0 if a fraction is above 1."""
     fractions = [
         _fraction(quantity, available.get(name)) for name, quantity in sorted(request.items())
     ]
@@ -31,7 +31,7 @@ def _fraction(request: Quantity, available: Quantity | None) -> float:
 
 
 def _variance(fractions: Sequence[float]) -> float:
-    """Unbiased, by the corrected two-pass algorithm."""
+    """Return the unbiased variance by the corrected two-pass algorithm."""
     count = len(fractions)
     if count < 2:
         return 0.0

@@ -1,11 +1,11 @@
-"""LeastNUMANodes as the plugin computes it: fewer zones score higher, a nearest possible set gets
-half a step more.
+"""LeastNUMANodes as the plugin computes it: fewer zones score higher, and a nearest possible set
+gets half a step more.
 
-Stated verdicts where the original panics or leaves 0..100:
-- charging a container indexes the zone list by zone id; an id past the end panics there. Then the
-  pod is scored again with the charge taken from the zones that were chosen. Ids inside the list
-  keep the original's mistake: the wrong zone is charged;
-- more zones than the node's limit give a negative score: 0.
+If the original panics or leaves 0 to 100:
+- Charging a container uses the zone id as an index of the zone list, and an id past the end panics.
+  Then the pod is scored again with the charge taken from the chosen zones. Ids inside the list keep
+  the original's mistake: the wrong zone is charged.
+- More zones than the node's limit give a negative score: here 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Charge = Callable[[Quantities, Sequence[NumaZone], ZoneSet], bool]
 
 
 def score(pod: Pod, nrt: Nrt) -> int:
-    """The node's score under either scope, for any policy."""
+    """Return the node's score under either scope, for any policy."""
     limit = nrt.manager.max_numa_nodes
     if nrt.manager.scope == "pod":
         return _of_request(effective_request(pod), numa_zones(nrt), limit)
@@ -40,7 +40,7 @@ def _of_request(request: Quantities, zones: Sequence[NumaZone], limit: int) -> i
 
 
 def _of_containers(pod: Pod, zones: Sequence[NumaZone], limit: int, charge: Charge) -> int | None:
-    """The most zones that any container needs; None when `charge` could not be done."""
+    """Return the most zones that a container needs; None if `charge` fails."""
     count, nearest = 0, True
     for container in pod.containers:
         if not _touches_zones(container.requests, zones):
@@ -66,7 +66,9 @@ def _touches_zones(request: Quantities, zones: Sequence[NumaZone]) -> bool:
 def _charge_by_id_as_position(
     request: Quantities, zones: Sequence[NumaZone], chosen: ZoneSet
 ) -> bool:
-    """False where the original would index past the end of its list."""
+    """Charge by zone id as position. Return False if the original would index past the end of its
+    list.
+    """
     for name, quantity in request.items():
         left = quantity.nano
         for position in sorted(chosen.ids):
@@ -87,7 +89,7 @@ def _charge_chosen(request: Quantities, zones: Sequence[NumaZone], chosen: ZoneS
 
 
 def _take(zone: NumaZone, name: str, wanted_nano: int) -> int:
-    """Take what the zone has of `wanted_nano`, and say what is still missing."""
+    """Subtract up to `wanted_nano` from the zone, and return what is still missing."""
     held = zone.available.get(name)
     if held is None:
         return wanted_nano

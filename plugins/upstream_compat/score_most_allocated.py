@@ -14,7 +14,7 @@ from shared.domain.quantity import Quantity
 
 
 def zone_score(request: Quantities, available: Quantities, weights: Mapping[str, int]) -> int:
-    """Weighted mean of 100 * request / available."""
+    """Return the weighted mean of 100 * request / available."""
     return weighted(request, available, weights, _resource_score)
 
 

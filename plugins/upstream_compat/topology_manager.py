@@ -1,5 +1,5 @@
-"""What the plugin believes about a node's Topology Manager: policy, scope and zone limit, from
-attributes and legacy policies.
+"""The plugin's view of a node's Topology Manager: policy, scope and zone limit, from attributes and
+legacy policies.
 
 Precedence is the plugin's: element 0 of `topologyPolicies`, then each valid attribute overrides its
 own field; later duplicates win.
@@ -20,7 +20,7 @@ _LEGACY = {"SingleNUMANode": SINGLE_NUMA_NODE, "Restricted": RESTRICTED, "BestEf
 
 
 class TopologyManager(msgspec.Struct, frozen=True):
-    """The three settings that the plugin compares and acts on."""
+    """The three settings that the plugin compares and uses."""
 
     policy: str = NONE
     scope: str = "container"
@@ -31,7 +31,7 @@ class TopologyManager(msgspec.Struct, frozen=True):
 def topology_manager(
     policies: tuple[str, ...], attributes: tuple[tuple[str, str], ...]
 ) -> TopologyManager:
-    """The effective settings. Invalid values are ignored one by one, as upstream does."""
+    """Return the effective settings. Invalid values are ignored one by one, as upstream does."""
     policy, scope = _legacy(policies[0]) if policies else (NONE, "container")
     limit = DEFAULT_MAX_NUMA_NODES
     for name, value in attributes:

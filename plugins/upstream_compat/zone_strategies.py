@@ -1,12 +1,10 @@
 """From zone scores to a node score, for the three strategies that look at one zone at a time.
 
-Worst zone that fits counts, over containers the mean counts. Stated verdicts where the original
-does not give a score:
-- zone ids that are not 0..n-1 (index out of range): zones are taken as they stand in the list, the
-  id plays no part;
-- a container that requests nothing (division by zero, or the variance of nothing): it is left out
-  of the mean, and a pod of only such containers scores 100, as every pod does that gives the
-  strategy nothing to compare.
+The worst zone that fits counts, and of several containers the mean. If the original gives no score:
+- Zone ids that are not 0..n-1 (index out of range): zones are taken by their position in the list.
+- A container that requests nothing (division by zero, or the variance of nothing) is left out of
+  the mean. A pod of only such containers scores 100, as every pod does with which the strategy has
+  nothing to compare.
 """
 
 from __future__ import annotations
@@ -22,7 +20,9 @@ from shared.domain.quantity import Quantity
 
 
 class ZoneScore(Protocol):
-    """0..100 for a non-empty request in one zone; `weights` below 1 or absent count as 1."""
+    """Return 0 to 100 for a non-empty request in one zone; `weights` below 1 or absent count as
+    1.
+    """
 
     def __call__(
         self, request: Quantities, available: Quantities, weights: Mapping[str, int]
@@ -30,14 +30,14 @@ class ZoneScore(Protocol):
 
 
 class ResourceScore(Protocol):
-    """0..100 for one resource."""
+    """Return 0 to 100 for one resource."""
 
     def __call__(self, request: Quantity, available: Quantity | None) -> int: ...
 
 
 def score_by_zone(pod: Pod, nrt: Nrt, strategy: ZoneScore, weights: Mapping[str, int]) -> int:
-    """The node score: of the pod's effective request, or the truncated mean over its containers, by
-    scope.
+    """Return the node score by scope: of the pod's effective request, or the truncated mean over
+    its containers.
     """
     zones = numa_zones(nrt)
     requests = (
@@ -56,8 +56,8 @@ def score_by_zone(pod: Pod, nrt: Nrt, strategy: ZoneScore, weights: Mapping[str,
 def weighted(
     request: Quantities, available: Quantities, weights: Mapping[str, int], score: ResourceScore
 ) -> int:
-    """Weighted mean over all requested resources, truncated; a resource that the zone lacks still
-    weighs.
+    """Return the truncated weighted mean over all requested resources; a resource that the zone
+    lacks still weighs.
     """
     total = sum(
         score(quantity, available.get(name)) * _weight(name, weights)
@@ -73,7 +73,8 @@ def _weight(name: str, weights: Mapping[str, int]) -> int:
 def _worst_fitting(
     request: Quantities, zones: Sequence[NumaZone], strategy: ZoneScore, weights: Mapping[str, int]
 ) -> int:
-    """The smallest score above zero: upstream takes a zero to mean "does not fit", also where it
-    means "exactly full"."""
+    """Return the smallest score above zero: upstream takes zero to mean "does not fit", even if it
+    means "exactly full".
+    """
     scores = [strategy(request, zone.available, weights) for zone in zones]
     return min((score for score in scores if score), default=0)

@@ -1,9 +1,9 @@
-"""Which zones of an object the plugin works with: type `Node`, named `node-<id>`, ids 0 to 63, in
-the object's order.
+"""The zones of an object that the plugin uses: type `Node`, named `node-<id>`, ids 0 to 63, in the
+object's order.
 
-The original lets id 64 past its guard (`> 64`) and then panics on an array of 64. Stated verdict
-here: id 64 is skipped like the ids above it. Zones that share an id stay separate entries, with the
-costs of the last of them, as upstream keeps them.
+The original lets id 64 pass its check (`> 64`) and then panics on an array of 64. Here id 64 is
+skipped like higher ids. Zones with the same id stay separate entries, with the costs of the last of
+them, as in upstream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NumaZone(msgspec.Struct):
 
 
 def numa_zones(nrt: Nrt) -> list[NumaZone]:
-    """A fresh list of the usable zones; of a resource named twice in a zone the last entry
+    """Return a new list of the usable zones; of a resource named twice in a zone the last entry
     counts.
     """
     usable = [
@@ -54,6 +54,6 @@ def _costs(zone: Zone) -> dict[int, int]:
 
 @lru_cache(maxsize=1024)
 def parse_zone_id(name: str) -> int | None:
-    """The id in `node-<id>`, or None for any other name."""
+    """Return the id in `node-<id>`, or None for any other name."""
     found = atoi(name.removeprefix("node-")) if name.startswith("node-") else None
     return found if found is not None and found >= 0 else None
