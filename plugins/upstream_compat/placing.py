@@ -49,7 +49,7 @@ class UpstreamConfig(msgspec.Struct, frozen=True):
     faithful: bool = False
 
     def placing(self, cycle: CycleConfig) -> UpstreamPlacing:
-        """The plugin, freshly started."""
+        """Return a plugin that was just started."""
         return UpstreamPlacing(self, cycle)
 
 
@@ -191,7 +191,7 @@ class UpstreamPlacing:
 
 
 def _node_refusal(pod_class: PodClass, barred: PodChecks, node_info: NodeInfo) -> str:
-    """Why the node as a whole cannot take the pod, "" when it can."""
+    """Return why the node as a whole cannot take the pod, "" if it can."""
     found = constraint_refusal(
         pod_class.pod.constraints, node_info.observed, node_info.name
     ) or barred.refusal(node_info)

@@ -1,10 +1,10 @@
-"""Bounds: what surely fits and what surely does not, from the guaranteed and the most free amounts.
+"""Bounds: which pods certainly fit and which certainly do not, by guaranteed free and free at most.
 
 1. `free_min` charges a pod of unknown zones in every zone where it may be, `free_max` in none. The
    truth lies between the two.
 2. A sufficient bound proves that the kubelet admits a pod, a necessary bound that it cannot. If
-   neither decides, the kubelet search does (`kubelet_search.py`). A bound never decides otherwise
-   than the search would: it only spares it.
+   neither decides, the kubelet search does (`kubelet_search.py`). A bound never contradicts the
+   search; it only makes the search unnecessary.
 3. Each bound has two forms. The loop form looks at one NodeInfo. The array form in `PlanBounds`
    looks at many nodes at once. They say the same, except that the loop form may know more.
 
@@ -151,8 +151,8 @@ def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
 
 
 def room_for_all(node_info: NodeInfo, newcomer: Charge) -> bool:
-    """Sufficient: each zone that the newcomer could take has enough next to every charge, so that
-    no pending pod can miss it.
+    """Sufficient: each zone that the new pod could take has enough next to every charge, so no
+    pending pod can lose its place.
     """
     free_min = node_info.free_min
     return all(
@@ -165,8 +165,8 @@ def room_for_all(node_info: NodeInfo, newcomer: Charge) -> bool:
 def each_pending_pod_keeps_a_zone(
     node_info: NodeInfo, pending: list[Charge], newcomer: Charge
 ) -> bool:
-    """Sufficient: each pending pod has a zone that holds it whole next to every other charge and
-    the newcomer.
+    """Sufficient: each pending pod has a zone that holds all of it next to every other charge and
+    the new pod.
     """
     if node_info.rule.scope == "pod" and any(outside_pod_hint(charge.demand) for charge in pending):
         return False
@@ -174,8 +174,9 @@ def each_pending_pod_keeps_a_zone(
 
 
 def _keeps_a_zone(free_min: Bounds, charge: Charge, taken: ZoneAmounts) -> bool:
-    """Not answered for pods with init containers or devices in an amount of 0, which force zones,
-    nor for a pod that was confirmed once: its charge lies elsewhere.
+    """Return whether one zone holds all of a pending pod next to the new pod. False for pods with
+    init containers or devices in an amount of 0, which force zones, and for a pod that was
+    confirmed before, because its charge is elsewhere.
     """
     if charge.confirmed_zones or any(part.kind == "init" or part.zeros for part in charge.demand):
         return False
@@ -197,8 +198,8 @@ def _keeps_a_zone(free_min: Bounds, charge: Charge, taken: ZoneAmounts) -> bool:
 
 def has_whole_cores(node_info: NodeInfo, plan: Plan, threads_per_core: int) -> bool:
     """Necessary under full-pcpus-only: each container requests whole cores, and enough are free
-    next to the cores that reserved CPUs touch (kubelet 1.36). What init containers leave does not
-    count as free, whatever the scope.
+    next to the cores that reserved CPUs touch (kubelet 1.36). What init containers leave never
+    counts as free.
     """
     requests = [part.amounts[CPU] for part in plan.demand if CPU in part.amounts]
     if any(amount % (threads_per_core * 1000) for amount in requests):
@@ -494,7 +495,7 @@ def _enough(least: Least, available: Ints, selection: Selection, size: int) -> B
 
 def _together(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints]]:
     """For each part but the first: how many parts come before it, its kind, and what a zone must
-    have by row for it and all of them. If all parts are alike the last one says it for all.
+    have by row for it and all of them. If all parts are alike, the last one is enough.
     """
     kinds: dict[Items, int] = {items: kind for kind, (items, _) in enumerate(plan.part_kinds)}
     together: list[tuple[int, int, Ints]] = []

@@ -2,8 +2,8 @@
 
 1. The fractional bound (`pigeonhole`) often leaves doubt about a handful of parts and two zones.
    Then whole parts are placed: zone by zone, as few as block it, and the next zone by the rest.
-2. Parts that are in one zone at the same time fit it together. That counts what each surely holds
-   (`least`), and not devices of which some may be lost.
+2. Parts that are in one zone at the same time fit it together. Only what each holds in any case
+   counts (`least`), without devices of which some may be lost.
 3. Equal parts are one kind, by number. Beyond `MOST_PLACED` placed parts the answer is "perhaps".
 
 Which order of admissions leads to a placement does not matter here: more placements are tried than
@@ -26,8 +26,9 @@ Vector = tuple[int, ...]
 
 
 class Place(NamedTuple):
-    """One part: the most that it takes of a zone, what it surely holds there, and the zones where
-    it may be."""
+    """One part: the most that it takes of a zone, the least that it holds there, and the zones
+    where it may be.
+    """
 
     take: Amounts
     least: Amounts

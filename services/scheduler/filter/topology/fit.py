@@ -271,7 +271,7 @@ def _some_are_promised(node_info: NodeInfo) -> bool:
 
 
 def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
-    """Return whether every pending pod surely keeps room, whatever the newcomer takes."""
+    """Return whether every pending pod keeps its place in any zones that the new pod takes."""
     if plan.full_pcpus_only:
         return False
     memory_in_groups = node_info.grouped_zones and node_info.rule.policy != SINGLE_NUMA_NODE
@@ -286,9 +286,9 @@ def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
 
 
 def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
-    """Return whether every pod of a best-effort node is surely in single zones. best-effort never
-    refuses a pod for a mask: if every part surely finds a zone for all of it, it takes the lowest
-    such zone, as under single-numa-node. This does not hold if an end, or an earlier group of
+    """Return whether every pod of a best-effort node certainly is in single zones. best-effort
+    never refuses a pod for a mask: a part for which some zone certainly has room takes the lowest
+    such zone, as under single-numa-node. This does not hold if an ended pod, or an earlier group of
     zones, may have led a pod elsewhere.
     """
     report = node_info.report
@@ -396,8 +396,9 @@ def obstacle(node_info: NodeInfo) -> str:
 
 
 def _at_best(node_info: NodeInfo) -> NodeInfo:
-    """Return the node with the most that may be free: without the amounts that pending pods surely
-    hold, and without the claims of nominated pods."""
+    """Return the node with the amounts that are free at most: less what pending pods hold in any
+    case, and without the claims of nominated pods.
+    """
     at_best = copy(node_info)
     at_best.free_max = {zone: dict(amounts) for zone, amounts in node_info.free_max.items()}
     for charge in node_info.ledger.charges.values():

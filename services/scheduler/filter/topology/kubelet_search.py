@@ -1,4 +1,5 @@
-"""The kubelet search: what a node's kubelet may look like before a newcomer, and its answer then.
+"""The kubelet search: the states that a node's kubelet may be in before a new pod arrives, and its
+answer in each.
 
 It runs on the node's plain form if there is one (`shared/hints/plain_model.py`). It is kept as long
 as the node stays as it is. An assumed pod adds one pending admission and leaves the rest, so that
@@ -64,7 +65,7 @@ class KubeletSearch:
 
     @property
     def disorder(self) -> int:
-        """A search's cost grows with it."""
+        """A measure by which the cost of a search grows."""
         if self._disorder < 0:
             self._disorder = NOT_YET
             if self.states is not None:
@@ -119,8 +120,8 @@ class KubeletSearch:
         return kept.taken if kept is not None else 0
 
     def likely(self, request: HintRequest) -> AdmissionOutcome | None:
-        """Return what becomes of the newcomer if all pending pods are admitted in the order of
-        their reservations; None if that cannot be said.
+        """Return the outcome for the new pod if all pending pods are admitted in the order of their
+        reservations; None if that cannot be predicted.
         """
         states = self.states
         try:
@@ -132,9 +133,7 @@ class KubeletSearch:
             return None
 
     def likely_zones(self, request: HintRequest) -> tuple[ContainerZones, ...] | None:
-        """Return where each container of the newcomer takes what it holds, on the same terms as
-        `likely`.
-        """
+        """Return the zones of each container of the new pod, as for `likely`."""
         states = self.states
         try:
             likely = self._likely_state()
@@ -145,7 +144,9 @@ class KubeletSearch:
             return None
 
     def _likely_state(self) -> NodeState | None:
-        """Raises TooManyChoicesError."""
+        """Return the state after all pending pods, in their order; None if it cannot be predicted.
+        Raises TooManyChoicesError.
+        """
         states, likely = self.states, self._likely
         if states is None or len(states.pending) > MOST_PENDING:
             return None
@@ -261,8 +262,8 @@ def _answer(node_info: NodeInfo, plan: Plan, steps: int) -> _Answer | None:
 
 
 def note_answer(node_info: NodeInfo, plan: Plan, steps: int, result: SearchResult) -> None:
-    """Keep the filter result of a node that has searches: it is asked for again and again, for the
-    last resort, explanations and other pods.
+    """Keep the filter result of a node that has searches, because the last resort, explanations and
+    other pods need it again.
     """
     kept = _searches_of(node_info)
     if kept is not None:

@@ -69,7 +69,7 @@ _EQUAL = ""
 
 class PendingPart(NamedTuple):
     """One part of a pending pod: `asked` is the amount that a zone must have for it, `take` the
-    most that it then takes of the zone, and `least` the amount that it surely holds at any time.
+    most that it then takes of the zone, and `least` the amount that it holds at any time.
     """
 
     asked: Amounts
@@ -133,7 +133,7 @@ def parts_of(
 def _with_least(
     parts: list[PendingPart], demand: Sequence[ContainerDemand], policy: str
 ) -> list[PendingPart]:
-    """Add what the parts surely hold. Containers reuse the holdings of init containers, and only
+    """Add the least that the parts hold. Containers reuse the holdings of init containers, and only
     under single-numa-node surely hold all in one zone.
     """
     if policy != SINGLE_NUMA_NODE or any(part.kind == "init" for part in demand):
@@ -260,8 +260,8 @@ class PendingParts:
         between: Collection[str],
         by_counting: bool = False,
     ) -> bool:
-        """Return whether a pod with this demand surely finds its zones, and every other pod, too;
-        `by_counting`, whether that follows from their numbers alone.
+        """Return whether a pod with this demand and every other pod find their zones in any order;
+        with `by_counting`, whether that follows from their numbers alone.
 
         The answer is cached, because a refused pod is evaluated again for the explanation.
         """
@@ -300,8 +300,8 @@ class PendingParts:
 def every_part_finds_a_zone(
     pending: PendingParts, newcomer: PodParts, by_counting: bool = False
 ) -> bool:
-    """Return True if each pending part and each part of the newcomer surely finds a zone, in any
-    order; `by_counting` as in `leave_room_for`.
+    """Return True if each pending part and each part of the new pod finds a zone in any order;
+    `by_counting` as in `leave_room_for`.
     """
     ranks = pending.ranks.joined(_takes(newcomer.every))
     parts = [*pending.parts, *newcomer.every]
@@ -428,8 +428,8 @@ class _Zone(NamedTuple):
 def is_left_a_zone(
     asked: Amounts, base: Bounds, rooms: Bounds, others: Sequence[PendingPart]
 ) -> bool:
-    """Return True if some zone surely remains for the `asked` amounts, wherever the others are.
-    Without the others, zones have at least `base` and at most `rooms` free.
+    """Return True if a zone remains for the `asked` amounts, wherever the other parts are. Without
+    the others, zones have at least `base` and at most `rooms` free.
     """
     wanted = {name: amount for name, amount in asked.items() if amount}
     zones = []
@@ -529,7 +529,7 @@ def _rows(parts: Sequence[Amounts], names: tuple[str, ...], limit: int = MOST_AM
 
 
 def each_is_left_a_zone(packing: Packing, seekers: Sequence[int]) -> bool:
-    """Return True if some zone surely remains for each of these parts, wherever all others are."""
+    """Return True if a zone remains for each of these parts, wherever all other parts are."""
     stands = _stands(packing)
     step = max(1, AT_ONCE // max(1, packing.base.size * len(packing.asked)))
     for first in range(0, len(seekers), step):
@@ -547,7 +547,7 @@ def _stands(packing: Packing) -> Bools:
 
 
 def _cannot_be_covered(packing: Packing, stands: Bools, seekers: Ints) -> bool:
-    """Return True if, for every seeker, the others surely cannot cover all of its zones. Arrays are
+    """Return True if, for every seeker, the other parts cannot cover all of its zones. Arrays are
     [seeker, zone, ...], zones in the order in which others cover them least; zones that cannot hold
     the seeker come last.
     """
