@@ -7,6 +7,10 @@ COPY scripts/runtime_lock.py scripts/
 RUN python scripts/runtime_lock.py . > runtime.lock \
     && /opt/topolog/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r runtime.lock \
     && /opt/topolog/bin/python -m pip uninstall --yes --quiet setuptools pip
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY scripts/build_kernel.py scripts/
+COPY services/scheduler/snapshot/_kernel.c services/scheduler/snapshot/
+RUN python scripts/build_kernel.py --required
 
 FROM python:3.11-slim-bookworm
 # Postgres refuses root, and initdb asks the password database for its user. Folders are here for the volumes, which take their owner
@@ -20,6 +24,7 @@ WORKDIR /opt/topolog/app
 COPY migrations migrations
 COPY shared shared
 COPY services services
+COPY --from=build /src/services/scheduler/snapshot/_kernel.abi3.so services/scheduler/snapshot/
 COPY plugins plugins
 # Services may not write where they run: what they load is compiled here, and not at each start.
 RUN /opt/topolog/bin/python -m compileall -q . \

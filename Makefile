@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUNTIME := $(VENV)/.runtime
+KERNEL := $(VENV)/.kernel
 ARGS ?=
 IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
@@ -14,7 +15,7 @@ KUBECTL ?= kubectl
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-install: $(STAMP)  ## Create .venv with the development tools from the lock file.
+install: $(STAMP) $(KERNEL)  ## Create .venv with the development tools from the lock file.
 
 # `make up` needs a quarter of the packages of `make test`. Both print their progress.
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --no-compile
@@ -37,7 +38,12 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	@$(PIP_INSTALL) --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP) $(RUNTIME)
 
-up: $(RUNTIME)  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 --pods 200".
+# Without a C compiler this says so, and Topolog decides more slowly.
+$(KERNEL): services/scheduler/snapshot/_kernel.c scripts/build_kernel.py | $(BIN)/python
+	@$(BIN)/python scripts/build_kernel.py
+	@touch $(KERNEL)
+
+up: $(RUNTIME) $(KERNEL)  ## Run Topolog with a simulated cluster: make up ARGS="--nodes 20 --pods 200".
 	@$(BIN)/topolog up $(ARGS)
 
 test: install  ## Run the tests: make test ARGS="-k ledger". All of them also tell which branches of shells ran, and hold a floor.
@@ -100,4 +106,5 @@ lock:  ## Compile requirements.lock again (needs uv).
 		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
 
 clean:  ## Remove what was made here.
+	rm -f services/scheduler/snapshot/_kernel.*.so
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -8,6 +8,7 @@ import typer
 from typer import completion as scripts
 
 from services.cli.output import EXIT_USAGE, CommandError, say, say_verbatim
+from services.scheduler.snapshot import kernel
 from shared.domain.version import VERSION
 
 SHELLS = ("bash", "zsh", "fish")
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def _version(requested: bool) -> None:
     if requested:
-        say(f"topolog {VERSION}")
+        say(f"topolog {VERSION} ({kernel.description()})")
         raise typer.Exit
 
 

@@ -16,6 +16,7 @@ from services.scheduler.core import SchedulerCore
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.handlers import ROLE, Decider, fold_of
 from services.scheduler.settings import SchedulerSettings, chosen
+from services.scheduler.snapshot import kernel
 from services.scheduler.watch.event_writer import ROLE as OBSERVER
 from services.scheduler.watch.observer import Observer
 from shared.bus.port import StreamLimits
@@ -53,6 +54,8 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
     choice = chosen(settings)
     for warning in choice.warnings:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
+    if kernel.COMPILED is None:
+        logs.get("scheduler").warning(names.NO_KERNEL)
     log = await PostgresEventLog.open(settings.database(), production=settings.production)
     service.on_close("log", log.close)
     lent_lease = LentLease()

@@ -232,6 +232,11 @@ DECIDE_CONFLICTS = counter(
     "topolog_decide_conflicts",
     "Proposals that lost a race or were sent twice; their pods are scheduled again.",
 )
+NO_KERNEL = event(
+    "kernel.missing",
+    "The scheduler runs without its compiled kernel: it decides the same, and more slowly.",
+    "Run `make install` on a machine with a C compiler and Python's headers, or use the image.",
+)
 OVER_BUDGET = counter(
     "topolog_verdicts_over_budget",
     "Filter results that reached the last limit of steps, so the node is rejected.",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from services.scheduler.snapshot import kernel
 from shared.domain.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,17 +29,20 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_everything_that_runs_and_no_tests(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
-    assert wheel.name == f"topolog-{VERSION}-py3-none-any.whl"
+    assert wheel.name.startswith(f"topolog-{VERSION}-cp311-abi3-")
     names = set(zipfile.ZipFile(wheel).namelist())
     migrations = {
         f"migrations/versions/{path.name}"
         for path in (ROOT / "migrations" / "versions").glob("*.py")
     }
     assert {"topolog.py", "migrations/env.py", *migrations} <= names
+    built = "services/scheduler/snapshot/_kernel"
+    assert (f"{built}.abi3.so" in names) == (kernel.COMPILED is not None)
     assert not [name for name in names if name.startswith("tests/")]
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        assert f"topolog-{VERSION}/pyproject.toml" in archive.getnames()
+        packed = set(archive.getnames())
+    assert {f"topolog-{VERSION}/{name}" for name in ("pyproject.toml", f"{built}.c")} <= packed
 
 
 def test_topolog_up_runs_from_the_wheel_in_an_empty_folder(dist: Path, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ KUBERNETES = (
     Mutation(
         "a set of zones loses no room",
         "services/scheduler/score/strategies/keep_room.py",
-        "            loss += self._plain_sets.lost(zones, landing, wanted, sizes)",
+        "            lost = self._plain_sets.lost(zones, landing, dict(asked), sizes)",
         "            pass",
         "tests/scheduler/test_keep_room.py -k spared_under_restricted",
     ),

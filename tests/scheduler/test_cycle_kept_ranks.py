@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.score.ranks import RULED_OUT, score_of
-from services.scheduler.select import bulk
 from services.scheduler.select.evaluate import evaluate_node
+from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.pod import Pod
@@ -50,7 +50,8 @@ TURNS = st.tuples(
 class Kept:
     """A cluster with each choice compared."""
 
-    def __init__(self, strategy: str, nodes: int) -> None:
+    def __init__(self, strategy: str, nodes: int, scope: str = "container") -> None:
+        self.scope = scope
         self.world = World(
             CycleConfig(strategy=strategy, steps_node=STEPS, steps_last_resort=STEPS, max_shapes=4)
         )
@@ -64,7 +65,7 @@ class Kept:
 
     def node(self, number: int, zones: list[tuple[int, int, int]], policy: str) -> None:
         found: list[Zone] = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
-        self.world.node(f"n{number}", *found, policy=policy)
+        self.world.node(f"n{number}", *found, policy=policy, scope=self.scope)
 
     def drop(self, number: int) -> None:
         name = f"n{number}"
@@ -155,24 +156,35 @@ class Kept:
             self.place(asked[number % len(asked)], kind == "bound")
 
 
-@pytest.mark.parametrize("strategy", ["KeepRoom", "BestFit", "MostAllocated", "LeastNUMANodes"])
+@pytest.mark.parametrize(
+    ("strategy", "compiled"),
+    [
+        ("KeepRoom", True),
+        ("KeepRoom", False),
+        ("BestFit", True),
+        ("MostAllocated", True),
+        ("LeastNUMANodes", True),
+    ],
+)
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from((3, 40)),
-    st.sampled_from((1, 256)),
+    st.sampled_from(("container", "pod")),
     st.lists(ASKED, min_size=1, max_size=6),
     st.lists(TURNS, min_size=5, max_size=40),
 )
 def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
     strategy: str,
+    compiled: bool,
     nodes: int,
-    standing_from: int,
+    scope: str,
     asked: list[list[tuple[int, int, int]]],
     turns: list[tuple[Any, ...]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bulk, "KEPT_FROM", standing_from)
-        kept = Kept(strategy, nodes)
+        if not compiled:
+            patched.setattr(kernel, "COMPILED", None)
+        kept = Kept(strategy, nodes, scope)
         for kind, number, zones, wanted, policy in turns:
             kept.turn(kind, number, zones, wanted, policy, asked, nodes)
 

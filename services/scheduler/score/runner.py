@@ -56,8 +56,8 @@ class StrategyRunner:
 
     `at_once`: `part_on_all` scores a part on all nodes. `by_landing`: the strategy looks only at
     the zone where a part lands. `is_bounded`: nodes are scored one by one, and `highest` gives an
-    upper bound for all. `ranks_by_demand`: the strategy needs the demand weights. `generation`
-    counts their changes. `counts_zones`: the score is by zones in use.
+    upper bound for all. `ranks_by_demand`: the strategy needs the demand weights. `counts_zones`:
+    the score is by zones in use.
     """
 
     def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
@@ -69,7 +69,7 @@ class StrategyRunner:
         self.counts_zones = self._labelled
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
-        self._rows = self.generation = 0
+        self._rows = 0
         self._use(REGISTRY[name])
         self.at_once = self._columns is not None
         self.ranks_by_demand = self._demand is not None
@@ -88,7 +88,6 @@ class StrategyRunner:
         """Score by these demand weights from now on: earlier scores are void."""
         if isinstance(self._strategy, DemandStrategy):
             self._use(self._strategy.given(tuple(demand_classes)))
-            self.generation += 1
 
     # -- many nodes
 
@@ -110,10 +109,6 @@ class StrategyRunner:
             strategy = cast("LandingStrategy", self._strategy)
             landed = self._landed[items] = strategy.landed(items, tuple(rows))
         return landed
-
-    def zone_values(self, free: Ints, whole: Floats, rows: Mapping[str, int]) -> Floats:
-        """See `DemandStrategy.zone_values`."""
-        return cast("DemandStrategy", self._strategy).zone_values(free, whole, tuple(rows))
 
     def lost_by_sets(
         self, items: Items, rows: Mapping[str, int], landing: Ints, free: Ints, whole: Floats
@@ -143,7 +138,8 @@ class StrategyRunner:
         """Score every node as one zone: `free` and `whole` are [resource of `rows`, node]."""
         landed = cast("DemandStrategy", self._demand).landed(tuple(asked.items()), tuple(rows))
         # Nodes that do not offer what is asked are ruled out, whatever they score.
-        return landed.scores(np.clip(free, 0, whole), np.maximum(whole, 1).astype(np.float64))
+        sizes = np.maximum(whole, 1).astype(np.float64)
+        return landed.scores(np.clip(free, 0, whole), sizes, np.arange(free.shape[1]))
 
     def _score_nodes(self, asked: Amounts, free: Ints, whole: Ints, fits: Bools) -> Ints:
         assert self._columns is not None

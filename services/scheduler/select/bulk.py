@@ -47,8 +47,6 @@ BULK_FROM_BY_DEMAND = 3
 # The same if sets of zones are compared: bulk scores are upper bounds, and few nodes are then
 # evaluated singly.
 BULK_FROM_BY_SETS = 1
-# From this many nodes on, it is cheaper to keep the value of their zones than to compute it again.
-KEPT_FROM = 256
 
 
 class Selected(NamedTuple):
@@ -75,7 +73,6 @@ class BulkEvaluator:
     ) -> None:
         self._arrays, self._constraints = arrays, constraints
         self._config, self._strategy = config, strategy
-        self._zone_values = ZoneValues(arrays, strategy)
         self.bulk_from = _bulk_from(strategy)
 
     def plan(self, pod_class: PodClass, profile: Profile, number: int) -> PlanOnNodes:
@@ -135,7 +132,6 @@ class BulkEvaluator:
             on_nodes.made_for = made_for
             on_nodes.evaluation = PlanEvaluation(
                 self._arrays,
-                self._zone_values,
                 pod_class,
                 on_nodes,
                 self._strategy,
@@ -151,13 +147,12 @@ class PlanEvaluation:
     def __init__(
         self,
         arrays: NodeArrays,
-        zone_values: ZoneValues,
         pod_class: PodClass,
         on_nodes: PlanOnNodes,
         strategy: StrategyRunner,
         rank_by_zones: bool,
     ) -> None:
-        self._arrays, self._zone_values, self._strategy = arrays, zone_values, strategy
+        self._arrays, self._strategy = arrays, strategy
         self._plan: Plan = on_nodes.plan
         self._zones, self._asked = on_nodes.zones, pod_class.asked
         self._bounds = PlanBounds(arrays, on_nodes.plan, pod_class.request, on_nodes.zones)
@@ -258,10 +253,9 @@ class PlanEvaluation:
     def _scores_at(self, items: Items, positions: Slots, by_sets: Floats | None) -> Ints:
         """Scores of zones by their position [zone * capacity + node]."""
         free_min, whole = self._arrays.free_min, self._arrays.whole
-        free = free_min.reshape(len(free_min), -1).take(positions, axis=1)
-        sizes = whole.reshape(len(whole), -1).take(positions, axis=1)
-        kept = self._zone_values.of(positions) if len(positions) >= KEPT_FROM else None
-        return self._strategy.landed(items, self._arrays.rows).scores(free, sizes, kept, by_sets)
+        landed = self._strategy.landed(items, self._arrays.rows)
+        rows = len(free_min), -1
+        return landed.scores(free_min.reshape(rows), whole.reshape(rows), positions, by_sets)
 
     def _part_scores(self, items: Items, fits: Bools, selection: Selection) -> Ints:
         if not self._zones:
@@ -322,40 +316,6 @@ class PlanEvaluation:
             )
         offered = select(self._arrays.offered, selection).take(rows, axis=0)
         return self._strategy.whole_on_all(self._asked, free, offered)
-
-
-class ZoneValues:
-    """The value of each zone as it is, whatever is requested [zone, node]: half of a score under
-    strategies that rank by demand.
-
-    Kept for evaluations of many nodes, each of which would compute it again.
-    """
-
-    def __init__(self, arrays: NodeArrays, strategy: StrategyRunner) -> None:
-        self._arrays, self._strategy = arrays, strategy
-        self._values: Floats = np.zeros((0, 0))
-        self._made_for: object = None
-
-    def of(self, positions: Slots) -> Floats | None:
-        """Return the values by position [zone * capacity + node]; None if the strategy has none."""
-        if not self._strategy.ranks_by_demand:
-            return None
-        arrays, changed = self._arrays, self._arrays.take_changed()
-        made_for = arrays.shape, arrays.capacity, self._strategy.generation
-        if made_for != self._made_for:
-            self._made_for, changed = made_for, np.arange(arrays.size)
-            self._values = np.zeros((arrays.free_min.shape[1], arrays.capacity))
-        if len(changed):
-            self._write(changed)
-        values: Floats = self._values.reshape(-1).take(positions)
-        return values
-
-    def _write(self, slots: Slots) -> None:
-        rows, zones = self._arrays.free_min.shape[:2]
-        free = self._arrays.free_min.take(slots, axis=2).reshape(rows, -1)
-        whole = self._arrays.whole.take(slots, axis=2).reshape(rows, -1)
-        values = self._strategy.zone_values(free, whole, self._arrays.rows)
-        self._values[:, slots] = values.reshape(zones, -1)
 
 
 def _bulk_from(strategy: StrategyRunner) -> int | None:

@@ -122,7 +122,6 @@ class NodeArrays:
         self._positions: dict[int, tuple[int, Ints]] = {}
         self._due: dict[int, list[ReservationArrays]] = {}
         self._stale: dict[int, NodeInfo] = {}
-        self._changed: set[int] = set()
 
     @property
     def capacity(self) -> int:
@@ -210,15 +209,8 @@ class NodeArrays:
             self._write(stale[first : first + AT_ONCE])
         self._stale.clear()
 
-    def take_changed(self) -> Slots:
-        """Return the slots with changed zones since the last call."""
-        slots = np.array(sorted(self._changed), dtype=np.int64)
-        self._changed.clear()
-        return slots
-
     def _write(self, nodes: Sequence[NodeInfo]) -> None:
         slots = [node_info.slot for node_info in nodes]
-        self._changed.update(slots)
         self._add_rows(nodes)
         by_profile: dict[int, list[NodeInfo]] = {}
         for node_info in nodes:
@@ -361,7 +353,6 @@ class NodeArrays:
         """Subtract due reservations, from all nodes at once: as many rounds as one node has
         reservations.
         """
-        self._changed.update(self._due)
         if len(self._due) <= FEW:
             for slot, reservations in self._due.items():
                 for reservation in reservations:

@@ -16,7 +16,6 @@ from services.scheduler.score.strategies.best_fit import BestFit
 from services.scheduler.score.strategies.fit import fitting
 from services.scheduler.score.strategies.keep_room import KeepRoom
 from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES, STRATEGIES
-from services.scheduler.score.strategies.room import BLOCK
 from services.scheduler.score.strategies.strategy import (
     COLUMN_LIMIT,
     Bools,
@@ -206,7 +205,10 @@ def test_a_zone_too_small_for_a_demand_class_loses_none_of_its_room() -> None:
     too_large, held = DemandClass((("cpu", 20),), 4096), DemandClass((("cpu", 16),), 4096)
     free, whole = np.array([[16, 16]]), np.array([[16.0, 32.0]])
     scores = {
-        want: KeepRoom([want]).landed((("cpu", 4),), ("cpu",)).scores(free, whole).tolist()
+        want: KeepRoom([want])
+        .landed((("cpu", 4),), ("cpu",))
+        .scores(free, whole, np.arange(2))
+        .tolist()
         for want in (too_large, held)
     }
     zones = [ZoneView(0, {"cpu": 16}, {"cpu": size}) for size in (16, 32)]
@@ -240,16 +242,15 @@ def landed(
     zone: int,
     node: int,
 ) -> int:
-    """The score of one zone among many like it, in more than one block of columns."""
-    many = [node] * (BLOCK + 1)
-    available, allocatable = (
-        cluster.available[:, zone, many],
-        cluster.allocatable[:, zone, many].astype(np.float64),
-    )
-    scores = strategy.landed(items, RESOURCES).scores(available, allocatable)
-    assert len(scores) == BLOCK + 1
-    assert len(set(scores.tolist())) == 1
-    return int(scores[0])
+    """The score of one zone by its position [zone * nodes + node], asked twice."""
+    rows = len(RESOURCES), -1
+    available = cluster.available.reshape(rows)
+    allocatable = cluster.allocatable.astype(np.float64).reshape(rows)
+    positions = np.array([zone * cluster.present.shape[2] + node] * 2)
+    scores = strategy.landed(items, RESOURCES).scores(available, allocatable, positions)
+    first, second = scores.tolist()
+    assert first == second
+    return int(first)
 
 
 @pytest.mark.parametrize(

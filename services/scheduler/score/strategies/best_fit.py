@@ -114,12 +114,9 @@ class _Landed:
         self._devices = np.array(devices, dtype=np.intp)
 
     def scores(
-        self,
-        free: Ints,
-        whole: Floats,
-        zone_values: Floats | None = None,
-        lost_besides: Floats | None = None,
+        self, free: Ints, whole: Floats, positions: Ints, lost_besides: Floats | None = None
     ) -> Ints:
+        free, whole = free.take(positions, axis=1), whole.take(positions, axis=1)
         rest = np.maximum(free, 0.0) - self._request
         devices, asked = self._devices, self._asked
         stranded = _levels(rest.take(devices, axis=0), whole.take(devices, axis=0)).sum(axis=0)

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from services.scheduler.score.strategies.fit import lowest_plain, plain
-from services.scheduler.score.strategies.room import PlainRoom, RoomTable
+from services.scheduler.score.strategies.room import Pairs, PlainRoom
 from services.scheduler.score.strategies.set_room import PlainSetRoom, SetRoomTable
 from services.scheduler.score.strategies.strategy import (
     BEST,
@@ -36,6 +36,7 @@ from services.scheduler.score.strategies.strategy import (
     Landed,
     ZoneView,
 )
+from services.scheduler.snapshot import kernel
 from shared.domain.resources import Amounts
 
 # Smaller differences between weighed losses do not count.
@@ -68,8 +69,7 @@ class KeepRoom:
         self._demand_classes = tuple(demand_classes)
         self._plain = PlainRoom(self._demand_classes)
         self._plain_sets = PlainSetRoom(self._demand_classes)
-        # By the names of rows: of zones, and of whole nodes.
-        self._tables: dict[tuple[str, ...], RoomTable] = {}
+        # By the names of rows.
         self._set_tables: dict[tuple[str, ...], SetRoomTable] = {}
 
     def given(self, demand_classes: Sequence[DemandClass]) -> KeepRoom:
@@ -109,7 +109,15 @@ class KeepRoom:
         landing = lowest_plain(asked, zones, sizes)
         if landing is None:
             return WORST
-        zone, whole = zones[landing], sizes[landing]
+        lost = 0
+        if with_sets:
+            lost = self._plain_sets.lost(zones, landing, dict(asked), sizes)
+        return self.score_landed(asked, zones[landing], sizes[landing], lost)
+
+    def score_landed(self, asked: Items, zone: Amounts, whole: Amounts, lost_besides: float) -> int:
+        """Return the score of a request in a zone that holds it. `lost_besides` is what the node's
+        sets of zones lose.
+        """
         free = {name: max(0, min(zone.get(name, 0), size)) for name, size in whole.items()}
         wanted = dict(asked)
         listed = [name for name in wanted if whole.get(name, 0) > 0]
@@ -118,9 +126,7 @@ class KeepRoom:
         shares = sum([(free[name] - wanted[name]) * 100 // whole[name] for name in listed])
         share = shares * SHARE // (len(listed) * 100)
         loss = self._plain.lost(free, wanted, whole) - self._plain.lost_anywhere(wanted)
-        if with_sets:
-            loss += self._plain_sets.lost(zones, landing, wanted, sizes)
-        return BEST - bisect_right(LOSS_LEVELS, max(0, loss) // GRAIN + share)
+        return BEST - bisect_right(LOSS_LEVELS, max(0, loss + lost_besides) // GRAIN + share)
 
     def score_nodes(self, columns: Columns) -> Ints:
         """See `ColumnStrategy`; without demand weights."""
@@ -143,12 +149,10 @@ class KeepRoom:
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
         """See `LandingStrategy`; under the demand weights."""
+        if kernel.COMPILED is None:
+            return _PlainLanded(items, names, self)
         lost_anywhere = self._plain.lost_anywhere(dict(items))
-        return _Landed(items, names, self._table_of(tuple(names)), lost_anywhere)
-
-    def zone_values(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
-        """Return the weighed room of each zone; see `DemandStrategy`."""
-        return self._table_of(tuple(names)).weighed(free, whole)
+        return _Landed(items, names, self._demand_classes, lost_anywhere)
 
     def lost_by_sets(
         self, items: Items, names: Sequence[str], landing: Ints, free: Ints, whole: Floats
@@ -161,43 +165,58 @@ class KeepRoom:
         request = np.array([asked.get(name, 0) for name in rows], dtype=np.int64)
         return table.lost(request, landing, free, whole)
 
-    def _table_of(self, names: tuple[str, ...]) -> RoomTable:
-        table = self._tables.get(names)
-        if table is None:
-            table = self._tables[names] = RoomTable(self._demand_classes, names)
-        return table
-
 
 class _Landed:
-    """Arrays for scores after landing. They are computed for every decision, so in few and large
-    steps."""
+    """One request for the kernel. Classes that request a resource without a row are left out: no
+    zone holds them.
+    """
 
     def __init__(
-        self, items: Items, names: Sequence[str], table: RoomTable, lost_anywhere: int
+        self,
+        items: Items,
+        names: Sequence[str],
+        demand_classes: Sequence[DemandClass],
+        lost_anywhere: int,
     ) -> None:
         asked = dict(items)
-        self._request = np.array([[asked.get(name, 0)] for name in names], dtype=np.int64)
-        self._asked, self._table = np.flatnonzero(self._request[:, 0]), table
+        self._request = np.array([asked.get(name, 0) for name in names], dtype=np.int64)
+        with_rows = [
+            item
+            for item in demand_classes
+            if item.amounts and all(name in names for name, _ in item.amounts)
+        ]
+        pairs = Pairs([item.amounts for item in with_rows], names)
+        weights = np.array([item.weight for item in with_rows], dtype=np.float64)
+        self._classes = pairs.rows, pairs.amounts[:, 0].copy(), pairs.turns, weights
         self._lost_anywhere = lost_anywhere
 
     def scores(
-        self,
-        free: Ints,
-        whole: Floats,
-        zone_values: Floats | None = None,
-        lost_besides: Floats | None = None,
+        self, free: Ints, whole: Floats, positions: Ints, lost_besides: Floats | None = None
     ) -> Ints:
-        rest, asked, table = free - self._request, self._asked, self._table
-        if zone_values is None:
-            lost = table.lost(free, rest, whole)
-        else:
-            lost = zone_values - table.weighed(rest, whole)
-        if lost_besides is not None:
-            lost = lost + lost_besides
-        shares = rest.take(asked, axis=0) * 100.0
-        shares /= whole.take(asked, axis=0)
-        np.floor(shares, out=shares)
-        share = np.floor(np.add.reduce(shares, axis=0) / (len(asked) * 100 / SHARE))
-        share += np.floor(np.maximum(lost - self._lost_anywhere, 0) / GRAIN)
-        scores: Ints = BEST - _LOSS_LEVELS.searchsorted(share, side="right")
+        scores = np.empty(len(positions), dtype=np.int64)
+        kernel.COMPILED.room_scores(
+            free, whole, positions, self._request, *self._classes, _LOSS_LEVELS, scores,
+            self._lost_anywhere, lost_besides,
+        )  # fmt: skip
         return scores
+
+
+class _PlainLanded:
+    """The same without the kernel, one zone after the other."""
+
+    def __init__(self, items: Items, names: Sequence[str], strategy: KeepRoom) -> None:
+        self._items, self._names, self._strategy = items, names, strategy
+
+    def scores(
+        self, free: Ints, whole: Floats, positions: Ints, lost_besides: Floats | None = None
+    ) -> Ints:
+        zones, sizes = free[:, positions].T.tolist(), whole[:, positions].T.tolist()
+        besides = [0.0] * len(positions) if lost_besides is None else lost_besides.tolist()
+        scores = [
+            self._strategy.score_landed(self._items, self._by_name(zone), self._by_name(size), lost)
+            for zone, size, lost in zip(zones, sizes, besides, strict=True)
+        ]
+        return np.array(scores, dtype=np.int64)
+
+    def _by_name(self, amounts: Sequence[float]) -> Amounts:
+        return {name: int(amount) for name, amount in zip(self._names, amounts, strict=True)}

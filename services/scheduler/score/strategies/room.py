@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from services.scheduler.score.strategies.strategy import DemandClass, Floats, Ints, Items
+from services.scheduler.score.strategies.strategy import DemandClass, Items
 from shared.domain.resources import Amounts
 
 # Parts into which the room for one of a class is divided.
@@ -28,8 +28,6 @@ ONE = 4096
 MOST_ROOM = 1024
 # Sizes of zones, and types of machines, for which it is kept which classes they hold.
 SIZES = 256
-# Zones that are computed together: the intermediate arrays stay in the processor's cache.
-BLOCK = 512
 
 Number = TypeVar("Number", np.int32, np.float64, np.bool_)
 Pick = Callable[[list[int]], tuple[int, ...]]
@@ -110,72 +108,26 @@ class PlainRoom:
 
 class Pairs:
     """The amounts that demand classes request, each amount of a resource once: `rows` among the
-    names, and `amounts` [pair, 1].
+    names, `amounts` [pair, 1], and `turns` [turn, class], the pairs of each class. Each class has
+    as many turns as the longest one; short classes repeat their last pair.
     """
 
     def __init__(self, demand_classes: Sequence[Items], names: Sequence[str]) -> None:
         distinct = dict.fromkeys(pair for items in demand_classes for pair in items)
         numbers = {pair: number for number, pair in enumerate(distinct)}
         width = max((len(items) for items in demand_classes), default=0)
-        # Each class has as many turns as the longest one; short classes repeat their last pair.
         turns = [
             [numbers[items[min(turn, len(items) - 1)]] for items in demand_classes]
             for turn in range(width)
         ]
-        self._asked = np.array(turns, dtype=np.intp).reshape(-1)
-        self._shape = width, len(demand_classes)
+        self.turns = np.array(turns, dtype=np.int64).reshape(width, len(demand_classes))
         rows = {name: row for row, name in enumerate(names)}
-        self.rows = np.array([rows[name] for name, _ in numbers], dtype=np.intp)
-        self.amounts = np.array([[amount] for _, amount in numbers], dtype=np.float64)
+        self.rows = np.array([rows[name] for name, _ in numbers], dtype=np.int64)
+        amounts = [amount for _, amount in numbers]
+        self.amounts = np.array(amounts, dtype=np.float64).reshape(-1, 1)
 
     def least(self, of_pairs: npt.NDArray[Number]) -> npt.NDArray[Number]:
         """Return [class, zone]: the least that [pair, zone] has for any amount of the class."""
-        by_turn = of_pairs.take(self._asked, axis=0).reshape(*self._shape, -1)
+        by_turn = of_pairs.take(self.turns, axis=0)
         least: npt.NDArray[Number] = np.minimum.reduce(by_turn, axis=0)
         return least
-
-
-class RoomTable:
-    """Demand classes over named rows. Classes that request a resource without a row are left out:
-    no zone holds them.
-    """
-
-    def __init__(self, demand_classes: Sequence[DemandClass], names: Sequence[str]) -> None:
-        self.names = names
-        with_rows = [
-            item for item in demand_classes if all(name in names for name, _ in item.amounts)
-        ]
-        self._pairs = Pairs([item.amounts for item in with_rows], names)
-        self._units = self._pairs.amounts / UNITS
-        self._weights = np.array([item.weight for item in with_rows], dtype=np.float64)
-
-    def weighed(self, free: Ints, whole: Floats) -> Floats:
-        """Return the weighed room of zones with so much free of the whole, both [row, zone]."""
-        count = free.shape[1]
-        if not len(self._weights) or not count:
-            return np.zeros(count)
-        if count <= BLOCK:
-            return self._weighed(free, whole)
-        cuts = [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
-        return np.concatenate([self._weighed(free[:, cut], whole[:, cut]) for cut in cuts])
-
-    def lost(self, free: Ints, rest: Ints, whole: Floats) -> Floats:
-        """Return the weighed loss of room of zones that go from `free` to `rest` of `whole`, all
-        [row, zone]. For few zones: both are weighed at once.
-        """
-        count = free.shape[1]
-        both = self.weighed(
-            np.concatenate((free, rest), axis=1), np.concatenate((whole, whole), axis=1)
-        )
-        return both[:count] - both[count:]
-
-    def _weighed(self, free: Ints, whole: Floats) -> Floats:
-        rows, amounts = self._pairs.rows, self._pairs.amounts
-        units = free.take(rows, axis=0) / self._units
-        np.minimum(units, MOST_ROOM * UNITS, out=units)
-        smallest = np.minimum.reduce(whole, axis=1, keepdims=True)
-        if not (smallest.take(rows, axis=0) >= amounts).all():
-            units *= whole.take(rows, axis=0) >= amounts
-        least = self._pairs.least(units.astype(np.int32))
-        weighed: Floats = self._weights @ ROOM_OF.take(least, mode="clip")
-        return weighed

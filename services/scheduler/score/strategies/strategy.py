@@ -140,19 +140,14 @@ class Landed(Protocol):
     """One request prepared to be scored in many zones at once."""
 
     def scores(
-        self,
-        free: Ints,
-        whole: Floats,
-        zone_values: Floats | None = None,
-        lost_besides: Floats | None = None,
+        self, free: Ints, whole: Floats, positions: Ints, lost_besides: Floats | None = None
     ) -> Ints:
-        """Return 0..100 of each zone from free and whole [resource, zone]; whole is 0 if a resource
-        is not listed.
+        """Return 0..100 of each zone of `positions` from free and whole [resource, position]; whole
+        is 0 if a resource is not listed.
 
         The request fits. Free is at most the whole, and may be below 0 if nothing is requested of
-        it. Amounts are up to `COLUMN_LIMIT`. `zone_values` are `DemandStrategy.zone_values` of
-        these zones, if they are known, and `lost_besides` what `DemandStrategy.lost_by_sets` says
-        of their nodes.
+        it. Amounts are up to `COLUMN_LIMIT`. `lost_besides` is what `DemandStrategy.lost_by_sets`
+        says of these zones' nodes.
         """
 
 
@@ -170,11 +165,6 @@ class DemandStrategy(LandingStrategy, PlainStrategy, Protocol):
 
     def given(self, demand_classes: Sequence[DemandClass]) -> DemandStrategy:
         """Return the strategy under these demand weights."""
-
-    def zone_values(self, free: Ints, whole: Floats, names: Sequence[str]) -> Floats:
-        """Return the value of each zone as it is, whatever is requested, from free and whole
-        [resource of `names`, zone].
-        """
 
     def score_with_sets(
         self, asked: Items, zones: Mapping[int, Amounts], sizes: Mapping[int, Amounts]

@@ -1,0 +1,74 @@
+"""The kernel is built by whatever compiler a machine has, and setup works without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.scheduler.snapshot import kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = "services/scheduler/snapshot/_kernel.c"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with what the build reads."""
+    for name in ("scripts/build_kernel.py", SOURCE, "services/scheduler/snapshot/kernel.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def says(folder: Path) -> str:
+    code = "from services.scheduler.snapshot import kernel; print(kernel.description())"
+    return run(folder, "-c", code, PYTHONPATH=str(folder)).stdout.strip()
+
+
+def test_a_clone_has_the_kernel_after_a_build_like_this_one(clone: Path) -> None:
+    assert says(clone) == "no compiled kernel, plain Python"
+    assert run(clone, "scripts/build_kernel.py").returncode == 0
+    assert says(clone) == kernel.description()
+
+
+@pytest.mark.parametrize("variables", [{"PATH": ""}, {"CC": "no-such-compiler"}, {"CC": "false"}])
+def test_without_a_compiler_the_build_says_so_and_setup_goes_on(
+    clone: Path, variables: dict[str, str]
+) -> None:
+    done = run(clone, "scripts/build_kernel.py", **variables)
+    assert (done.returncode, says(clone)) == (0, "no compiled kernel, plain Python")
+    assert done.stderr.startswith("no compiled kernel: ")
+    assert run(clone, "scripts/build_kernel.py", "--required", **variables).returncode == 1
+
+
+def test_a_kernel_of_another_version_counts_as_absent(clone: Path) -> None:
+    source = clone / SOURCE
+    text = source.read_text(encoding="utf-8")
+    source.write_text(text.replace("#define INTERFACE ", "#define INTERFACE 9"), encoding="utf-8")
+    run(clone, "scripts/build_kernel.py")
+    assert says(clone) == "no compiled kernel, plain Python"
+
+
+def test_make_and_the_image_build_the_kernel() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "install: $(STAMP) $(KERNEL) " in makefile
+    assert "up: $(RUNTIME) $(KERNEL) " in makefile
+    build, _, final = (ROOT / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")
+    assert "build_kernel.py --required" in build
+    assert "_kernel.abi3.so services/scheduler/snapshot/" in final
