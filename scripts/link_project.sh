@@ -7,7 +7,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 echo "$root" > "$site/topolog.pth"
 command() {
-    printf '#!%s\nimport sys\nfrom %s import %s\nsys.exit(%s())\n' \
+    # Processes that a command starts import its file again, so it must run `main` only as a command.
+    printf '#!%s\nimport sys\nfrom %s import %s\nif __name__ == "__main__":\n    sys.exit(%s())\n' \
         "$(cd "$venv/bin" && pwd)/python" "$2" "$3" "$3" > "$venv/bin/$1"
     chmod 0755 "$venv/bin/$1"
 }

@@ -4,6 +4,7 @@ secret inside.
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -476,6 +477,19 @@ def test_the_image_has_the_services_commands_and_code_asks_for_no_metadata() -> 
         assert f"command {name} {target.replace(':', ' ')}\n" in links
     code = [path for room in ("services", "shared") for path in (ROOT / room).rglob("*.py")]
     assert not [path for path in code if "importlib.metadata" in path.read_text(encoding="utf-8")]
+
+
+def test_a_linked_command_runs_only_as_a_command(tmp_path: Path) -> None:
+    """`topolog replay whatif` starts processes, which import the file of their parent's command."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\necho {tmp_path}\n", encoding="utf-8")
+    python.chmod(0o755)
+    subprocess.run(["sh", str(ROOT / "scripts" / "link_project.sh"), str(tmp_path)], check=True)
+    commands = [path for path in python.parent.iterdir() if path != python]
+    assert len(commands) == 4
+    for command in commands:
+        runpy.run_path(str(command), run_name="__mp_main__")
 
 
 def test_a_container_leaves_no_nameless_volume_behind() -> None:
