@@ -109,6 +109,25 @@ def allocate(trial: Trial, mask: int | None) -> Holding | Shortage:
     return Holding(cpus, trial.request.cpu_exclusive, zones)
 
 
+def is_possible(trial: Trial, mask: int) -> bool:
+    """Return whether `allocate` finds a holding. CPUs are counted without choosing them, because
+    any will do unless the bind policy is required.
+    """
+    zones = split_amounts(trial, nodes_of(mask))
+    if isinstance(zones, str):
+        return False
+    machine = trial.machine
+    if machine is None:
+        return True
+    if trial.bind_is_required or not zones:
+        return _cpu_ids(trial, machine, zones) is not None
+    count = 0
+    for record in zones:
+        available = (trial.usable & machine.in_zone.get(record.zone, 0)).bit_count()
+        count += min(record.amounts.get(CPU, 0) // 1000, available)
+    return count == trial.request.amounts[CPU] // 1000
+
+
 def split_amounts(trial: Trial, mask: tuple[int, ...]) -> tuple[ZoneAmounts, ...] | str:
     """Return the amounts by zone, as even as the free amounts allow, or the resource that does not
     fit. A resource that no zone of the node has is left out.
@@ -121,6 +140,13 @@ def split_amounts(trial: Trial, mask: tuple[int, ...]) -> tuple[ZoneAmounts, ...
         if not any(resource in amounts for amounts in trial.amounts.values()):
             continue
         missing, unit = asked, _unit(trial, resource)
+        if len(mask) == 1:
+            part = min(trial.amounts[mask[0]].get(resource, 0), asked) // unit * unit
+            if part < asked:
+                return resource
+            if part:
+                given.setdefault(mask[0], {})[resource] = part
+            continue
         free = {zone: amounts.get(resource, 0) for zone, amounts in trial.amounts.items()}
         for index, zone in enumerate(roomiest_last(mask, free)):
             part = min(free[zone], missing // unit // (len(mask) - index) * unit)

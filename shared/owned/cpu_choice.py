@@ -114,7 +114,7 @@ class _Choice:
         """Take whole free cores as far as they go (FullPCPUs)."""
         size = self.machine.cpus_per_core
         for avoids_exclusive in _PASSES:
-            if self.missing <= self.machine.cpus_per_zone:
+            if 0 < self.missing <= self.machine.cpus_per_zone:
                 self._take_from_one(self._full_cores_by_zone(avoids_exclusive))
         if not self.missing:
             return

@@ -20,9 +20,8 @@ import msgspec
 
 from shared.domain.policies import RESTRICTED, Policy
 from shared.kubelet.masks import mask_of, nodes_of
-from shared.owned.allocate import Trial, allocate
+from shared.owned.allocate import Trial, is_possible
 from shared.owned.scores import score_of_zones
-from shared.owned.values import Holding
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +70,7 @@ def offered(trial: Trial, masks: Iterable[int]) -> list[OfferedMask]:
             ),
         )
         for mask in masks
-        if isinstance(allocate(trial, mask), Holding)
+        if is_possible(trial, mask)
     ]
 
 

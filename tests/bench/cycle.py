@@ -24,6 +24,7 @@ import statistics
 import time
 from typing import Any
 
+import msgspec
 import psutil
 
 import services.scheduler.filter.topology.fit as feasibility
@@ -36,6 +37,7 @@ from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.result import Placed
+from shared.domain.cpus import CpuLayout
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
@@ -89,6 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shapes", type=int, default=16)
     parser.add_argument("--policy", default="single-numa-node")
     parser.add_argument("--scope", default="container")
+    parser.add_argument(
+        "--owner",
+        choices=("kubelet", "topolog"),
+        help="who chooses zones; pods then request CPUs, memory and hugepages only",
+    )
     parser.add_argument("--strategy", choices=STRATEGIES, default=CycleConfig().strategy)
     parser.add_argument(
         "--unsettled", type=int, default=0, help="unproven pods charged to each node"
@@ -201,8 +208,18 @@ class Bench:
         self.random = random.Random(7)
         self.ledger, self.cluster = (
             Ledger(),
-            ColumnarPlacing(CycleConfig(strategy=options.strategy)),
+            ColumnarPlacing(
+                CycleConfig(
+                    strategy=options.strategy,
+                    default_policy=options.policy if options.owner == "topolog" else "none",
+                )
+            ),
         )
+        self.sizes = {
+            name: size
+            for name, size in SIZES.items()
+            if options.owner is None or not name.startswith("example.com/")
+        }
         self.shapes, self.zones = options.shapes, options.zones
         self.serial = 0
         for at in range(nodes):
@@ -218,7 +235,8 @@ class Bench:
         gc.freeze()  # as the service does once it has caught up with the log
 
     def _node(self, name: str, options: argparse.Namespace, sick: bool) -> None:
-        allocatable = {each: held * options.zones for each, held in SIZES.items()} | {"pods": 250}
+        sizes = self.sizes
+        allocatable = {each: held * options.zones for each, held in sizes.items()} | {"pods": 250}
         unhealthy = {"example.com/gpu": 1} if sick else {}
         self.fold(
             f"node/{name}",
@@ -238,10 +256,12 @@ class Bench:
             1,
             policy=options.policy,
             scope=options.scope,
-            tracked=tuple(SIZES),
+            tracked=tuple(sizes),
             zones=zones,
             placements=(),
         )
+        if options.owner == "topolog":
+            report = _owned(report)
         self.fold(f"report/{name}", NodeReported(report))
         for _ in range(options.unsettled):
             pod = self.pod(self.serial)
@@ -251,7 +271,7 @@ class Bench:
     def _resources(self) -> dict[str, ZoneResource]:
         used = self.random.random() * 0.6
         found = {}
-        for name, size in SIZES.items():
+        for name, size in self.sizes.items():
             free = size - int(size * used) // (1000 if name == "cpu" else 1) * (
                 1000 if name == "cpu" else 1
             )
@@ -269,6 +289,7 @@ class Bench:
             "example.com/gpu": 1,
             "example.com/nic": 1 + size % 2,
         }
+        one = {name: amount for name, amount in one.items() if name in self.sizes}
         count = 3 if at % 2 else 1
         kinds: list[ContainerKind] = ["app"] * count
         containers = tuple(Container(f"c{i}", kind, one, one) for i, kind in enumerate(kinds))
@@ -342,3 +363,27 @@ class Bench:
                 for name in self.fold(draft.stream, draft.event):
                     self.cluster.put_node(self.ledger.nodes[name])
         return count / (time.process_time() - start), refused
+
+
+def _owned(report: Report) -> Report:
+    """Return the report of a kubelet that aligns nothing, next to an agent; its zones offer what is
+    available in them.
+    """
+    cpus = SIZES["cpu"] // 1000
+    by_zone = ",".join(f"{zone.id}x{cpus}" for zone in report.zones)
+    cores = ",".join(f"{cpu // 2 * 2}" for cpu in range(cpus * len(report.zones)))
+    zones = []
+    for zone in report.zones:
+        offered = {name: resource.available for name, resource in zone.resources.items()}
+        zones.append(Zone(zone.id, bounds=offered, offered=offered))
+    return msgspec.structs.replace(
+        report,
+        policy="none",
+        tracked=(),
+        zones=tuple(zones),
+        cpu_policy="none",
+        memory_policy="None",
+        cpus=CpuLayout(f"0-{cpus * len(zones) - 1}", by_zone, by_zone, cores),
+        enforcer="topolog",
+        enforced=(),
+    )

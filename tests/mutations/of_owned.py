@@ -47,6 +47,13 @@ OWNED = (
         f"{ADMIT} -k as_many_ids",
     ),
     Mutation(
+        "a mask without CPU ids is offered",
+        "shared/owned/allocate.py",
+        "count += min(record.amounts.get(CPU, 0) // 1000, available)",
+        "count += record.amounts.get(CPU, 0) // 1000",
+        f"{ADMIT} -k possible",
+    ),
+    Mutation(
         "the lower number wins before the score",
         "shared/owned/merge.py",
         "(hint.mask or 0).bit_count(), -hint.score",

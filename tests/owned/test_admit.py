@@ -15,7 +15,7 @@ from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.owned import refusals
 from shared.owned.admit import admit
-from shared.owned.allocate import trial_of
+from shared.owned.allocate import Trial, allocate, is_possible, trial_of
 from shared.owned.free import free_of
 from shared.owned.policy import combined_policy
 from shared.owned.values import Allocation, Holding, OwnedNode, OwnedRequest, ZoneAmounts
@@ -67,6 +67,20 @@ def test_an_allocation_gives_what_was_asked_inside_its_mask(
     if outcome.bind:
         assert taken.bit_count() == request.amounts["cpu"] // 1000
         assert outcome.mask is None or _zones_of(owner, taken) <= set(nodes_of(outcome.mask))
+
+
+@settings(max_examples=100)
+@given(nodes(), st.lists(requests(), max_size=4), requests(), st.integers(1, 15), st.integers(0))
+def test_a_mask_is_possible_exactly_if_it_can_be_allocated(
+    owner: OwnedNode, earlier: list[OwnedRequest], request: OwnedRequest, mask: int, offline: int
+) -> None:
+    """CPUs may have gone offline although amounts count them."""
+    free = free_of(owner, placed(owner, earlier))
+    free = msgspec.structs.replace(free, cpus=free.cpus & ~offline)
+    trial = trial_of(owner, free, request)
+    mask &= mask_of(free.zones)
+    if isinstance(trial, Trial) and mask:
+        assert is_possible(trial, mask) == isinstance(allocate(trial, mask), Holding)
 
 
 @settings(max_examples=60)

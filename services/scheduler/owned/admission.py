@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import is_not
 from typing import NamedTuple, cast
 
 import msgspec
@@ -102,7 +103,10 @@ def owned_state(node_info: NodeInfo) -> OwnedState:
 
 
 def _owned_state(node_info: NodeInfo) -> OwnedState:
-    node = owned_node(node_info)
+    basis = node_info.report, node_info.observed, node_info.rule
+    if node_info.owned_node is None or any(map(is_not, node_info.owned_node[0], basis)):
+        node_info.owned_node = basis, owned_node(node_info)
+    node: OwnedNode = node_info.owned_node[1]
     zones = tuple(zone.zone for zone in node.zones)
     holdings = [holding_of(charge, zones) for charge in node_info.charges()]
     holdings += [_holding(claim) for claim in node_info.claims.values()]

@@ -126,6 +126,7 @@ class NodeInfo:
         "name",
         "observed",
         "owned",
+        "owned_node",
         "pending",
         "pending_parts",
         "profile",
@@ -162,6 +163,7 @@ class NodeInfo:
         self.expected_zones: Any = None
         self.views: Any = None
         self.owned: Any = None
+        self.owned_node: Any = None
         self.allocations: dict[str, ZoneAllocation | None] = {}
         self.rule, self.unaligned = policy.Rule(), True
         self.profile = Profile("missing", self.rule)
