@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -19,9 +19,10 @@ from services.cli.addresses import data_dir_option, database_option, http_token
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.paths import kubeconfig_option
+from services.cli.progress import ReadingBar, reading_bar
 from services.cli.verbs import group
 from services.cli.window import From, To
-from services.replay import filters, moments
+from services.replay import filters, moments, reading
 from services.replay.filters import Filter, FilterError, UnknownPod
 from shared.eventlog.port import EventLog
 from shared.ledger.fold import GapError
@@ -48,7 +49,7 @@ def run(source: LogSource, use: Callable[..., Awaitable[T]], verb: str) -> T:
         async with source as log:
             return await use(log)
 
-    with usage_errors(verb):
+    with usage_errors(verb), reading_bar():
         return asyncio.run(session())
 
 
@@ -105,12 +106,23 @@ def log_command(
         await list_events(
             log,
             Listing(event_filter, first, positions.last, pod, limit, follow),
-            replay_print.event_printer(as_json),
+            _printer(as_json),
         )
         if positions.empty and not follow:
             window.note(positions.empty)
 
     run(LogSource(database_url, data_dir), print_events, "log")
+
+
+def _printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
+    show, bar = replay_print.event_printer(as_json), reading.SHOW_PROGRESS.get()
+
+    def show_row(row: dict[str, Any]) -> None:
+        if isinstance(bar, ReadingBar):
+            bar.hide()
+        show(row)
+
+    return show_row
 
 
 @replay_app.command("at", context_settings=NEGATIVE_POSITIONS)
@@ -145,7 +157,7 @@ def explain_command(
         str, kubeconfig_option("Cluster to ask about a pod that is not in the log.")
     ] = "",
     recompute: Annotated[
-        bool, typer.Option(help="Compute the decisions again; this folds the whole log.")
+        bool, typer.Option(help="Compute the decisions again, from the nearest snapshot.")
     ] = True,
     as_json: Json = False,
 ) -> None:

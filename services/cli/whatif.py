@@ -199,8 +199,7 @@ def _reproduce(
 
     async def decide(log: EventLog) -> Reproduced:
         first, last = await window.with_events(log, *window_range)
-        with progress_bar("deciding again", 2 * last) as advance:
-            return await reproduce(log, choice.core, first, last, advance)
+        return await reproduce(log, choice.core, first, last)
 
     result = run(source, decide, "whatif")
     if as_json:
@@ -243,8 +242,7 @@ def _compare(
 
     async def read(log: EventLog) -> Recorded:
         first, last = await window.with_events(log, *window_range)
-        with progress_bar("reading", last) as advance:
-            return await recorded(log, first, last, advance)
+        return await recorded(log, first, last)
 
     history = run(source, read, "whatif")
     try:

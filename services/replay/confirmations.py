@@ -1,7 +1,8 @@
 """The report that confirmed the placement of a pod, and the zones: the core of a pod's story.
 
-Only the relevant streams are folded (the pod's, its node's, that node's reports), so the cost does
-not grow with the log. The ledger decides what confirms; this module decides nothing.
+Only the relevant streams are folded (the pod's, its node's, that node's reports), from the nearest
+snapshot on, so the cost does not grow with the log. The ledger decides what confirms; this module
+decides nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.replay import reading
+from services.replay.nearest import nearest_state
 from services.replay.story import Confirmation, Zones
 from services.replay.words import confirmed_by
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
-from shared.eventlog.whole_stream import envelopes_of
+from shared.eventlog.whole_stream import envelopes_of, in_order
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
@@ -24,6 +26,8 @@ from shared.ledger.state import Ledger, LedgerNode
 
 PAGE = 500
 REPORTS_READ = 20_000
+# Events of a node that are read at once: the confirmation is most often among the first.
+AHEAD = 100
 
 
 async def confirmations_of(
@@ -67,15 +71,25 @@ def _stays(history: Sequence[tuple[Envelope, Event]]) -> list[tuple[str, int, in
 async def _confirmation(
     log: EventLog, uid: str, node: str, since: int, version: int, uids: Sequence[str]
 ) -> Confirmation | None:
-    ledger, quarantined = Ledger(), QuarantinedStreams(skipped=await skips(log))
-    reports = await _reports(log, node, since, version)
-    pods = [
-        envelope
-        for namesake in uids
-        async for envelope in envelopes_of(log, streams.pod(namesake), 0, PAGE)
+    quarantined, report = QuarantinedStreams(skipped=await skips(log)), streams.report(node)
+    ledger = (await nearest_state(log, since - 1, quarantined)).ledger
+    folded = ledger.position
+    if node in ledger.nodes and ledger.nodes[node].report is not None:
+        begin, first_report = folded, await reading.version_at(log, report, folded)
+    else:
+        ledger, folded, begin = Ledger(), 0, since
+        first_report = await _full_report(log, report, since, version)
+        if first := await log.read_stream(report, first_report, 1):
+            begin = first[0].position
+    others = await reading.version_at(log, streams.node(node), begin)
+    sources = [
+        *(envelopes_of(log, streams.pod(uid), 0, PAGE) for uid in dict.fromkeys(uids)),
+        envelopes_of(log, report, first_report, REPORTS_READ, AHEAD),
+        envelopes_of(log, streams.node(node), others, REPORTS_READ, AHEAD),
     ]
-    others = await _after(log, streams.node(node), reports[0].position if reports else since)
-    for envelope in sorted([*reports, *pods, *others], key=lambda envelope: envelope.position):
+    async for envelope in in_order(sources):
+        if envelope.position <= folded:
+            continue
         ledger.position = envelope.position - 1
         reading.fold_one(ledger, envelope, quarantined)
         ledger_node = ledger.nodes.get(node)
@@ -98,27 +112,15 @@ async def _confirmation(
     return None
 
 
-async def _reports(log: EventLog, node: str, since: int, version: int) -> list[Envelope]:
-    """Return the reports from the newest full one before the stay, up to a bounded number after
-    it.
-    """
-    stream = streams.report(node)
+async def _full_report(log: EventLog, stream: str, since: int, version: int) -> int:
+    """Return the version before the newest full report that the stay began with, 0 if none is."""
     if version == 0:
         version = await reading.version_at(log, stream, since)
     first = version
     while first > 0:
-        first = max(0, first - PAGE)
-        page = envelopes_of(log, stream, first, min(PAGE, version - first))
+        first, last = max(0, first - PAGE), first
+        page = envelopes_of(log, stream, first, last - first)
         full = [envelope.version async for envelope in page if envelope.type == "NodeReported"]
         if full:
-            first = full[-1] - 1
-            break
-    return await _from(log, stream, first)
-
-
-async def _after(log: EventLog, stream: str, position: int) -> list[Envelope]:
-    return await _from(log, stream, await reading.version_at(log, stream, position))
-
-
-async def _from(log: EventLog, stream: str, version: int) -> list[Envelope]:
-    return [envelope async for envelope in envelopes_of(log, stream, version, REPORTS_READ)]
+            return full[-1] - 1
+    return 0

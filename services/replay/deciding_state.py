@@ -21,11 +21,21 @@ from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
 from shared.events.scheduling_events import PodReserved
 from shared.ledger.fold import Touched
 
+# Events that are folded on from an earlier state, instead of beginning at a snapshot.
+NEAR = 20_000
+Followed = tuple[SchedulerState, QuarantinedStreams]
 
-async def followed_at(log: EventLog, position: int) -> tuple[SchedulerState, QuarantinedStreams]:
-    """Return the scheduler's state folded up to a position, and the quarantined streams."""
-    quarantined = QuarantinedStreams(await skips(log))
-    followed = await nearest_state(log, position, quarantined)
+
+async def followed_at(log: EventLog, position: int, earlier: Followed | None = None) -> Followed:
+    """Return the scheduler's state folded up to a position, and the quarantined streams. The fold
+    continues `earlier`, which it changes, if that is near.
+    """
+    reached = earlier[0].ledger.position if earlier is not None else 0
+    if earlier is not None and 0 < reached <= position <= reached + NEAR:
+        followed, quarantined = earlier
+    else:
+        quarantined = QuarantinedStreams(await skips(log))
+        followed = await nearest_state(log, position, quarantined)
     async for envelope in reading.envelopes(log, followed.ledger.position, position):
         follow(followed, envelope, quarantined)
     return followed, quarantined

@@ -13,6 +13,7 @@ from services.replay.confirmations import confirmations_of
 from services.replay.filters import clock
 from services.replay.judging import outcome_now, rejected_elsewhere
 from services.replay.names import Names, require_pod
+from services.replay.nearest import nearest_state
 from services.replay.recomputing import Deciding, Recorded, recomputed
 from services.replay.rejected import explained, said
 from services.replay.state_at import label_problems
@@ -30,7 +31,6 @@ from shared.events.codec import decode
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 
-PAGE = 1000
 History = list[tuple[Envelope, Event]]
 
 
@@ -51,8 +51,7 @@ class Story(msgspec.Struct, frozen=True):
 async def explain(log: EventLog, pod: str, deciding: Deciding | None = None) -> list[Story]:
     """Return the story of each pod of that name.
 
-    With `deciding`, decisions are recomputed, which folds the log from its beginning. Raises
-    UnknownPod with near matches.
+    With `deciding`, decisions are recomputed. Raises UnknownPod with near matches.
     """
     uids = await require_pod(log, pod)
     names = Names(log)
@@ -171,20 +170,18 @@ async def _notes(log: EventLog, history: History) -> dict[int, list[str]]:
 
 
 async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserved | None:
-    """Return the node's object at a position: the newest event before it, searched from its version
-    at that position.
-    """
-    version = await reading.version_at(log, streams.node(node), until)
-    while version > 0:
-        first = max(0, version - PAGE)
-        newest = None
-        async for envelope in envelopes_of(log, streams.node(node), first, version - first):
-            newest = envelope if envelope.type == "NodeObserved" else newest
-        if newest is not None:
-            observed = decode(newest)
-            return observed if isinstance(observed, cluster.NodeObserved) else None
-        version = first
-    return None
+    """Return the node's object at a position: of the nearest snapshot, or by a later event."""
+    followed, stream = await nearest_state(log, until, QuarantinedStreams()), streams.node(node)
+    ledger_node = followed.ledger.nodes.get(node)
+    observed = ledger_node.observed if ledger_node is not None else None
+    begin = await reading.version_at(log, stream, followed.ledger.position)
+    async for envelope in envelopes_of(log, stream, begin):
+        if envelope.position > until:
+            break
+        if envelope.type == "NodeObserved":
+            event = decode(envelope)
+            observed = event if isinstance(event, cluster.NodeObserved) else observed
+    return observed
 
 
 def _now(history: History, confirmations: list[Confirmation]) -> str:

@@ -13,7 +13,7 @@ from services.replay import filters, reading, words
 from services.replay.filters import Filter
 from services.replay.names import Names, require_node, require_pod
 from shared.eventlog.port import EventLog
-from shared.eventlog.whole_stream import envelopes_of
+from shared.eventlog.whole_stream import envelopes_of, in_order
 from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 
@@ -75,13 +75,13 @@ async def _between(
         async for envelope in reading.envelopes(log, after, until):
             yield envelope
         return
-    collected = [
-        envelope
+    read = [
+        envelopes_of(log, stream, await reading.version_at(log, stream, after) if after else 0)
         for stream in names
-        async for envelope in envelopes_of(log, stream)
-        if after < envelope.position <= until
     ]
-    for envelope in sorted(collected, key=lambda envelope: envelope.position):
+    async for envelope in in_order(read):
+        if envelope.position > until:
+            return
         yield envelope
 
 

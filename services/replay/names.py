@@ -13,6 +13,7 @@ from services.replay.suggestions import did_you_mean
 from shared.domain.pod import Pod
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog, PodNames
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
@@ -46,7 +47,7 @@ class Names:
         for uid in uids:
             if not uid or uid in self.known:
                 continue
-            for envelope in await self._log.read_stream(streams.pod(uid), 0, 3):
+            async for envelope in envelopes_of(self._log, streams.pod(uid), 0, 3):
                 if envelope.type == PodObserved.__name__:
                     with contextlib.suppress(UndecodableEvent):
                         self.learn(decode(envelope))
@@ -57,12 +58,12 @@ async def uids_of(log: EventLog, pod: str) -> list[str]:
     """Return the uids of the pods called `pod` (a uid, a name, or namespace/name), in order of
     appearance.
     """
+    if (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
+        return [pod]
     uids: dict[str, None] = {}
     async for observed in _observed(log, await log.pods_named(pod.rpartition("/")[2])):
         if pod in (observed.name, observed.key):
             uids[observed.uid] = None
-    if (await log.versions([streams.pod(pod)]))[streams.pod(pod)]:
-        uids[pod] = None
     return list(uids)
 
 

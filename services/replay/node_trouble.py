@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.replay import reading
 from services.replay.words import amounts_text
 from services.scheduler.state.exclusions import Exclusions
 from shared.domain.effective import effective_request
 from shared.eventlog.port import EventLog
-from shared.eventlog.whole_stream import readable_events_of
+from shared.eventlog.whole_stream import envelopes_of, readable_events_of
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableEvent, decode
@@ -29,7 +30,9 @@ async def exclusions_of(
     if not excluded:
         return []
     causes: dict[str, NodeSetAside] = {}
-    async for envelope, event in readable_events_of(log, streams.node(node)):
+    since = min(exclusion.since for exclusion in excluded.values())
+    begin = await reading.version_at(log, streams.node(node), since - 1)
+    async for envelope, event in readable_events_of(log, streams.node(node), begin):
         if envelope.position > position:
             break
         if isinstance(event, NodeSetAside):
@@ -55,7 +58,7 @@ async def exclusions_of(
 
 
 async def _pod(log: EventLog, uid: str) -> tuple[str, dict[str, int]]:
-    for envelope in await log.read_stream(streams.pod(uid), 0, 3) if uid else ():
+    async for envelope in envelopes_of(log, streams.pod(uid), 0, 3):
         try:
             event = decode(envelope)
         except UndecodableEvent:

@@ -5,6 +5,7 @@ of replay.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 
 from services.replay.filters import FilterError
 from services.replay.nearest import nearest_state
@@ -19,7 +20,9 @@ from shared.ledger.state import Ledger
 from shared.runtime.reading_ahead import ReadingAhead
 
 PAGE = 1000
-Progress = Callable[[int], None]
+# Called with (first, position, end) after each page of a long read. The command line draws a bar.
+Progress = Callable[[int, int, int], None]
+SHOW_PROGRESS: ContextVar[Progress] = ContextVar("SHOW_PROGRESS", default=lambda *_: None)
 
 
 async def envelopes(
@@ -50,7 +53,7 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
     if isinstance(log, FileLog) and after < log.first - 1:
         remedy = "topolog log export without --from, or a folder that also holds what comes before"
         raise FilterError(f"the history begins at position {log.first}", remedy)
-    position = after
+    position, show = after, SHOW_PROGRESS.get()
     early = ReadingAhead(log)
     try:
         while position < end:
@@ -61,6 +64,7 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
             if position < end:
                 await early.ask(position, min(PAGE, end - position))
             yield page
+            show(after, position, end)
     finally:
         early.drop()
 
@@ -82,7 +86,6 @@ async def events(
 async def ledger_at(
     log: EventLog,
     until: int | None = None,
-    progress: Progress = lambda _: None,
     quarantined: QuarantinedStreams | None = None,
 ) -> Ledger:
     """Return the ledger as of a position (the head if None). `quarantined` collects the quarantined
@@ -94,8 +97,6 @@ async def ledger_at(
     ledger = (await nearest_state(log, until, quarantined)).ledger
     async for envelope in envelopes(log, ledger.position, until):
         fold_one(ledger, envelope, quarantined)
-        if envelope.position % PAGE == 0:
-            progress(envelope.position)
     return ledger
 
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from services.replay import reading
-from services.replay.deciding_state import follow, placing_at
-from services.replay.nearest import nearest_state
+from services.replay.deciding_state import followed_at, placing_at
 from services.replay.renominating import nominated_again
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
@@ -28,7 +27,6 @@ from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
-from shared.eventlog.skips import skips
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodNominated, PodReserved, PodVerdictChanged
@@ -75,17 +73,15 @@ async def recomputed(
         }
     waiting: dict[int, list[Made]] = {}
     for decided_at, event in wanted[-MOST:]:
-        waiting.setdefault(event.based_on, []).append(
-            Made(decided_at, event, await mates(log, decided_at, event))
-        )
-    if not waiting:
-        return {}
-    lines, quarantined = dict[int, str](), QuarantinedStreams(await skips(log))
-    followed = await nearest_state(log, min(waiting) - 1, quarantined)
-    async for envelope in reading.envelopes(log, followed.ledger.position, max(waiting)):
-        follow(followed, envelope, quarantined)
-        for made in waiting.get(envelope.position, ()):
-            lines[made.at.position] = _recomputed_text(followed, quarantined, made, deciding)
+        if event.based_on:
+            waiting.setdefault(event.based_on, []).append(
+                Made(decided_at, event, await mates(log, decided_at, event))
+            )
+    lines, followed = dict[int, str](), None
+    for position in sorted(waiting):
+        followed = await followed_at(log, position, followed)
+        for made in waiting[position]:
+            lines[made.at.position] = _recomputed_text(*followed, made, deciding)
     return lines
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable
 from typing import get_args
 
 import msgspec
@@ -75,9 +74,7 @@ class Recorded(msgspec.Struct):
     schedulers: int = 1
 
 
-async def recorded(
-    log: EventLog, first: int, last: int, progress: Callable[[int], None]
-) -> Recorded:
+async def recorded(log: EventLog, first: int, last: int) -> Recorded:
     """Read positions 1..`last`. Pods that ended before `first` are left out."""
     history, quarantined = Recorded(), QuarantinedStreams(await skips(log))
     async for envelope in reading.envelopes(log, 0, last):
@@ -88,8 +85,6 @@ async def recorded(
         if envelope.position == first:
             _begin(history, envelope.time_us)
         history.end_us = max(history.end_us, envelope.time_us)
-        if envelope.position % reading.PAGE == 0:
-            progress(envelope.position)
     _link(history)
     _assume(history)
     return history

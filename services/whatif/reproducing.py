@@ -8,13 +8,13 @@ cause. This module does not know the simulation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import msgspec
 
 from services.replay import reading
-from services.replay.deciding_state import charge, follow, placing_at, usable
+from services.replay.deciding_state import charge, follow, followed_at, placing_at, usable
 from services.replay.recomputing import Decision, decided, same
 from services.scheduler.core import CoreConfig
 from services.scheduler.explain.placing import ColumnarPlacing
@@ -22,7 +22,6 @@ from services.scheduler.queue.shard import MARK, Shard, shard_of
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.state import SchedulerState
 from shared.eventlog.port import EventLog
-from shared.eventlog.skips import skips
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableEvent, decode
@@ -73,23 +72,19 @@ class _Made(msgspec.Struct, frozen=True):
     event: Decision
 
 
-async def reproduce(
-    log: EventLog, core: CoreConfig, first: int, last: int, progress: Callable[[int], None]
-) -> Reproduced:
-    """Recompute the decisions from position `first` to `last`. `progress` receives positions, twice
-    `last` of them.
-    """
-    quarantined = QuarantinedStreams(await skips(log))
-    batches = await _batches(log, first, last, progress)
+async def reproduce(log: EventLog, core: CoreConfig, first: int, last: int) -> Reproduced:
+    """Recompute the decisions from position `first` to `last`."""
+    batches = await _batches(log, first, last)
     decided_pods = (
         made.event.uid for writers in batches.values() for batch in writers for made in batch
     )
     core = msgspec.structs.replace(
         core, scheduler_name=await scheduler_name(log, decided_pods, core.scheduler_name)
     )
-    followed, result = SchedulerState(), _Tally(core)
-    placing, changed = placing_at(followed, core.cycle), set[str]()
-    async for envelope in reading.envelopes(log, 0, last):
+    begin = max(0, min(batches, default=last) - 1)
+    (followed, quarantined), result = await followed_at(log, begin), _Tally(core)
+    placing, changed = placing_at(followed, core.cycle, quarantined), set[str]()
+    async for envelope in reading.envelopes(log, begin, last):
         _, touched = follow(followed, envelope, quarantined)
         changed.update(touched)
         if envelope.stream.startswith("pod/"):
@@ -98,8 +93,6 @@ async def reproduce(
         for batch in batches.pop(envelope.position, ()):
             _refresh(placing, followed, quarantined, changed)
             changed.update(result.decide(placing, followed, batch))
-        if envelope.position % reading.PAGE == 0:
-            progress(last + envelope.position)
     return result.reproduced()
 
 
@@ -119,9 +112,7 @@ async def scheduler_name(log: EventLog, uids: Iterable[str], configured: str) ->
     return configured if configured in names or not names else names.most_common(1)[0][0]
 
 
-async def _batches(
-    log: EventLog, first: int, last: int, progress: Callable[[int], None]
-) -> dict[int, list[list[_Made]]]:
+async def _batches(log: EventLog, first: int, last: int) -> dict[int, list[list[_Made]]]:
     """Return the position that decisions were based on -> batches, each in the order of its
     decisions.
     """
@@ -130,8 +121,6 @@ async def _batches(
         made = _made(envelope)
         if made is not None:
             batches.setdefault(made.event.based_on, {}).setdefault(made.writer, []).append(made)
-        if envelope.position % reading.PAGE == 0:
-            progress(envelope.position)
     return {
         based_on: [
             sorted(batch, key=lambda decision: (decision.event.order, decision.position))

@@ -56,14 +56,13 @@ INSERT INTO checkpoint AS c (consumer, position)
     ON CONFLICT (consumer) DO UPDATE SET position = excluded.position WHERE c.position = $3
     RETURNING true
 """
-_LOAD_SNAPSHOT = """
-SELECT s.position, s.chain, s.state FROM (
-    SELECT position, chain, state FROM snapshot WHERE projection = $1 AND fingerprint = $2
-    UNION ALL SELECT position, chain, state FROM older_snapshot
-        WHERE projection = $1 AND fingerprint = $2
-) s JOIN fact f ON f.position = s.position AND f.chain = s.chain
-    WHERE s.position <= $3 ORDER BY s.position DESC LIMIT 1
+_SNAPSHOTS = """
+SELECT {columns} FROM snapshot WHERE projection = $1 AND fingerprint = $2 AND {these}
+UNION ALL SELECT {columns} FROM older_snapshot
+    WHERE projection = $1 AND fingerprint = $2 AND {these} ORDER BY position DESC
 """
+_SNAPSHOT_PLACES = _SNAPSHOTS.format(columns="position, chain", these="position <= $3")
+_LOAD_SNAPSHOT = _SNAPSHOTS.format(columns="position, state", these="position = $3 AND chain = $4")
 # The newest snapshot is in `snapshot`, where releases before 0009 look for it.
 _KEEP_OLDER_SNAPSHOT = """
 INSERT INTO older_snapshot (projection, fingerprint, position, chain, state)
@@ -251,9 +250,16 @@ class PostgresEventLog:
     async def load_snapshot(
         self, projection: str, fingerprint: str, until: int | None = None
     ) -> tuple[Place, bytes] | None:
-        newest = until if until is not None else 2**63 - 1
-        row = await self._fetchrow(_LOAD_SNAPSHOT, projection, fingerprint, newest)
-        return (Place(row["position"], row["chain"]), row["state"]) if row else None
+        key, newest = (projection, fingerprint), until if until is not None else 2**63 - 1
+        for position, chain in await self._fetch(_SNAPSHOT_PLACES, *key, newest):
+            # The event may be archived.
+            page = await self.read(position - 1, 1)
+            if not page or (page[0].position, page[0].chain) != (position, chain):
+                continue
+            row = await self._fetchrow(_LOAD_SNAPSHOT, *key, position, chain)
+            if row is not None:
+                return Place(position, chain), row["state"]
+        return None
 
     async def save_snapshot(
         self, projection: str, fingerprint: str, place: Place, state: bytes

@@ -19,9 +19,9 @@ from shared.events.envelope import Envelope
 
 _BLOCK_OF = "SELECT first, last, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
 _BLOCK_AT = "SELECT first, last, sha256, data FROM archived_block WHERE first = $1"
-_BLOCKS_OF_STREAM = """
+_BLOCK_OF_STREAM = """
 SELECT block FROM archived_stream
-    WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 64
+    WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 1
 """
 
 Fetch = Callable[..., Awaitable[list[Any]]]
@@ -59,12 +59,12 @@ class Archived:
     async def completed_stream(
         self, page: list[Envelope], stream: str, after: int, limit: int
     ) -> list[Envelope]:
-        """Return the page of a stream, preceded by the archived events that belong to it."""
+        """Return the page of a stream, or its archived events before the page: those of one block,
+        because most readers need no other.
+        """
         if limit <= 0 or (page and page[0].version == after + 1):
             return page
-        events: list[Envelope] = []
-        size = 0
-        for row in await self._fetch(_BLOCKS_OF_STREAM, stream, after):
+        for row in await self._fetch(_BLOCK_OF_STREAM, stream, after):
             blocks = await self._fetch(_BLOCK_AT, row["block"])
             if not blocks:
                 raise LogBroken(
@@ -72,16 +72,9 @@ class Archived:
                     "restore it from a backup"
                 )
             block = self._unpacked(blocks[0])
-            more = [
-                envelope
-                for envelope in block
-                if envelope.stream == stream and envelope.version > after
-            ]
-            events += more
-            size += sum(len(envelope.payload) for envelope in more)
-            if len(events) >= limit or size >= MAX_PAGE_BYTES:
-                return page_of(events, limit)
-        return page_of([*events, *page], limit)
+            events = [event for event in block if event.stream == stream and event.version > after]
+            return page_of(events, limit)
+        return page
 
     def _unpacked(self, row: Any) -> list[Envelope]:
         return self._kept.get(bytes(row["sha256"]), lambda: _unpacked(row))

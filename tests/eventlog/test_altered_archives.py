@@ -20,6 +20,7 @@ from shared.eventlog.file_log import FileLog
 from shared.eventlog.history_file import pack, unpack
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
+from shared.eventlog.whole_stream import envelopes_of
 from tests.eventlog.test_history_files import FACTS, a_log
 from tests.eventlog.test_life import PARTITION, archived, log, relayed  # noqa: F401 - fixture
 
@@ -58,7 +59,7 @@ async def test_an_altered_block_is_a_verdict_of_verify(
         PARTITION + 1,
     )
     with pytest.raises(LogBroken, match="restore it from a backup"):
-        await fresh.read_stream("report/n1")
+        _ = [envelope async for envelope in envelopes_of(fresh, "report/n1")]
     await fresh.close()
 
 

@@ -27,9 +27,10 @@ from shared.domain.state_hash import state_hash
 from shared.eventlog import postgres_care as care
 from shared.eventlog.errors import LogBroken, LoginTooWeak
 from shared.eventlog.file_log import FileLog
-from shared.eventlog.port import Commit, Draft, Duplicate
+from shared.eventlog.port import Commit, Draft, Duplicate, Place
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
@@ -156,6 +157,10 @@ async def everything(log: Any) -> list[Any]:
     return result
 
 
+async def of_stream(log: Any, *stream: Any) -> list[Any]:
+    return [envelope async for envelope in envelopes_of(log, *stream)]
+
+
 async def test_archived_events_read_as_if_they_were_rows(
     log: PostgresEventLog, log_url: str, tmp_path: Path
 ) -> None:
@@ -171,9 +176,9 @@ async def test_archived_events_read_as_if_they_were_rows(
     fresh = await PostgresEventLog.open(log_url)
     for reader in (log, fresh):
         assert await everything(reader) == earlier
-        assert {stream: await reader.read_stream(stream) for stream in pods} == pods
-        assert await reader.read_stream("node/n1") == nodes
-        assert await reader.read_stream("node/n1", 5, 3) == nodes[5:8]
+        assert {stream: await of_stream(reader, stream) for stream in pods} == pods
+        assert await of_stream(reader, "node/n1") == nodes
+        assert await of_stream(reader, "node/n1", 5, 3) == nodes[5:8]
     assert (await verify(fresh, [])).ok
     assert await everything(FileLog.open(tmp_path)) == earlier[:last]
     (outcome,) = await fresh.append(commits()[:1])
@@ -435,3 +440,14 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
             await everything(FileLog.open(tmp_path / "archive"))
             == earlier[: len(earlier) // PARTITION * PARTITION]
         )
+
+
+async def test_a_snapshot_of_an_archived_position_is_still_found(
+    log: PostgresEventLog, log_url: str
+) -> None:
+    await relayed(log)
+    event = (await log.read(19, 1))[0]
+    await log.save_snapshot("ledger", "f", Place(20, event.chain), b"state")
+    await log.save_snapshot("ledger", "f", Place(30, b"another history"), b"other")
+    await archived(log_url, log)
+    assert await log.load_snapshot("ledger", "f") == (Place(20, event.chain), b"state")

@@ -6,6 +6,7 @@ import pytest
 
 from services.replay import reading
 from services.replay.deciding_state import followed_at
+from services.replay.explain import explain
 from services.replay.nearest import nearest_state
 from services.replay.state_at import state_at
 from services.replay.why_not import why_not
@@ -15,7 +16,7 @@ from services.scheduler.state.snapshot_key import PROJECTION, snapshot_key
 from shared.eventlog.port import Place
 from shared.eventlog.snapshots import KEPT_SNAPSHOT_BYTES, KEPT_SNAPSHOTS, seal, superseded
 from shared.events.quarantine import QuarantinedStreams
-from tests.ledger.given import container, pod, zone
+from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default.story import Story
 
 
@@ -26,6 +27,10 @@ async def busy(story: Story) -> int:
     await story.node("n2")
     await story.report(zone(0, 4), zone(1, 4), node="n2")
     await story.arrives(pod("small", container("c", 2)), pod("large", container("c", 12)))
+    await story.decide()
+    await story.report(
+        zone(0, 8, free=6), zone(1, 8), node="n1", placements=(held("small", 0, 2),), at=2
+    )
     await story.decide()
     return await story.log.head()
 
@@ -44,6 +49,7 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
     positions = range(1, head + 1)
     plain = [await state_at(story.log, str(position), "") for position in positions]
     refused = await why_not(story.log, "large", "n1", "", CycleConfig())
+    told = [await explain(story.log, name) for name in ("small", "large")]
     for position in positions:
         await save(story, position)
     for position in positions:
@@ -51,6 +57,7 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
         assert (await nearest_state(story.log, position, skips)).ledger.position == position
     assert [await state_at(story.log, str(position), "") for position in positions] == plain
     assert await why_not(story.log, "large", "n1", "", CycleConfig()) == refused
+    assert [await explain(story.log, name) for name in ("small", "large")] == told
 
 
 @pytest.mark.parametrize("damaged", [b"", b"TPLS1 nonsense", seal(b"{}x")])

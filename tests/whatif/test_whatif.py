@@ -55,7 +55,7 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
 ):
     log = await shared_by_two(pods=24)
     head = await log.head()
-    reproduced = await reproduce(log, as_here(), 1, head, lambda _: None)
+    reproduced = await reproduce(log, as_here(), 1, head)
     assert (reproduced.decisions, reproduced.same, reproduced.why) == (24, 24, {})
     assert (
         len(
@@ -67,25 +67,23 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
         )
         == 2
     )
-    altered = await reproduce(_with_one_decision_altered(log), as_here(), 1, head, lambda _: None)
+    altered = await reproduce(_with_one_decision_altered(log), as_here(), 1, head)
     assert altered.why == {UNRECORDED: 1}, "who shares has the same configuration"
 
 
 async def test_that_one_scheduler_plays_for_several_is_noted(log: MemoryEventLog) -> None:
     head, told = await log.head(), "2 schedulers shared the pods: on each side one decides them all"
     for history, noted in ((log, False), (_with_one_decision_altered(log, config="c/0,1"), True)):
-        assert (
-            told in world(await recorded(history, 1, head, lambda _: None), Changes()).notes
-        ) is noted
+        assert (told in world(await recorded(history, 1, head), Changes()).notes) is noted
 
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
     head = await log.head()
-    reproduced = await reproduce(log, as_here(strategy="LeastNUMANodes"), 1, head, lambda _: None)
+    reproduced = await reproduce(log, as_here(strategy="LeastNUMANodes"), 1, head)
     assert reproduced.why == {CONFIGURATION: reproduced.differs}
     assert reproduced.differs > 0
     altered = _with_one_decision_altered(log)
-    reproduced = await reproduce(altered, as_here(), 1, head, lambda _: None)
+    reproduced = await reproduce(altered, as_here(), 1, head)
     assert (reproduced.differs, reproduced.why) == (1, {UNRECORDED: 1})
     assert reproduced.differing[0].recorded.endswith("score 101")
 
@@ -116,7 +114,7 @@ async def test_a_decision_about_a_pod_that_the_history_lacks_is_counted_so(
         for row in log._events
     ]
     lacking._events = unread
-    reproduced = await reproduce(lacking, as_here(), 1, await log.head(), lambda _: None)
+    reproduced = await reproduce(lacking, as_here(), 1, await log.head())
     assert reproduced.why[NO_POD] == 1
 
 
@@ -165,7 +163,7 @@ def test_an_upstream_cache_and_another_cluster_are_played_too(topolog: Run) -> N
 
 
 async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> None:
-    history = await recorded(log, 1, await log.head(), lambda _: None)
+    history = await recorded(log, 1, await log.head())
     made = machines(history.reports, {})
     assert ([node.name for node in made.nodes], made.guessed, made.left_out) == (
         sorted(history.reports),
@@ -193,7 +191,7 @@ async def test_machines_come_from_reports_as_they_are(log: MemoryEventLog) -> No
 
 async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: MemoryEventLog) -> None:
     head = await log.head()
-    history = await recorded(log, head // 2, head, lambda _: None)
+    history = await recorded(log, head // 2, head)
     made = world(history, Changes())
     assert made.load.running
     assert all(task.node for task in made.load.running)  # type: ignore[attr-defined]
@@ -218,7 +216,7 @@ async def test_cluster_objects_are_played_as_they_were_at_the_beginning(
     for number, event in enumerate(events):
         stream = stream_of(event) if isinstance(event, SurroundingEvent) else streams.node("x")
         await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, event),))])
-    history = await recorded(told, 5, len(events), lambda _: None)
+    history = await recorded(told, 5, len(events))
     played = [
         (at_s, event)
         for at_s, _, event in world(history, Changes()).load.news

@@ -81,7 +81,7 @@ async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_in_t
     slow = await dense(40, nodes=4)
     first_match = next(row for row in slow._events if row.type == PodObserved.__name__)
     runs = next(row for row in slow._events if row.type == PodRunning.__name__)
-    history = await recorded(slow, runs.position - 1, await slow.head(), lambda _: None)
+    history = await recorded(slow, runs.position - 1, await slow.head())
     side = comparing.as_recorded(history)
     uid = runs.stream.removeprefix("pod/")
     assert history.pods[uid].seen_us <= first_match.time_us < history.begin_us < runs.time_us
@@ -107,7 +107,7 @@ async def test_a_whole_history_without_waiting_pods_needs_no_such_words(
     log: MemoryEventLog,
 ) -> None:
     side = Side("as here", 3, 3, 0, 0, 0.1, 0.1, 1.0, 0.0)
-    history = await recorded(log, 1, await log.head(), lambda _: None)
+    history = await recorded(log, 1, await log.head())
     assert cut.notes(history, world(history, Changes()), [side]) == []
 
 
