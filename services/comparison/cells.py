@@ -28,6 +28,8 @@ RowName = Literal[
 ROWS: tuple[RowName, ...] = get_args(RowName)
 # Holds nodes for overdue pods (`hold-after`): no overdue pods are worth a row but wide ones.
 HOLDING: RowName = "ledger, proof, hold after 60 s"
+Owner = Literal["kubelet", "topolog"]
+OWNERS: tuple[Owner, ...] = get_args(Owner)
 Reports = Literal["change", "1", "10", "60"]
 REPORTS: tuple[Reports, ...] = get_args(Reports)
 # The exporter's interval between full reports when it sends on change (its default).
@@ -63,7 +65,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     `workload` is `dense`, `wide`, `openb` or another trace's name; `zones` is 0 for traces (their
     overlay decides). `load` is the offered share of the scarce resource, `reports` the seconds
-    between two reports of a node or `change`, `policy` the kubelets' Topology Manager policy."""
+    between two reports of a node or `change`, `policy` the kubelets' Topology Manager policy, or
+    the nodes' policy if Topolog is their `owner`: it chooses zones, and kubelets align nothing."""
 
     workload: str
     nodes: int
@@ -74,6 +77,7 @@ class Cell(msgspec.Struct, frozen=True):
     horizon_s: int
     seed: int = SEEDS[0]
     policy: Policy = "single-numa-node"
+    owner: Owner = "kubelet"
 
     @property
     def on_change(self) -> bool:
@@ -93,7 +97,9 @@ class Cell(msgspec.Struct, frozen=True):
             if self.workload in (DENSE, WIDE)
             else f"{self.workload}-{self.nodes}"
         )
-        return " | ".join((where, f"load {self.load:g}", self.policy, f"{self.horizon_s}s"))
+        owner = "" if self.owner == "kubelet" else f" by {self.owner}"
+        policy = f"{self.policy}{owner}"
+        return " | ".join((where, f"load {self.load:g}", policy, f"{self.horizon_s}s"))
 
     @property
     def key(self) -> str:
@@ -116,6 +122,7 @@ class Grid(msgspec.Struct, frozen=True):
     wide_policies: tuple[Policy, ...] = WIDE_POLICIES
     horizon_s: int = 0
     """0: by the number of nodes."""
+    owner: Owner = "kubelet"
 
 
 def full(grid: Grid) -> Iterator[Cell]:
@@ -159,15 +166,35 @@ def _both(grid: Grid) -> tuple[Reports, ...]:
 def _traces(
     grid: Grid, nodes: int, load: float, reports: Reports, horizon_s: int
 ) -> Iterator[Cell]:
-    for row in (row for row in ROWS if row != HOLDING):
+    for row in _rows(grid):
         for seed in grid.seeds:
-            yield Cell(grid.trace, nodes, 0, load, reports, row, horizon_s, seed, grid.policy)
+            yield Cell(
+                grid.trace, nodes, 0, load, reports, row, horizon_s, seed, grid.policy, grid.owner
+            )
 
 
 def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator[Cell]:
-    for row in (row for row in ROWS if row != HOLDING):
+    for row in _rows(grid):
         for seed in grid.seeds:
-            yield Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s, seed, grid.policy)
+            yield Cell(
+                DENSE,
+                DENSE_NODES,
+                zones,
+                0.9,
+                reports,
+                row,
+                horizon_s,
+                seed,
+                grid.policy,
+                grid.owner,
+            )
+
+
+def _rows(grid: Grid) -> Iterator[RowName]:
+    """Only the ledger, with the agent's reports, knows zones that Topolog owns."""
+    for row in ROWS:
+        if row != HOLDING and (grid.owner == "kubelet" or row.startswith("ledger, proof")):
+            yield row
 
 
 def _wide(grid: Grid) -> Iterator[Cell]:
@@ -179,7 +206,16 @@ def _wide(grid: Grid) -> Iterator[Cell]:
                 for row in WIDE_ROWS:
                     for seed in grid.seeds:
                         yield Cell(
-                            WIDE, WIDE_NODES, zones, load, "10", row, horizon_s, seed, policy
+                            WIDE,
+                            WIDE_NODES,
+                            zones,
+                            load,
+                            "10",
+                            row,
+                            horizon_s,
+                            seed,
+                            policy,
+                            grid.owner,
                         )
 
 

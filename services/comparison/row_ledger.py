@@ -12,6 +12,7 @@ from services.scheduler.reserve.proposals import Proposal
 from services.topology_store import core as store
 from shared.domain.pod import Pod
 from shared.domain.report import Report
+from shared.domain.zone_allocation import annotations_of
 from shared.events import streams
 from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Event
@@ -72,11 +73,13 @@ class LedgerRow:
         self._now_us = _time_us(now_s)
         return self.core.decide(BATCH, now_s, now_us=self._now_us)
 
-    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+    def intends(self, pod: Pod, node: str, now_s: float) -> dict[str, str]:
         position = self.core.ledger.pods[pod.uid].reserved_at
         self._append(
             streams.pod(pod.uid), BindIntended(pod.uid, pod.namespace, pod.name, node, position)
         )
+        allocation = self.core.ledger.pods[pod.uid].allocation
+        return annotations_of(allocation) if allocation is not None else {}
 
     def bound(self, pod: Pod, node: str, now_s: float) -> None:
         self._append(streams.pod(pod.uid), PodBound(pod.uid, node))

@@ -199,8 +199,8 @@ class PluginRow:
                 self._assumed[:, index] = 0
                 self._dirty[index] = False
 
-    def intends(self, pod: Pod, node: str, now_s: float) -> None:
-        """Nothing is kept."""
+    def intends(self, pod: Pod, node: str, now_s: float) -> dict[str, str]:
+        return {}
 
     def bound(self, pod: Pod, node: str, now_s: float) -> None:
         if self._cache == "discardreserved":

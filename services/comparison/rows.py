@@ -33,8 +33,8 @@ class Row(Protocol):
     def decide(self, now_s: float) -> list[Reservation]:
         """Return the new reservations."""
 
-    def intends(self, pod: Pod, node: str, now_s: float) -> None:
-        """The binding is about to be written."""
+    def intends(self, pod: Pod, node: str, now_s: float) -> dict[str, str]:
+        """The binding is about to be written. Return the annotations that the pod gets by it."""
 
     def bound(self, pod: Pod, node: str, now_s: float) -> None:
         """The binding is written."""

@@ -18,6 +18,7 @@ from services.comparison.measures import Measures
 from services.comparison.rows import Row
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import PodTask, Workload, member_task, pod_of
+from services.scheduler.snapshot.topology_policy import POLICY_LABEL
 from services.simulator.cluster import GPU
 from services.simulator.kubelet import Trial
 from services.simulator.workload import Task
@@ -25,7 +26,6 @@ from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.cluster_events import EndCause, NodeObserved, PodEnded, PodObserved, PodRunning
-from shared.kubelet import admission
 from shared.kubelet.versions import DEFAULT
 
 # The kubelets here are the model itself.
@@ -130,8 +130,13 @@ class Simulation:
                 self._after(at_s, lambda stream=stream, event=event: self._publish(stream, event))  # type: ignore[misc]
         for node in self._nodes.values() if not self._load.news else ():
             offered = node.simulated.allocatable()
+            policy = node.simulated.owned_policy
             seen = NodeObserved(
-                node.name, f"uid-{node.name}", allocatable=offered, kubelet_version=MODEL
+                node.name,
+                f"uid-{node.name}",
+                labels={POLICY_LABEL: policy} if policy else {},
+                allocatable=offered,
+                kubelet_version=MODEL,
             )
             self._publish(streams.node(node.name), seen)
 
@@ -146,15 +151,15 @@ class Simulation:
             start = names.index(job.task.node)
         for name in (*names[start:], *names[:start]):
             node = self._nodes[name]
-            verdict = admission.admit(node.kubelet.state, pod)
-            if verdict.admitted:
-                node.assigned(pod)
-                trial = node.begin(pod.uid)
-                if node.conclude(pod, 0.0).verdict.admitted and trial.verdict.admitted:
-                    job.node = name
+            bound = node.as_bound(pod)
+            if bound is not None:
+                node.assigned(bound)
+                trial = node.begin(bound.uid)
+                if node.conclude(bound, 0.0).verdict.admitted and trial.verdict.admitted:
+                    job.pod, job.node = bound, name
                     self._jobs[pod.uid] = job
                     self._publish(
-                        streams.pod(pod.uid), PodObserved(pod, node=name, phase="Running")
+                        streams.pod(pod.uid), PodObserved(bound, node=name, phase="Running")
                     )
                     self._after(job.task.lifetime_s, lambda: self._lets_go(job))
                     return
@@ -223,7 +228,8 @@ class Simulation:
         job.node, job.decided_s, job.order = node, self.now_s, self._decisions
         self.measures.zones.decided(job.pod, node, self.now_s)
         self._nodes[node].reserved(job.pod)
-        self._row.intends(job.pod, node, self.now_s)
+        annotations = {**job.pod.annotations, **self._row.intends(job.pod, node, self.now_s)}
+        job.pod = msgspec.structs.replace(job.pod, annotations=annotations)
         self._after(self._delay("bind", job), lambda: self._bound(job))
 
     def _bound(self, job: Job) -> None:

@@ -12,10 +12,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Set
 from functools import reduce
 from operator import or_
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
+from services.comparison.owned_zones import OwnedZones
 from services.exporter import core as exporter
 from services.exporter.answers import (
     Allocatable,
@@ -25,15 +26,17 @@ from services.exporter.answers import (
     MemoryBlock,
 )
 from services.exporter.checkpoints import NOTHING_READ
+from services.exporter.reserved import Reserved
 from services.simulator import kubelet, kubelet_files, reading
 from services.simulator.cluster import SimulatedNode
 from services.simulator.kubelet import KubeletNode, Trial
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.policies import NONE
+from shared.domain.policies import NONE, Policy
 from shared.domain.report import Freshness, Report
 from shared.domain.resources import MEMORY, Amounts
 from shared.kubelet import admission
+from shared.kubelet.admission import Admission
 from shared.kubelet.assignment import ContainerAssignment, placements
 from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.machine import KubeletState
@@ -78,6 +81,12 @@ class TrueNode:
         self._machine = reading.machine(node.machine)
         self._allocatable = _allocatable(self.kubelet.state)
         self._facts = reading.settings(node.kubelet)
+        self.owned: OwnedZones | None = None
+        if node.owned_policy:
+            self.owned = OwnedZones(node, cast("Policy", node.owned_policy))
+            memory = node.system_memory * len(node.machine.zones)
+            reserved = Reserved(node.kubelet.reserved_cpus, {MEMORY: memory})
+            self._facts = msgspec.structs.replace(self._facts, reserved=reserved)
         self._shadow: KubeletState | None = None
 
     @property
@@ -117,6 +126,8 @@ class TrueNode:
         """The admission is over."""
         assert self.trial is not None
         trial, self.trial = kubelet.rebase(self.kubelet, self.trial), None
+        if self.owned is not None and trial.verdict.admitted:
+            trial = _refused(trial, self.owned.agent.create(pod))
         if trial.verdict.admitted:
             self.past.append(Past(now_s, "admit", pod, self.kubelet.state, order=order))
         self.kubelet = kubelet.conclude(self.kubelet, trial)
@@ -128,10 +139,26 @@ class TrueNode:
         """Record that the pod ended and its kubelet has freed its holdings."""
         self.past.append(Past(now_s, "end", pod, self.kubelet.state, told_s))
         self.kubelet = kubelet.end(self.kubelet, pod.uid)
+        if self.owned is not None:
+            self.owned.agent.end(pod.uid)
         self.changed, self._shadow = True, None
 
     # -- questions
     # ----------------------------------------------------------------------------------------------
+
+    def as_bound(self, pod: Pod) -> Pod | None:
+        """Return the pod as it is bound here before the run; None if it does not fit."""
+        if self.owned is not None:
+            return self.owned.with_zones(pod)
+        return pod if admission.admit(self.kubelet.state, pod).admitted else None
+
+    def zones_of(self, pod: Pod) -> list[int]:
+        """Return the zone mask of each part of an admitted pod that holds something (`parts_held`),
+        with the zones that Topolog chose for the pod.
+        """
+        parts = parts_held(self.kubelet.state, pod)
+        chosen = self.owned.agent.zones_of(pod.uid) if self.owned is not None else 0
+        return [part | chosen for part in parts or [0] if part | chosen]
 
     def shadow(self) -> KubeletState:
         """The state after everything that is on its way: what an oracle sees."""
@@ -155,10 +182,13 @@ class TrueNode:
         """Return the cause of a rejection that could not be foreseen when the pod was `decided`
         (time, and number of the decision).
 
-        First, ends that the scheduler had not received: without all of them, or one, the pod would
-        have been admitted; or, of two causes that each sufficed, one was an end. Otherwise, pods
-        that were decided later and came earlier.
+        Where Topolog owns the zones, none can have such a cause. Elsewhere: first, ends that the
+        scheduler had not received: without all of them, or one, the pod would have been admitted;
+        or, of two causes that each sufficed, one was an end. Otherwise, pods that were decided
+        later and came earlier.
         """
+        if self.owned is not None:
+            return UNEXPLAINED
         recent = list(self.past)
         ends = {
             index
@@ -199,6 +229,8 @@ class TrueNode:
         `checkpoint` is set.
         """
         self.changed = False
+        if self.owned is not None:
+            return self._owned_report(self.owned, now_s)
         pods = tuple(
             _listed(known_pod.pod, self.kubelet.shown) for known_pod in self.kubelet.pods.values()
         )
@@ -210,9 +242,25 @@ class TrueNode:
         scan = exporter.Scan(moment, self._machine, self._allocatable, pods, self._facts, stored)
         return exporter.report(self.name, "bench", scan, RULES)
 
+    def _owned_report(self, owned: OwnedZones, now_s: float) -> Report:
+        moment = Freshness("boot", int(now_s * 1000) + 1)
+        pods = [known_pod.pod for known_pod in self.kubelet.pods.values()]
+        scan = reading.scan(self.kubelet.shown, pods, moment, self.checkpoint)
+        statement = owned.agent.statement
+        scan = msgspec.structs.replace(scan, kubelet=self._facts, statement=statement)
+        return exporter.report(self.name, "bench", scan, RULES)
+
     def free(self) -> dict[int, Amounts]:
-        """Zone -> free amounts after everything on its way."""
-        return free_of(self.shadow())
+        """Zone -> free amounts after everything on its way; {} where Topolog owns the zones."""
+        return free_of(self.shadow()) if self.owned is None else {}
+
+
+def _refused(trial: Trial, problem: str) -> Trial:
+    """Return the admission as the agent leaves it: refused if there is a problem."""
+    if not problem:
+        return trial
+    state = admission.remove(trial.verdict.state, trial.uid)
+    return Trial(trial.uid, trial.steps, Admission(state, False, "CreateContainerError", problem))
 
 
 def free_of(state: KubeletState) -> dict[int, Amounts]:

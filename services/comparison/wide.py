@@ -30,7 +30,7 @@ def nodes(cell: Cell) -> tuple[SimulatedNode, ...]:
     shape = NodeShape(
         cell.zones, ZONE_CPUS * cell.zones, 64 * GIB * cell.zones, {GPU: ZONE_GPUS * cell.zones}
     )
-    return uniform(cell.nodes, shape, Policies(cell.policy), "wide")
+    return uniform(cell.nodes, shape, Policies(cell.policy, owner=cell.owner), "wide")
 
 
 def rate(cell: Cell) -> float:

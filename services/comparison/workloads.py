@@ -106,6 +106,10 @@ def pod_of(task: Task, uid: str, attempt: int = 0) -> Pod:
     return Pod(uid, "bench", task.name, "Guaranteed", parts, scheduler_name=SCHEDULER)
 
 
+def _policies(cell: Cell) -> Policies:
+    return Policies(cell.policy, owner=cell.owner)
+
+
 def _feasible(tasks: Iterator[Task], nodes: tuple[SimulatedNode, ...]) -> tuple[list[Task], int]:
     listed = list(tasks)
     bad = {refused.task for refused in infeasible(listed, rooms(nodes))}
@@ -122,7 +126,7 @@ def _traces(cell: Cell, folder: Path) -> Workload:
     """
     listed = read_nodes(folder, cell.nodes)
     try:
-        nodes = tuple(trace_node(node, Policies(cell.policy)) for node in listed)
+        nodes = tuple(trace_node(node, _policies(cell)) for node in listed)
     except ValueError as error:
         raise TraceError(f"{folder}: {error}") from error
     once = read_tasks(folder)
@@ -174,7 +178,7 @@ def _wide_pods(cell: Cell) -> Workload:
 
 def _dense(cell: Cell) -> Workload:
     nodes = tuple(
-        _dense_node(f"dense-{number:02d}", cell.zones, Policies(cell.policy))
+        _dense_node(f"dense-{number:02d}", cell.zones, _policies(cell))
         for number in range(cell.nodes)
     )
     chance = random.Random(cell.seed)

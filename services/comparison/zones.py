@@ -33,7 +33,7 @@ class ZoneCounts:
     def admitted(self, pod: Pod, node: TrueNode) -> None:
         """A kubelet took the pod."""
         could_be_aligned = self._could_be_aligned.pop(pod.uid, False)
-        widths = [mask.bit_count() for mask in parts_held(node.kubelet.state, pod)]
+        widths = [mask.bit_count() for mask in node.zones_of(pod)]
         if not widths:
             return
         is_aligned = max(widths) == 1

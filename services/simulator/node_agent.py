@@ -15,14 +15,17 @@ from services.agent.statement import StatementFile
 from services.simulator.cluster import SimulatedNode, zone_hugepages
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU, MEMORY, Amounts, add
+from shared.domain.statement import Statement
 from shared.kubelet.cpuset import cpus_of, parse_cpus
 from shared.owned.annotations import holding_of
 
 
 class NodeAgent:
-    """One node's agent. A refusal shows that the scheduler erred or had outdated reports."""
+    """One node's agent. A refusal shows that the scheduler erred or had outdated reports. Without
+    a folder, nothing is written.
+    """
 
-    def __init__(self, node: SimulatedNode, folder: Path) -> None:
+    def __init__(self, node: SimulatedNode, folder: Path | None) -> None:
         self._node = node
         reserved = parse_cpus(node.kubelet.reserved_cpus)
         zones = {
@@ -32,8 +35,9 @@ class NodeAgent:
         memory = cpus_of(zone.id for zone in node.machine.zones if zone.memory_bytes)
         self._state = core.State(Machine(zones, memory, reserved))
         self._held: dict[str, dict[int, Amounts]] = {}
-        self._file = StatementFile(str(folder))
-        self._file.lock()
+        self._file = StatementFile(str(folder)) if folder is not None else None
+        if self._file is not None:
+            self._file.lock()
         self._report()
 
     def create(self, pod: Pod) -> str:
@@ -62,7 +66,12 @@ class NodeAgent:
 
     def close(self) -> None:
         """Withdraw the statement, because nothing is enforced from now on."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def zones_of(self, uid: str) -> int:
+        """Return the zones of the pod's amounts, as a mask."""
+        return cpus_of(self._held.get(uid, ()))
 
     def _overfilled(self, pod: Pod) -> str:
         """Return the zone that has less than its pods' annotations say; note the pod's amounts."""
@@ -92,4 +101,6 @@ class NodeAgent:
     def _report(self) -> None:
         targets = core.targets(self._state)
         self._state = core.sent(self._state, targets)
-        self._file.write(core.placements(self._state, targets))
+        self.statement = Statement(containers=core.placements(self._state, targets))
+        if self._file is not None:
+            self._file.write(self.statement.containers)

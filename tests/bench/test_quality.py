@@ -19,7 +19,18 @@ from plugins.upstream_compat.nrt import parse_nrt
 from plugins.upstream_compat.score import score_node
 from services.comparison import columns
 from services.comparison.backoff import BackoffQueue
-from services.comparison.cells import ROWS, WIDE, Cell, Grid, Result, RowName, full, quick
+from services.comparison.cells import (
+    HOLDING,
+    OWNERS,
+    ROWS,
+    WIDE,
+    Cell,
+    Grid,
+    Result,
+    RowName,
+    full,
+    quick,
+)
 from services.comparison.measures import as_line
 from services.comparison.truth import TrueNode
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
@@ -99,6 +110,21 @@ def test_the_vectorised_plugin_filters_and_scores_as_the_compat_mode_does(seed: 
 
 def _cell(row: RowName, horizon_s: int = 20) -> Cell:
     return Cell("dense", 24, 2, 0.9, "1", row, horizon_s)
+
+
+def test_nodes_whose_zones_topolog_owns_play_the_same_tasks_without_a_rejection() -> None:
+    cells = [Cell("openb", 130, 0, 0.9, "10", "ledger, proof", 30, owner=owner) for owner in OWNERS]
+    by_kubelet, by_topolog = (run_cell(cell, Path("tests/simulator/traces")) for cell in cells)
+    assert cells[0].key != cells[1].key
+    assert by_topolog.tasks == by_kubelet.tasks > 0
+    assert by_topolog.rejected == 0
+    # Pods that run from the start hold what the kubelet would have given them, not every zone.
+    assert by_topolog.admitted >= by_kubelet.admitted - 1
+
+
+def test_only_rows_of_the_ledger_by_proof_play_nodes_that_topolog_owns() -> None:
+    rows = {cell.row for cell in quick(Grid(owner="topolog"))}
+    assert rows == {row for row in ROWS if row.startswith("ledger, proof")} - {HOLDING}
 
 
 @pytest.mark.parametrize("row", ROWS)

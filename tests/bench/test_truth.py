@@ -7,6 +7,7 @@ fits.
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.comparison.truth import AFTER_END, OVERTAKEN, UNEXPLAINED, TrueNode
@@ -85,3 +86,21 @@ def test_an_end_excuses_no_pod_that_was_overtaken_anyway(node: TrueNode) -> None
     node.let_go(ended, 0.0, UNKNOWN_S)
     comes(node, "other", 5, LATER)
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == OVERTAKEN
+
+
+def test_an_agent_refuses_cpus_of_another_pod_and_nothing_explains_it() -> None:
+    shape = NodeShape(2, 16, 64 * GIB, {GPU: 1})
+    node = TrueNode(lay_out("n", shape, Policies(owner="topolog")))
+    bound = node.as_bound(pod("bound", 4))
+    assert bound is not None
+    twin = msgspec.structs.replace(bound, uid="twin", name="twin")
+    for listed in (bound, twin):
+        node.assigned(listed)
+        node.begin(listed.uid)
+        verdict = node.conclude(listed, 0.0).verdict
+    assert not verdict.admitted
+    assert "belong to pod ns/bound" in verdict.message
+    assert node.why_refused(twin, DECIDED) == UNEXPLAINED
+    assert [mask.bit_count() for mask in node.zones_of(bound)] == [1]
+    node.let_go(bound, 0.0, KNOWN_S)
+    assert node.zones_of(bound) == []

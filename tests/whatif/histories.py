@@ -109,9 +109,9 @@ class RecordingRow(LedgerRow):
         self._now_s = now_s
         return super().decide(now_s)
 
-    def intends(self, pod: Pod, node: str, now_s: float) -> None:
+    def intends(self, pod: Pod, node: str, now_s: float) -> dict[str, str]:
         self._now_s = now_s
-        super().intends(pod, node, now_s)
+        return super().intends(pod, node, now_s)
 
     def bound(self, pod: Pod, node: str, now_s: float) -> None:
         self._now_s = now_s

@@ -41,6 +41,7 @@ def _title(result: Result) -> str:
         else f"{cell.workload}, {cell.nodes} nodes"
     )
     policy = "" if cell.policy == "single-numa-node" else f", {cell.policy}"
+    policy += "" if cell.owner == "kubelet" else ", owned"
     return (
         f"{where}{policy}, load {cell.load:g}, "
         f"{'on change' if cell.on_change else f'{cell.interval_s} s'}"

@@ -22,6 +22,7 @@ from services.comparison.cells import (
     DENSE,
     LOADS,
     OPENB,
+    OWNERS,
     REPORTS,
     ROWS,
     SEEDS,
@@ -53,7 +54,12 @@ def main(argv: list[str]) -> None:
     try:
         grid = _grid(options, folder)
         cells = [
-            cell for cell in (quick if options.quick else full)(grid) if _chosen(cell, options)
+            cell
+            for owner in options.owner or OWNERS[:1]
+            for cell in (quick if options.quick else full)(
+                msgspec.structs.replace(grid, owner=owner)
+            )
+            if _chosen(cell, options)
         ]
         found = _measured(cells, folder, options)
     except TraceError as error:
@@ -122,13 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help=f"offered load of traces (default {LOADS}) and wide cells ({WIDE_LOADS})",
     )
-    add(
-        "--reports",
-        choices=REPORTS,
-        action="append",
-        default=None,
-        help="seconds between reports, or on change",
-    )
+    add("--reports", choices=REPORTS, action="append", help="seconds between reports, or on change")
     add("--seed", type=int, action="append", help=f"default {SEEDS}")
     add(
         "--policy",
@@ -137,6 +137,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the kubelets' Topology Manager policy (default single-numa-node; wide cells: the "
         "other three)",
     )
+    help = (
+        "who chooses zones: kubelets, or Topolog where they align nothing (`withheld` is 0 there)"
+    )
+    add("--owner", choices=OWNERS, action="append", help=help)
     add(
         "--horizon",
         type=_positive,
