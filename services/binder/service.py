@@ -93,7 +93,7 @@ def _fold() -> Fold[BinderState]:
     return Fold(
         core.initial,
         core.evolve,
-        fingerprint=fingerprint(core, "binder"),
+        fingerprint=fingerprint(core.__name__, "binder"),
         dump=msgspec.json.encode,
         load=lambda data: msgspec.json.decode(data, type=BinderState),
         promises=Promises(core.promises, core.weight),

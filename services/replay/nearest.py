@@ -10,8 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.state import state
-from services.scheduler.state.snapshot_key import PROJECTION, snapshot_key
-from services.scheduler.state.state import SchedulerState
+from services.scheduler.state.state import PROJECTION, SchedulerState, snapshot_key
 from shared.eventlog.port import EventLog
 from shared.eventlog.snapshots import unseal
 from shared.events.quarantine import QuarantinedStreams

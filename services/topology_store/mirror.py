@@ -171,7 +171,7 @@ class Mirror:
 
 def snapshot_key() -> str:
     """Return the fingerprint of all code that shapes the fold's state."""
-    return fingerprint(mirror_fold, "mirror", registry.PROVIDERS)
+    return fingerprint(mirror_fold.__name__, "mirror", registry.PROVIDERS)
 
 
 def _present(topology: Object) -> Present:

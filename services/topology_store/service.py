@@ -156,7 +156,7 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
     fold = Fold(
         initial=dict,
         evolve=following.evolve,
-        fingerprint=fingerprint(following, "topology-store"),
+        fingerprint=fingerprint(following.__name__, "topology-store"),
         dump=following.dump,
         load=following.load,
         pass_over=following.pass_over,

@@ -8,7 +8,6 @@ other code is never used; the log is replayed instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import ModuleType
 
 import xxhash
 
@@ -22,11 +21,11 @@ KEPT_SNAPSHOTS = 16
 KEPT_SNAPSHOT_BYTES = 256 << 20
 
 
-def fingerprint(fold: ModuleType, extra: str = "", registered: Iterable[object] = ()) -> str:
-    """Return the key of snapshots of this module's fold: its import closure, decoding, `registered`
-    objects (in order, with modules and arguments) and `extra` (settings). Raises TypeError for an
-    object without a key."""
-    code = code_fingerprint([fold.__name__, codec.__name__], registered)
+def fingerprint(fold: str, extra: str = "", registered: Iterable[object] = ()) -> str:
+    """Return the key of snapshots of the fold in the module `fold`: its import closure, decoding,
+    `registered` objects (in order, with modules and arguments) and `extra` (settings). Raises
+    TypeError for an object without a key."""
+    code = code_fingerprint([fold, codec.__name__], registered)
     return f"{code}{xxhash.xxh3_64(extra.encode()).hexdigest()}"
 
 

@@ -145,14 +145,14 @@ def test_a_fold_runs_on_nothing_that_its_key_leaves_out(name: str) -> None:
 def test_the_key_changes_with_every_module_that_the_fold_runs_on(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, source = fingerprint(FOLDS[name], name), closure.source
+    before, source = fingerprint(FOLDS[name].__name__, name), closure.source
     for changed in sorted(key_modules(FOLDS[name])):
         monkeypatch.setattr(
             closure, "source", lambda each, changed=changed: source(each) + "\n" * (each == changed)
         )
-        assert fingerprint(FOLDS[name], name) != before, changed
+        assert fingerprint(FOLDS[name].__name__, name) != before, changed
     monkeypatch.setattr(closure, "source", source)
-    assert fingerprint(FOLDS[name], name) == before
+    assert fingerprint(FOLDS[name].__name__, name) == before
 
 
 def test_the_binder_key_covers_evictions_and_the_schedulers_covers_amounts_and_pods() -> None:
@@ -161,16 +161,16 @@ def test_the_binder_key_covers_evictions_and_the_schedulers_covers_amounts_and_p
 
 
 def test_what_was_registered_is_part_of_the_key() -> None:
-    plain = fingerprint(scheduler_state, "s")
-    assert fingerprint(scheduler_state, "s", [PodBound("u", "n")]) != plain
-    assert fingerprint(scheduler_state, "s", [store.decide]) != fingerprint(
-        scheduler_state, "s", [binder.evolve]
+    plain = fingerprint(scheduler_state.__name__, "s")
+    assert fingerprint(scheduler_state.__name__, "s", [PodBound("u", "n")]) != plain
+    assert fingerprint(scheduler_state.__name__, "s", [store.decide]) != fingerprint(
+        scheduler_state.__name__, "s", [binder.evolve]
     )
 
 
 def test_the_key_is_of_the_fold_and_its_settings() -> None:
-    assert fingerprint(store, "a") != fingerprint(store, "b")
-    assert fingerprint(store, "a") != fingerprint(binder, "a")
+    assert fingerprint(store.__name__, "a") != fingerprint(store.__name__, "b")
+    assert fingerprint(store.__name__, "a") != fingerprint(binder.__name__, "a")
 
 
 KEYS: dict[str, Callable[[], str]] = {
@@ -234,7 +234,7 @@ def test_what_is_registered_with_arguments_is_a_frozen_struct(registered: object
         TypeError,
         match=rf"{type(registered).__name__} is registered .*; make it a frozen msgspec\.Struct",
     ):
-        fingerprint(scheduler_state, "s", [registered])
+        fingerprint(scheduler_state.__name__, "s", [registered])
 
 
 @pytest.mark.parametrize("registered", [Holding([1]), Asking(lambda: 1)])
@@ -243,7 +243,7 @@ def test_and_its_arguments_are_plain_immutable_values(registered: object) -> Non
         TypeError,
         match=rf"{type(registered).__name__} is registered .*; use plain immutable values",
     ):
-        fingerprint(scheduler_state, "s", [registered])
+        fingerprint(scheduler_state.__name__, "s", [registered])
 
 
 def test_a_module_that_is_not_there_is_named() -> None:

@@ -12,7 +12,7 @@ from services.replay.state_at import state_at
 from services.replay.why_not import why_not
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state import state
-from services.scheduler.state.snapshot_key import PROJECTION, snapshot_key
+from services.scheduler.state.state import PROJECTION, snapshot_key
 from shared.eventlog.port import Place
 from shared.eventlog.snapshots import KEPT_SNAPSHOT_BYTES, KEPT_SNAPSHOTS, seal, superseded
 from shared.events.quarantine import QuarantinedStreams

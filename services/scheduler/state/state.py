@@ -2,7 +2,8 @@
 that it writes to, exclusions, holds, cluster objects, demand weights, and whether the cluster was
 listed since the log was restored.
 
-The key of a snapshot comes from this module's imports, so that nothing else may change this state.
+The key of a snapshot comes from this module's imports and the registered hint providers, so that
+nothing else may change this state.
 Must not know deciding.
 """
 
@@ -16,6 +17,7 @@ import msgspec
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
 from services.scheduler.state.holds import Holds
+from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
 from shared.events.binding_events import PodBound
 from shared.events.catalog import CATALOG, Event
@@ -25,10 +27,19 @@ from shared.events.log_events import LogOpened
 from shared.events.report_events import ReportEvent
 from shared.events.scheduling_events import DemandWeighed, HoldBegun, HoldEnded, PodReserved, Wanted
 from shared.events.surroundings_events import SurroundingEvent
+from shared.hints import registry
 from shared.ledger import fold
 from shared.ledger.alike import share
 from shared.ledger.listings import Listings
 from shared.ledger.state import Ledger
+
+# The name under which the log keeps snapshots of this state.
+PROJECTION = "scheduler"
+
+
+def snapshot_key() -> str:
+    """Return the key under which the scheduler saves snapshots, and replay finds them."""
+    return fingerprint(__name__, PROJECTION, registry.PROVIDERS)
 
 
 class SchedulerState(msgspec.Struct):
