@@ -24,7 +24,7 @@ from shared.domain.pod import Container, Pod
 from shared.domain.report import POD_LEVEL
 from shared.domain.resources import CPU, MEMORY, Amounts, is_device, is_memory
 
-CONTAINER_SCOPE, POD_SCOPE = "container", "pod"
+POD_SCOPE = "pod"
 
 SHARED_MEMORY = (
     "the Memory Manager refuses containers whose cpu and memory requests differ from their limits"

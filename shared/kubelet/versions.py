@@ -42,10 +42,10 @@ class KubeletRules(msgspec.Struct, frozen=True):
     `pod_level`: `ignored` (the QoS class follows from the containers), `QoS only` (the API server's
     QoS class counts, and containers get exclusive CPUs and memory), or `skipped` by the CPU and
     Memory Manager (PR 133279). `readmission`: from where the request of a pod is read when the
-    kubelet starts again; `status` is status.allocatedResources (KEP-1287). `lists_sidecars` (PR
-    120718) and `lists_ended_pods` (PR 132028) are about podresources List. `uncore_rounds_up`: an
-    odd number of CPUs fits a part of an uncore cache (PR 131850). `topology_options` and
-    `cpu_options` map each option that the version knows to its level.
+    kubelet starts again; `status` is status.allocatedResources (KEP-1287). `lists_sidecars` is
+    about podresources List (PR 120718). `uncore_rounds_up`: an odd number of CPUs fits a part of an
+    uncore cache (PR 131850). `topology_options` and `cpu_options` map each option that the version
+    knows to its level.
 
     No rule here: resizes in place, because no version resizes what a manager has pinned; and the
     state files, because 1.37 writes the old form, too.
@@ -59,7 +59,6 @@ class KubeletRules(msgspec.Struct, frozen=True):
     pod_level: PodLevel
     readmission: Readmission
     lists_sidecars: bool
-    lists_ended_pods: bool
     uncore_rounds_up: bool
     topology_options: dict[str, Level]
     cpu_options: dict[str, Level]
@@ -119,7 +118,6 @@ def _rules(minor: int) -> KubeletRules:
         pod_level=_pod_level(minor),
         readmission=_readmission(minor),
         lists_sidecars=minor >= 30,
-        lists_ended_pods=minor <= 33,
         uncore_rounds_up=minor >= 34,
         topology_options=_levels(_TOPOLOGY_OPTIONS, minor),
         cpu_options=_levels(_CPU_OPTIONS, minor),

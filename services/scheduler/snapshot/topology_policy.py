@@ -33,7 +33,7 @@ VOLCANO_ANNOTATION = "volcano.sh/numa-topology-policy"
 POD_ANNOTATIONS = (POD_ANNOTATION, VOLCANO_ANNOTATION)
 
 # Sources of rules and requirements.
-POD_SOURCE, LABEL_SOURCE, SETTING = "pod annotation", "node label", "default setting"
+POD_SOURCE, SETTING = "pod annotation", "default setting"
 
 
 class Rule(msgspec.Struct, frozen=True):
