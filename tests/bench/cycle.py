@@ -27,15 +27,13 @@ from typing import Any
 import msgspec
 import psutil
 
-import services.scheduler.filter.topology.fit as feasibility
 from services.scheduler.explain.placing import ColumnarPlacing
+from services.scheduler.filter.topology.kubelet_search import KubeletSearch
 from services.scheduler.reserve.proposals import reservation
 from services.scheduler.score.demand import weighed
 from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.select import evaluate
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.result import Placed
 from shared.domain.cpus import CpuLayout
 from shared.domain.pod import Container, ContainerKind, Pod
@@ -45,7 +43,7 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
-from shared.hints.admission_orders import SearchResult
+from shared.hints.request import HintRequest
 from shared.ledger import fold
 from shared.ledger.state import Ledger
 from tests.bench._against import compare
@@ -172,14 +170,16 @@ class Ways:
     """
 
     def __init__(self) -> None:
-        self._search, self._evaluate = feasibility.search_result, evaluate.evaluate_node
+        self._search, self._evaluate = KubeletSearch.refuses_when_full, evaluate.evaluate_node
         self.found: list[str] = []
-        feasibility.search_result = self._searched
-        setattr(evaluate, "evaluate_node", self._evaluated)  # noqa: B010
+        note, search = self._note, self._search
 
-    def _searched(self, node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
-        self._note("by_search")
-        return self._search(node_info, plan, steps)
+        def noted(kubelet_search: KubeletSearch, request: HintRequest) -> bool:
+            note("by_search")
+            return search(kubelet_search, request)
+
+        setattr(KubeletSearch, "refuses_when_full", noted)  # noqa: B010
+        setattr(evaluate, "evaluate_node", self._evaluated)  # noqa: B010
 
     def _evaluated(self, *arguments: Any) -> int:
         rank = self._evaluate(*arguments)
@@ -193,7 +193,7 @@ class Ways:
 
     def shares(self) -> dict[str, float]:
         """Of all decisions."""
-        feasibility.search_result = self._search
+        setattr(KubeletSearch, "refuses_when_full", self._search)  # noqa: B010
         setattr(evaluate, "evaluate_node", self._evaluate)  # noqa: B010
         return {
             way: round(self.found.count(way) / len(self.found), 4)

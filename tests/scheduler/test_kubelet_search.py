@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.filter.topology import fit as verdict
 from services.scheduler.filter.topology.kubelet_search import (
     KubeletSearch,
     _new_search,
@@ -22,7 +21,7 @@ from shared.domain.pod import Pod
 from shared.domain.report import Placement, ZonedAmount
 from shared.events.cluster_events import PodEnded
 from shared.hints.admission_orders import SearchResult
-from shared.hints.request import request_of
+from shared.hints.request import HintRequest, request_of
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, report, zone
 
@@ -134,13 +133,13 @@ def test_an_explanation_searches_no_further_than_the_decision(
                 ),
                 name,
             )
-    tried, search = dict[str, int](), verdict.search_result
+    tried, search = dict[KubeletSearch, int](), KubeletSearch.result
 
-    def noted(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
-        tried[node_info.name] = max(steps, tried.get(node_info.name, 0))
-        return search(node_info, plan, steps)
+    def noted(kubelet_search: KubeletSearch, request: HintRequest, steps: int) -> SearchResult:
+        tried[kubelet_search] = max(steps, tried.get(kubelet_search, 0))
+        return search(kubelet_search, request, steps)
 
-    monkeypatch.setattr(verdict, "search_result", noted)
+    monkeypatch.setattr(KubeletSearch, "result", noted)
     found = world.cluster.place(pod("p", 3))
     assert isinstance(found, Unplaceable)
     assert list(found.counts.values()) == [30]

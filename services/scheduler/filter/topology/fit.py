@@ -194,17 +194,16 @@ def _filter_result(
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
-    answer = search_result(node_info, plan, steps if is_quick(node_info, plan) else 0)
+    search = kubelet_search_of(node_info, plan)
+    if search.refuses_when_full(plan.request):
+        return REFUSED
+    # On a plain form the search costs less than the bound on parts of pending pods.
+    answer = search.result(plan.request, steps) if search.is_plain(plan.request) else UNKNOWN
     if answer != UNKNOWN:
         return answer
     if is_bounded and is_sure(node_info, pod_class, plan):
         return ADMITTED
-    return search_result(node_info, plan, steps)
-
-
-def is_quick(node_info: NodeInfo, plan: Plan) -> bool:
-    """Return whether the search costs less than the bound on parts of pending pods."""
-    return kubelet_search_of(node_info, plan).is_plain(plan.request)
+    return search.result(plan.request, steps)
 
 
 def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
@@ -212,7 +211,7 @@ def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     search = kubelet_search_of(node_info, plan)
     if search.refuses_when_full(plan.request):
         return REFUSED
-    return search.result(plan.request, steps) if steps > 0 else UNKNOWN
+    return search.result(plan.request, steps)
 
 
 def is_sure(

@@ -74,6 +74,8 @@ class KubeletSearch:
 
     def result(self, request: HintRequest, steps: int) -> SearchResult:
         """Return the search's answer within so many steps."""
+        if steps <= 0:
+            return UNKNOWN
         kept = self._results.get((request.key, steps))
         if kept is None:
             exploration = self.exploration(request)
