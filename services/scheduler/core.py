@@ -48,7 +48,7 @@ from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.takeover import takeovers
 from services.scheduler.reserve.withdrawals import withdrawals
 from services.scheduler.score.demand import DemandTracker
-from services.scheduler.select.preferences import without_effect
+from services.scheduler.score.preferences import without_effect
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state import state as scheduler_state

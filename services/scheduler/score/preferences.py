@@ -5,6 +5,7 @@
 2. Each of several schedulers prefers nodes of its own, so that two of them rarely reserve on one
    node at once. Its own nodes come first, whatever their score, then the other nodes. A pod with
    preferences of its own follows those instead.
+3. `without_effect` names preferences in other schedulers' keys that count for nothing.
 
 Must not know zones or what else runs.
 """
@@ -18,10 +19,21 @@ import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import matches, tolerated
+from services.scheduler.filter.constraints.scheduler_keys import SchedulerKeys
+from services.scheduler.score.strategies.koordinator import LABEL, honours
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.owners import owners_of, strategies
+from services.scheduler.snapshot.topology_policy import (
+    POD_ANNOTATIONS,
+    pod_policy,
+    prefers_exclusive,
+)
 from shared.domain.pod import Constraints, Pod
+from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
+from shared.domain.scheduler_keys import PREFERS_EXCLUSIVE, asked_by, asked_by_node
 from shared.events.cluster_events import NodeObserved
+from shared.ledger.state import LedgerNode
 
 AFFINITY_WEIGHT, TAINT_WEIGHT, HIGHEST = 2, 3, 100
 # Below every score, above the offset of an excluded node.
@@ -118,3 +130,25 @@ class PreferredNodes:
                     offsets[slot] = 0
             self._offsets = offsets
         return self._offsets
+
+
+def without_effect(pod: Pod, node: LedgerNode | None, strategy: str) -> tuple[str, ...]:
+    """Return the keys of the pod and of its node that express a preference without effect, sorted.
+    BestEffort has none on a node with policy none. Exclusive zones are a matter of course where
+    each pod is in one zone.
+    """
+    labels = node.observed.labels if node is not None and node.observed is not None else {}
+    report = node.basis if node is not None else None
+    counts = strategies(labels) if report is not None and owners_of(report).is_owned else {}
+    asked = [*asked_by(pod.constraints.kept.get(SchedulerKeys.name) or {})]
+    asked += [
+        entry
+        for entry in asked_by_node(labels)
+        if not (entry.row.key == LABEL and (honours(labels, strategy) or counts))
+    ]
+    keys = {row.key for row, ask in asked if ask == "preference"}
+    if (report is None or report.policy != SINGLE_NUMA_NODE) and prefers_exclusive(pod):
+        keys.add(PREFERS_EXCLUSIVE)
+    if report is not None and report.policy == NONE and pod_policy(pod).policy == BEST_EFFORT:
+        keys |= {key for key in POD_ANNOTATIONS if key in pod.annotations}
+    return tuple(sorted(keys))
