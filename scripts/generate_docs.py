@@ -14,7 +14,7 @@ import msgspec
 
 from shared.domain.scheduler_keys import KEYS, TREATMENTS, SchedulerKey
 from shared.events.catalog import CATALOG
-from shared.telemetry import agent_names, names
+from shared.telemetry import agent_names, exporter_names, names
 from shared.telemetry.declare import METRICS, SPANS, Metric
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +24,7 @@ GENERATED = "`make docs` generates this page from the code, and a test compares 
 def metrics() -> str:
     """Return the page of metrics and spans."""
     assert agent_names
+    assert exporter_names
     assert names
     lines = ["# Metrics and spans", "", GENERATED, "", "## Metrics", ""]
     lines += ["|name|kind|labels|meaning|", "|---|---|---|---|"]
@@ -42,7 +43,8 @@ def metrics() -> str:
     lines += [
         "",
         "[Messages](messages.md) has the events of log lines at level warning and above;",
-        "`shared/telemetry/names.py` and `agent_names.py` declare all with their meaning.",
+        "`names.py`, `agent_names.py` and `exporter_names.py` in `shared/telemetry/` declare all",
+        "with their meaning.",
     ]
     return "\n".join(lines) + "\n"
 

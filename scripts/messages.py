@@ -2,7 +2,7 @@
 log lines at warning and above, with their remedies.
 
 `make docs` writes the page, and a test compares it. Meaning and remedy of a log event are at its
-declaration in shared/telemetry/names.py or agent_names.py.
+declaration in shared/telemetry/names.py, agent_names.py or exporter_names.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.scheduler.filter.constraints import predicates, registry
 from services.scheduler.filter.constraints.constraint import RefusalReason
 from services.scheduler.filter.topology import fit
 from shared.domain.refusal import Reason
-from shared.telemetry import agent_names, declare, names
+from shared.telemetry import agent_names, declare, exporter_names, names
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "messages.md"
@@ -132,7 +132,7 @@ def warned() -> set[str]:
 
 def logged(*levels: str) -> set[str]:
     """Return the constants of events that are logged at one of these levels. The call itself must
-    name the constant of `names`, or of `agent_names` imported as `names`."""
+    name the constant of `names`, of `exporter_names`, or of `agent_names` imported as `names`."""
     constants: set[str] = set()
     for _, tree in _sources():
         for call in _calls(tree):
@@ -147,7 +147,7 @@ def _constants(node: ast.expr) -> set[str]:
         for part in ast.walk(node)
         if isinstance(part, ast.Attribute)
         and isinstance(part.value, ast.Name)
-        and part.value.id == "names"
+        and part.value.id in ("names", "exporter_names")
     }
 
 
@@ -162,7 +162,7 @@ def _calls(tree: ast.Module) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-_DECLARED = vars(agent_names) | vars(names)
+_DECLARED = vars(agent_names) | vars(exporter_names) | vars(names)
 _HEAD = """\
 # Messages
 

@@ -29,7 +29,7 @@ from shared.bus import subjects
 from shared.bus.port import Message
 from shared.domain.report import Report
 from shared.runtime.waiting import set_within
-from shared.telemetry import names
+from shared.telemetry import exporter_names, names
 from shared.telemetry.instruments import count, observe, set_gauge
 from shared.telemetry.propagation import headers, span
 
@@ -209,7 +209,7 @@ class NodeReporter:
             trigger, since_s = "reactive", self._woken_s
         if since_s < math.inf:
             set_gauge(
-                names.RTE_WAKEUP_DELAY,
+                exporter_names.RTE_WAKEUP_DELAY,
                 max(0.0, now_s - since_s) * 1000,
                 node=self.status.node,
                 trigger=trigger,
@@ -263,12 +263,12 @@ class NodeReporter:
 
     def _failed(self, error: Exception) -> float:
         if isinstance(error, SourceError):
-            count(names.RTE_API_FAILURES, node=self.status.node, function_name=error.call)
-        count(names.NFD_SCAN_ERRORS)
+            count(exporter_names.RTE_API_FAILURES, node=self.status.node, function_name=error.call)
+        count(exporter_names.NFD_SCAN_ERRORS)
         status = self.status
         status.failures += 1
         status.failures_in_a_row += 1
-        count(names.SCANS, result="failed")
+        count(exporter_names.SCANS, result="failed")
         first = status.error == ""
         status.error = str(error)
         self._reader.forget()
@@ -283,12 +283,12 @@ class NodeReporter:
             "operation_name": "podresources_scan",
             "trigger": trigger,
         }
-        set_gauge(names.RTE_OPERATION_DELAY, duration_s * 1000, **labels)
+        set_gauge(exporter_names.RTE_OPERATION_DELAY, duration_s * 1000, **labels)
         recovered = self.status.error != ""
         self.status.scans += 1
         self.status.scan_ms = round(duration_s * 1000, 3)
-        count(names.SCANS, result="ok")
-        observe(names.SCAN_LATENCY, duration_s)
+        count(exporter_names.SCANS, result="ok")
+        observe(exporter_names.SCAN_LATENCY, duration_s)
         self.status.failures_in_a_row = 0
         self.status.error = ""
         if recovered:

@@ -16,7 +16,7 @@ import msgspec
 from shared.domain.report import Report
 from shared.kube.nrt import FINGERPRINT_ANNOTATION, UPDATE_ANNOTATION, to_nrt
 from shared.kube.port import Answer, Kube, Lost
-from shared.telemetry import names
+from shared.telemetry import exporter_names
 from shared.telemetry.instruments import count, set_gauge
 
 MIN_GAP_S = 1.0
@@ -79,7 +79,7 @@ class Objects:
             return
         answer = await self._kube.apply_topology(node, await self._with_owner(node, wanted))
         set_gauge(
-            names.RTE_OPERATION_DELAY,
+            exporter_names.RTE_OPERATION_DELAY,
             (loop.time() - now_s) * 1000,
             node=node,
             operation_name="node_resource_object_update",
@@ -88,7 +88,7 @@ class Objects:
         if isinstance(answer, Answer) and answer.ok:
             trigger = wanted["metadata"]["annotations"][UPDATE_ANNOTATION]
             operation = "update" if written else "create"
-            count(names.RTE_WRITES, node=node, operation=operation, trigger=trigger)
+            count(exporter_names.RTE_WRITES, node=node, operation=operation, trigger=trigger)
             self._written[node] = now_s, content
             self._succeeded()
         else:
@@ -112,14 +112,14 @@ class Objects:
         return {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": self._owners[node]}}
 
     def _succeeded(self) -> None:
-        count(names.EXPORTER_OBJECTS, result="written")
+        count(exporter_names.EXPORTER_OBJECTS, result="written")
         if self._failed:
             self._on_problem("")
         self._failed = 0
         self.accepted = True
 
     def _refused(self, node: str, answer: Answer | Lost) -> None:
-        count(names.EXPORTER_OBJECTS, result="failed")
+        count(exporter_names.EXPORTER_OBJECTS, result="failed")
         self._failed += 1
         self.accepted = False
         self._owners.pop(node, None)

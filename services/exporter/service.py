@@ -31,7 +31,7 @@ from shared.runtime import lean
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.http import json_response
 from shared.runtime.settings import SettingsInvalid, load
-from shared.telemetry import logs, names
+from shared.telemetry import exporter_names, logs, names
 from shared.telemetry.instruments import set_gauge
 
 NAME = "topolog-exporter"
@@ -151,28 +151,34 @@ class Exporter:
 
     def _node_changed(self, status: NodeStatus) -> None:
         failing = sum(1 for reporter in self.reporters.values() if reporter.status.error)
-        set_gauge(names.EXPORTER_NODES_FAILING, failing)
+        set_gauge(exporter_names.EXPORTER_NODES_FAILING, failing)
         if status.error:
-            self._log.warning(names.NODE_UNREADABLE, node=status.node, problem=status.error)
+            self._log.warning(
+                exporter_names.NODE_UNREADABLE, node=status.node, problem=status.error
+            )
         elif status.notices:
             for notice in status.notices:
-                self._log.warning(names.REPORT_INCOMPLETE, node=status.node, problem=notice)
+                self._log.warning(
+                    exporter_names.REPORT_INCOMPLETE, node=status.node, problem=notice
+                )
         else:
-            self._log.info(names.NODE_READABLE, node=status.node, failures=status.failures)
+            self._log.info(exporter_names.NODE_READABLE, node=status.node, failures=status.failures)
 
     def readiness_failed(self, problem: str) -> None:
         """Log that the pod's conditions cannot be written; an empty problem means recovery."""
-        self._log.warning(names.READINESS_REFUSED, problem=problem or "writes succeed again")
+        self._log.warning(
+            exporter_names.READINESS_REFUSED, problem=problem or "writes succeed again"
+        )
 
     def _slices_failed(self, problem: str) -> None:
-        self._log.warning(names.SLICES_REFUSED, problem=problem or "reads succeed again")
+        self._log.warning(exporter_names.SLICES_REFUSED, problem=problem or "reads succeed again")
 
     def _objects_failed(self, problem: str) -> None:
-        self._log.warning(names.OBJECTS_REFUSED, problem=problem or "writes succeed again")
+        self._log.warning(exporter_names.OBJECTS_REFUSED, problem=problem or "writes succeed again")
 
     def _polls(self, reason: str) -> None:
         interval_s = self._settings.watch_interval_s
-        self._log.warning(names.WATCH_POLLS, problem=reason, interval_s=interval_s)
+        self._log.warning(exporter_names.WATCH_POLLS, problem=reason, interval_s=interval_s)
 
     def _bus_failed(self, problem: str) -> None:
         self._log.warning(names.BUS_TROUBLE, problem=problem)
@@ -184,7 +190,7 @@ async def build(service: Service, settings: ExporterSettings) -> None:
     Nothing is awaited: bus and kubelets may come later.
     """
     service.loop_watch_s = AT_REST_S
-    set_gauge(names.NFD_BUILD_INFO, int(time.time()), version=VERSION)
+    set_gauge(exporter_names.NFD_BUILD_INFO, int(time.time()), version=VERSION)
     bus = JetStreamBus(settings.bus(), name=NAME, keeps_streams=False)
     service.on_close("bus", bus.close)
     kube = _kube(settings)

@@ -255,6 +255,8 @@ class Decider:
             self._empty_nodes = EmptyNodes(core.config.cycle)
         waits = self._empty_nodes.zone_waits(core.ledger)
         self._set_all(names.ZONE_WAITS, waits, "resource", "request", "node_type")
+        unschedulable = totals.unschedulable(core.ledger)
+        self._set_all(names.UNSCHEDULABLE, unschedulable, "namespace", "waits_for")
         if core.columns is not None:
             places = totals.places(core.folded.wanted, core.columns.places)
             self._set_all(names.PLACES, places, "request", "bound")

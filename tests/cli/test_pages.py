@@ -11,11 +11,11 @@ import msgspec
 from services.comparison.cells import Result
 from services.comparison.runner import run_cell
 from services.comparison.side_by_side import NAMES, cell
-from shared.telemetry import agent_names, names
+from shared.telemetry import agent_names, exporter_names, names
 from shared.telemetry.declare import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
-DECLARED = vars(names) | vars(agent_names)
+DECLARED = vars(names) | vars(agent_names) | vars(exporter_names)
 
 
 def script(name: str) -> ModuleType:

@@ -442,7 +442,7 @@ def test_the_collector_reads_what_the_services_write_and_its_pipelines_hang_toge
     assert all(fnmatch(path, pattern) for path in written)
 
 
-def test_grafana_shows_the_dashboard_that_the_tests_know() -> None:
+def test_grafana_shows_the_dashboards_that_the_tests_know() -> None:
     volumes = SERVICES["grafana"]["volumes"]
     (provider,) = yaml.safe_load(
         (ROOT / "compose" / "grafana-dashboards.yaml").read_text(encoding="utf-8")
@@ -450,7 +450,7 @@ def test_grafana_shows_the_dashboard_that_the_tests_know() -> None:
     (target,) = [
         volume.split(":")[1]
         for volume in volumes
-        if volume.startswith("./k8s/components/monitoring/dashboard.json")
+        if volume.startswith("./k8s/components/monitoring/dashboards:")
     ]
     assert target.startswith(provider["options"]["path"])
 

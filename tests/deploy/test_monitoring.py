@@ -1,4 +1,4 @@
-"""Dashboard and alerts ask for metrics that the code declares, by labels that they have; every
+"""Dashboards and alerts ask for metrics that the code declares, by labels that they have; every
 alert has its runbook.
 """
 
@@ -13,16 +13,19 @@ import pytest
 import yaml
 
 from shared.runtime.log_size import NEAR_PERCENT
-from shared.telemetry import agent_names, names
+from shared.telemetry import agent_names, exporter_names, names
 from shared.telemetry.declare import METRICS, Metric
 from tests.deploy.manifests import K8S, KUSTOMIZATION, ROOT, built, documents, name_of, of_kind
 
 MONITORING = K8S / "components" / "monitoring"
-DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+DASHBOARDS: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted((MONITORING / "dashboards").glob("*.json"))
+}
 ALERTS: list[dict[str, Any]] = documents(MONITORING / "alerts.yaml")[0]["spec"]["groups"][0][
     "rules"
 ]
-DECLARED_IN = names, agent_names
+DECLARED_IN = names, agent_names, exporter_names
 FROM_PROMETHEUS = {"le", "app", "pod"}
 
 
@@ -35,12 +38,15 @@ def exposed() -> dict[str, Metric]:
     return exposed_names
 
 
-def panels() -> list[dict[str, Any]]:
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 EXPRESSIONS = [
-    (panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]
+    (f"{reader}: {panel['title']}", target["expr"])
+    for reader, dashboard in DASHBOARDS.items()
+    for panel in panels(dashboard)
+    for target in panel["targets"]
 ]
 EXPRESSIONS += [(rule["alert"], rule["expr"]) for rule in ALERTS]
 
@@ -95,9 +101,18 @@ def test_no_alert_waits_for_a_counter_that_was_never_counted() -> None:
         assert not re.search(r"(rate|increase)\([^)]*\)\) == 0", rule["expr"]), rule["alert"]
 
 
-def test_panels_say_what_they_show_and_do_not_overlap() -> None:
+def test_there_is_a_dashboard_for_each_reader_and_the_component_has_them() -> None:
+    (generator,) = documents(MONITORING / KUSTOMIZATION)[0]["configMapGenerator"]
+    files = {file.split("=")[1] for file in generator["files"]}
+    assert files == {f"dashboards/{reader}.json" for reader in DASHBOARDS}
+    assert set(DASHBOARDS) == {"health", "waiting", "capacity"}
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
+def test_panels_say_what_they_show_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
     places = set[tuple[int, int]]()
-    for panel in DASHBOARD["panels"]:
+    for panel in dashboard["panels"]:
         place = panel["gridPos"]
         cells = {
             (x, y)
@@ -108,9 +123,9 @@ def test_panels_say_what_they_show_and_do_not_overlap() -> None:
         places |= cells
     assert all(
         panel["title"] and panel["description"] and panel["fieldConfig"]["defaults"]["unit"]
-        for panel in panels()
+        for panel in panels(dashboard)
     )
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared.telemetry import agent_names, declare, names
+from shared.telemetry import agent_names, declare, exporter_names, names
 from shared.telemetry.instruments import count, observe, set_gauge
 from shared.telemetry.setup import TelemetrySettings, set_up
 
@@ -50,14 +50,17 @@ def test_every_declared_name_is_used() -> None:
         path
         for room in ("services", "shared")
         for path in (ROOT / room).rglob("*.py")
-        if path.name not in ("names.py", "agent_names.py")
+        if path.name not in ("names.py", "agent_names.py", "exporter_names.py")
     ]
     used = set(
-        re.findall(r"\bnames\.([A-Z][A-Z0-9_]+)", "\n".join(path.read_text() for path in sources))
+        re.findall(
+            r"\b(?:exporter_)?names\.([A-Z][A-Z0-9_]+)",
+            "\n".join(path.read_text() for path in sources),
+        )
     )
     constants = {
         name
-        for name, value in (vars(names) | vars(agent_names)).items()
+        for name, value in (vars(names) | vars(agent_names) | vars(exporter_names)).items()
         if name.isupper() and isinstance(value, str | declare.Metric)
     }
     assert constants - used == set()

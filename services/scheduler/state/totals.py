@@ -50,8 +50,9 @@ def zones_in_use(node: LedgerNode) -> int:
     )
 
 
-# The most requests that are named; pods with others are counted together.
+# The most requests and namespaces that are named; pods with others are counted together.
 MOST_CLASSES = 20
+MOST_NAMESPACES = 50
 OTHERS = "other"
 
 Items = tuple[tuple[str, int], ...]
@@ -80,6 +81,22 @@ def request_text(request: Amounts) -> str:
         for name, amount in sorted(request.items())
         if amount
     )
+
+
+def unschedulable(ledger: Ledger) -> dict[tuple[str, ...], int]:
+    """Return how many pods no node takes now, by namespace and by what they wait for: a `zone`,
+    although some node as a whole has room, or a `node`.
+    """
+    waiting = [
+        entry for entry in ledger.pods.values() if entry.verdict and entry.stage == "pending"
+    ]
+    by_namespace = Counter(entry.pod.namespace for entry in waiting)
+    named = dict(by_namespace.most_common(MOST_NAMESPACES))
+    counts = Counter[tuple[str, ...]]()
+    for entry in waiting:
+        namespace = entry.pod.namespace if entry.pod.namespace in named else OTHERS
+        counts[namespace, "zone" if entry.zone_wait else "node"] += 1
+    return dict(counts)
 
 
 def zone_fill(ledger: Ledger) -> dict[str, float]:

@@ -38,11 +38,17 @@ async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
         "2 pod(s) wait for a zone, not for a node: cpu (they request cpu 4"
     )
     assert finding.remedy
+    namespace = one.namespace
+    assert totals.unschedulable(ledger) == {(namespace, "zone"): 2, (namespace, "node"): 1}
+    with monkeypatch.context() as few:
+        few.setattr(totals, "MOST_NAMESPACES", 0)
+        assert totals.unschedulable(ledger) == {(totals.OTHERS, "zone"): 2, ("other", "node"): 1}
     monkeypatch.setattr(empty_nodes, "MOST_CLASSES", 0)
     assert asked.zone_waits(ledger) == {("cpu", totals.OTHERS, ""): 2}
     await story.report(zone(0, 8, free=3), zone(1, 8, free=4), at=2)
     await story.decide()
     assert asked.zone_waits(ledger) == {("cpu", totals.OTHERS, ""): 1}
+    assert totals.unschedulable(ledger) == {(namespace, "zone"): 1, (namespace, "node"): 1}
 
 
 async def test_the_smallest_node_type_that_takes_the_pod_when_empty_is_named() -> None:
