@@ -23,11 +23,11 @@ def drift_of(allocation: ZoneAllocation, placements: Iterable[Placement]) -> str
         memory = [held for held in placement.held if is_memory(held.resource)]
         about = f"container {placement.container}"
         ids = ",".join(held.ids for held in cpus)
-        own = parse_cpus(allocation.cpus)
-        if own and cpus and union(parse_cpus(held.ids) for held in cpus) != own:
+        reserved = parse_cpus(allocation.cpus)
+        if reserved and cpus and union(parse_cpus(held.ids) for held in cpus) != reserved:
             return f"{about}: CPUs {ids}, reserved are {allocation.cpus}"
         beyond = _zones(cpus) - _reserved(allocation, memory=False)
-        if beyond and not own and allocation.zones:
+        if beyond and not reserved and allocation.zones:
             return f"{about}: CPUs {ids}, of zones that were not reserved ({_text(beyond)})"
         beyond = _zones(memory) - _reserved(allocation, memory=True)
         if beyond and allocation.memory_policy == "bind":
