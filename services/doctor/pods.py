@@ -25,7 +25,7 @@ def judge(ledger: Ledger) -> Iterator[Finding]:
             seen += f"each would fit on an empty node of type {node_type}"
             remedy = (
                 f"add a node of type {node_type}: a cluster autoscaler does not see zones and adds "
-                "none for such pods"
+                "none for such pods; or make room: topolog plan defragment --for POD"
             )
         else:
             seen += "no empty node of a type in this cluster would take one"

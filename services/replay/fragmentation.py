@@ -118,20 +118,21 @@ class RoomOfNodes:
         while isinstance(placed := self._select(pod, zones.total()), Placed):
             taken = {zone for each in placed.predicted.values() for zone in each}
             zones[",".join(map(str, sorted(taken))) or UNKNOWN_ZONES] += 1
-            placing.assume(placed, _numbered(pod, zones.total()))
+            placing.assume(placed, numbered(pod, zones.total()))
         if at_best and not zones:
             placing.put_node(emptied(node, self._pods))
             at_best *= isinstance(placing.select(pod), Placed)
         placing.drop_node(node.name)
         for number in range(zones.total()):
-            placing.follow(_numbered(pod, number + 1).uid, None)
+            placing.follow(numbered(pod, number + 1).uid, None)
         return NodeRoom(node.name, zones.total(), at_best, dict(sorted(zones.items())))
 
     def _select(self, pod: Pod, number: int) -> object:
-        return self._placing.select(_numbered(pod, number + 1))
+        return self._placing.select(numbered(pod, number + 1))
 
 
-def _numbered(pod: Pod, number: int) -> Pod:
+def numbered(pod: Pod, number: int) -> Pod:
+    """Return one of several pods like this one."""
     return msgspec.structs.replace(pod, uid=f"shape-{number}", name=f"shape-{number}")
 
 

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.disruptions import read_budgets, unowned
 from services.cli.main import main
+from services.replay.defragmenting import Budget
 from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
+from shared.ledger.state import LedgerPod
 from tests.cli.test_replay import HISTORY
 from tests.eventlog.conftest import log_url  # noqa: F401 - fixture
+from tests.ledger.given import pod
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -180,3 +184,52 @@ def test_an_unknown_pod_has_the_same_exit_code_in_every_verb(
     code, out, err = topolog(*verb)
     assert (code, out) == (1, "")
     assert "no pod 'wob' in the log; did you mean ns/web?" in err
+
+
+def test_room_is_counted_at_any_position(topolog: Run) -> None:
+    code, out, _ = topolog("replay", "fragmentation", "--json")
+    rooms = {room["request"]: room for room in json.loads(out)["classes"]}
+    assert code == 0
+    assert any(room["fits"] for room in rooms.values()), rooms
+    table = topolog("replay", "fragmentation", "--node", "n1")[1]
+    assert "still fit" in table
+    assert "by zones" in table
+    assert "no live pod needs zones" in topolog("replay", "fragmentation", "--at", "2")[1]
+
+
+def test_a_plan_of_moves_is_a_table_or_json(topolog: Run) -> None:
+    code, out, _ = topolog("plan", "defragment", "--for", "cpu=2", "--json")
+    plan = json.loads(out)
+    assert (code, plan["missing"], plan["not_asked"]) == (0, 0, "no kubeconfig")
+    assert [step["node"] for step in plan["steps"]] == ["n1"]
+    code, out, _ = topolog("plan", "defragment", "--for", "cpu=2")
+    assert "place   one more pod" in out
+    assert "budgets and owners of pods were not asked: no kubeconfig" in out
+    code, out, _ = topolog("plan", "defragment", "--for", "cpu=100")
+    assert (code, "make room for 1 more" in out) == (1, True)
+    code, _, err = topolog("plan", "defragment", "--for", "cpu=x")
+    assert (code, "no RESOURCE=QUANTITY" in err) == (2, True)
+
+
+def test_budgets_are_read_with_the_pods_they_cover() -> None:
+    pods = {f"uid-{name}": LedgerPod(pod(name, cpus=1, labels={"app": name})) for name in "ab"}
+    objects = [
+        {
+            "metadata": {"namespace": "ns", "name": name},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": 1},
+        }
+        for name, selector in (
+            ("one", {"matchLabels": {"app": "a"}}),
+            ("all", {}),
+            ("none", None),
+            ("unread", {"matchExpressions": [{"key": "app", "operator": "Near"}]}),
+        )
+    ]
+    budgets = {budget.name: budget for budget in read_budgets(objects, pods)}
+    assert budgets["ns/one"] == Budget("ns/one", frozenset(["uid-a"]), 1)
+    assert budgets["ns/all"].uids == pods.keys()
+    assert "ns/none" not in budgets
+    assert (set(budgets["ns/unread"].uids), budgets["ns/unread"].allowed) == (set(pods), 0)
+    owned = {"metadata": {"uid": "uid-a", "ownerReferences": [{"controller": True}]}}
+    assert unowned([owned, {"metadata": {"uid": "uid-b"}}]) == {"uid-b"}
