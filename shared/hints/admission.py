@@ -24,8 +24,9 @@ Must not know the ledger, or the order in which pods are admitted (`admission_or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import reduce
+from itertools import product
 from operator import or_
 from typing import NamedTuple
 
@@ -227,7 +228,7 @@ class KubeletModel:
                 refused = refused or any(self._refused(way, container, whole) for way in ways)
                 return AdmissionOutcome((), refused, too_many_states=True)
             refused = refused or not all(longer)
-            ways = [way for some in longer for way in some]
+            ways = _distinct([way for some in longer for way in some])
         refused = refused or not all(_is_in_one_zone(way, request) for way in ways)
         final_states = dict.fromkeys([self._after_admission(way) for way in ways])
         return AdmissionOutcome(tuple(final_states), refused, ways[0].zones if ways else ())
@@ -306,28 +307,24 @@ class KubeletModel:
         hint = whole or self._hint(way.states, way.reusable, container.asked)
         if hint is None:
             return []
-        ways = [(way.states, way.reusable)]
-        for index, (manager, requested) in enumerate(
-            zip(self.managers, container.asked, strict=True)
+        by_manager: list[Sequence[tuple[State, Reusable]]] = []
+        for manager, state, reused, requested in zip(
+            self.managers, way.states, way.reusable, container.asked, strict=True
         ):
-            if not requested:
-                continue
-            longer = []
-            for states, kept in ways:
-                allocations = manager.allocate(
-                    states[index], kept[index], requested, container.kind, hint
-                )
-                for state, reused in allocations:
-                    node_state = (*states[:index], state, *states[index + 1 :])
-                    longer.append((node_state, (*kept[:index], reused, *kept[index + 1 :])))
-            ways = longer
-        zones = (*way.zones, hint.mask or 0)
-        if way.taken is None:
-            return [_Way(states, kept, zones) for states, kept in ways]
-        return [
-            _Way(states, kept, zones, (*way.taken, self._zones_taken(way, states, kept)))
-            for states, kept in ways
-        ]
+            allocations: Sequence[tuple[State, Reusable]] = ((state, reused),)
+            if requested:
+                allocations = manager.allocate(state, reused, requested, container.kind, hint)
+            if not allocations:
+                return []
+            by_manager.append(allocations)
+        zones, longer = (*way.zones, hint.mask or 0), list[_Way]()
+        for choice in product(*by_manager):
+            states, kept = tuple([each[0] for each in choice]), tuple([each[1] for each in choice])
+            taken = way.taken
+            if taken is not None:
+                taken = (*taken, self._zones_taken(way, states, kept))
+            longer.append(_Way(states, kept, zones, taken))
+        return longer
 
     def _refused(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> bool:
         """Return True if a manager rejects the container on this way. Managers allocate
@@ -352,6 +349,15 @@ class KubeletModel:
             return way.states
         triples = zip(self.managers, way.states, way.reusable, strict=True)
         return tuple([manager.after_admission(state, reused) for manager, state, reused in triples])
+
+
+def _distinct(ways: Sequence[_Way]) -> list[_Way]:
+    """Return the first of the ways that the kubelet cannot tell apart any more: those that differ
+    only in the hints of earlier containers."""
+    first: dict[Hashable, _Way] = {}
+    for way in ways:
+        first.setdefault((way.states, way.reusable, way.taken), way)
+    return list(first.values())
 
 
 def _decided(states: NodeState, error: UndecidedStateError) -> list[NodeState]:
