@@ -1,4 +1,4 @@
-"""What an admission costs: resource managers are asked no more often than their answers can differ."""
+"""Resource managers are asked no more often than their answers can differ."""
 
 from __future__ import annotations
 
