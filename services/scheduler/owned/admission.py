@@ -41,6 +41,7 @@ from shared.owned.annotations import completed_spec
 from shared.owned.free import Free, free_of
 from shared.owned.machine import CpuNesting, nesting
 from shared.owned.values import (
+    MOST_ALLOCATED,
     Allocation,
     BindPolicy,
     CpuExclusive,
@@ -52,6 +53,8 @@ from shared.owned.values import (
 
 # Most cached CPU layouts, and cached answers of one node: nodes and pods come in few types.
 REMEMBERED = 256
+# Koordinator spreads pods over zones. Measured, filling a zone first keeps room for large pods.
+DEFAULT_STRATEGIES = {"zone_strategy": MOST_ALLOCATED}
 _layouts: dict[CpuLayout, CpuNesting | None] = {}
 
 
@@ -127,7 +130,7 @@ def owned_node(node_info: NodeInfo) -> OwnedNode:
         reserved_cpus=reserved,
         policy=cast("Policy", node_info.rule.policy),
         forced_bind=cast("BindPolicy", forced_bind(labels)),
-        **strategies(labels),
+        **(DEFAULT_STRATEGIES | strategies(labels)),
     )
 
 

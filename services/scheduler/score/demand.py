@@ -24,7 +24,6 @@ from services.scheduler.score.strategies.room import Pairs
 from services.scheduler.score.strategies.set_room import SetRoomTable
 from services.scheduler.score.strategies.strategy import DemandClass, Floats, Ints, Items
 from services.scheduler.snapshot.node_info import Profile
-from services.scheduler.snapshot.owners import is_owned_resource
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, NONE
 from shared.domain.resources import Amounts
@@ -109,8 +108,8 @@ class DemandTracker:
             return None
         self._changes, self._turned = 0, False
         profile = self._nodes.typical()
-        if profile is None:
-            return None
+        if profile is None or profile.owners.is_owned:
+            return None  # Scores of owned nodes are of the whole node, which is no zone's room.
         # A kubelet that never refuses a pod for its zones takes the pod as a whole.
         whole_pods = profile.rule.scope == "pod" or profile.rule.policy in (NONE, BEST_EFFORT)
         running = _by_class(self._running, profile, whole_pods)
@@ -135,9 +134,6 @@ def _by_class(counts: Counter[Kind], profile: Profile, whole_pods: bool) -> Coun
 
 def _aligned_together(kind: Kind, profile: Profile, whole_pods: bool) -> Iterator[Amounts]:
     """Init containers are left out: they leave their room to the containers after them."""
-    if profile.owners.is_owned:
-        yield {n: a for n, a in kind.request.items() if a > 0 and is_owned_resource(n)}
-        return
     demand = kind.demand(profile.tracked, profile.pod_level_scope)
     if whole_pods and demand:
         yield peak(demand)

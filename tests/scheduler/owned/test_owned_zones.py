@@ -56,6 +56,18 @@ def test_best_effort_chooses_a_zone_too() -> None:
     assert len(allocation(world.place(share("large", 20_000))["large"]).zones) == 2
 
 
+@pytest.mark.parametrize(("value", "zones"), [("", 1), ("MostAllocated", 1), ("LeastAllocated", 2)])
+def test_zones_are_filled_one_after_the_other_unless_the_label_spreads_pods(
+    value: str, zones: int
+) -> None:
+    """A zone that stays empty takes a pod as large as a zone."""
+    world = OwnedWorld()
+    world.node(labels={STRATEGY_LABEL: value} if value else {})
+    first, second = (allocation(world.place(exclusive(name, 4))[name]).zones for name in "ab")
+    assert len({*first, *second}) == zones
+    assert bool(world.place(exclusive("zone", 15))) == (zones == 1)
+
+
 @pytest.mark.parametrize("policy", ["best-effort", "restricted"])
 def test_a_node_with_one_zone_for_the_pod_comes_before_a_node_that_splits_it(
     policy: Policy,
@@ -101,15 +113,13 @@ def test_the_nodes_label_counts_zones_in_use_under_every_strategy(value: str, sc
     assert (reserved.node, reserved.score, reserved.without_effect) == (expected, score, ())
 
 
-def test_demand_is_weighed_on_nodes_whose_kubelets_track_nothing() -> None:
+def test_no_demand_is_weighed_on_nodes_whose_zones_topolog_chooses() -> None:
+    """Room of the whole node is not room in a zone."""
     world = OwnedWorld()
     world.node()
     world.place(*[exclusive(f"p{at}", 4, 30) for at in range(20)])
     world.turn()
-    weights = [event for _, event in world.log if isinstance(event, DemandWeighed)]
-    assert [dict(wanted.amounts) for wanted in weights[-1].wanted] == [
-        {CPU: 4000, MEMORY: 30 * GIB}
-    ]
+    assert [event for _, event in world.log if isinstance(event, DemandWeighed)] == []
 
 
 def test_a_stranger_keeps_no_zone_from_pods_with_a_policy_of_their_own() -> None:
