@@ -9,7 +9,7 @@ chooses alike. A process that makes a mark compares it with the kept marks of th
   that a rolling update stops and the running release goes on, until an operator sets
   `TOPOLOG_FOLD_DIFFERS=go`. A process that already works only logs the difference.
 
-Effects need no mark: only the holder of a lease has them, under its epoch (design section 3). A
+Effects need no mark: only the holder of a lease has them, under its epoch (ARCHITECTURE.md, S3). A
 fold that has quarantined a stream makes no marks, because its gap is already reported.
 """
 

@@ -1,6 +1,7 @@
 """A container runtime that speaks NRI over a unix socket, with cgroups (v2) as files.
 
-It keeps what plugins set, applies their updates, and holds one request at a time, as containerd.
+Like containerd it stores what plugins set, applies their updates, and handles one request at a
+time.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class FakeRuntime:
         self.drop()
 
     def drop(self) -> None:
-        """End the connection, as a runtime does that is killed."""
+        """End the connection, like a runtime that is killed."""
         self.ready.clear()
         if self._writer is not None:
             self._writer.close()

@@ -1,5 +1,6 @@
-"""The core as a property: whatever comes, no CPU is in two pods' sets, shared pools have no CPU of
-a set, and no container is left without CPUs."""
+"""Property of the agent's core: after any requests, no CPU belongs to two pods, shared CPUs belong
+to no pod, and no container is left without CPUs.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def played(state: State, step: tuple[str, int, int, Wish]) -> State:
 
 
 def keeps_its_promises(state: State) -> None:
-    """The plain reference: pod by pod, CPU by CPU."""
+    """Check these rules pod by pod and CPU by CPU, as a plain reference."""
     owners: dict[int, str] = {}
     for entry in state.pods.values():
         for cpu in range(16):

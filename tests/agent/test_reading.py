@@ -19,7 +19,7 @@ from shared.domain.zone_allocation import (
     annotations_of,
 )
 
-# koordinator.md 5.1, in Koordinator's own words.
+# The value as Koordinator writes it (apis/extension/resource.go, ResourceStatus).
 EXAMPLE = (
     '{"cpuset":"0-3,16-19","numaNodeResources":'
     '[{"node":0,"resources":{"cpu":"8","memory":"16Gi"}}]}'

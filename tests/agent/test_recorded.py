@@ -28,7 +28,7 @@ VERSIONS = ("1.7.24", "2.1.9")
 
 
 def messages(version: str) -> Iterator[tuple[str, Message]]:
-    """Yield (who sent it, message) in the order of the recording."""
+    """Yield (sender, message) in the order of the recording."""
     decoders = {"plugin": ttrpc.Decoder(), "runtime": ttrpc.Decoder()}
     with gzip.open(FOLDER / f"containerd-{version}.jsonl.gz", "rt") as lines:
         for line in lines:

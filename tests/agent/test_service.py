@@ -1,4 +1,6 @@
-"""The agent over a real socket: what containers get, and what happens if a side dies."""
+"""The agent over a real socket: the CPUs that containers get, and what happens if agent or runtime
+dies.
+"""
 
 from __future__ import annotations
 

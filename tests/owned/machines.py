@@ -45,7 +45,7 @@ def cpu_set(cpus: int, gib: int = 0, bind: str = "FullPCPUs", **changes: object)
 
 
 def placed(owner: OwnedNode, requests: list[OwnedRequest]) -> list[Holding]:
-    """Return what the pods hold that the node takes, one after another."""
+    """Return what the pods hold after the node has taken them one after another."""
     holdings: list[Holding] = []
     for request in requests:
         outcome = admit(owner, free_of(owner, holdings), request)

@@ -1,4 +1,4 @@
-"""Plain versions of the choice of zones: every combination of hints, every mask, no shortcut."""
+"""Plain reference of the choice of zones: it tries every combination of hints and every mask."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _keeps_apart(mask: int, zones: Zones) -> bool:
 
 
 def _order(merged: Merged) -> tuple[bool, int, int]:
-    """Return the order of combinations; the first one of equals stays."""
+    """Return the sort key of a combination; of equal ones the first wins."""
     return not merged.preferred, (merged.mask or 0).bit_count(), -merged.score
 
 

@@ -1,5 +1,5 @@
-"""What a node whose zones Topolog chooses gives a pod: examples of the reference page, and
-properties on small machines.
+"""The allocation of a pod on a node whose zones Topolog chooses: examples, and properties on small
+machines.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_an_allocation_gives_what_was_asked_inside_its_mask(
 def test_a_mask_is_possible_exactly_if_it_can_be_allocated(
     owner: OwnedNode, earlier: list[OwnedRequest], request: OwnedRequest, mask: int, offline: int
 ) -> None:
-    """CPUs may have gone offline although amounts count them."""
+    """CPUs may have gone offline although the amounts still count them."""
     free = free_of(owner, placed(owner, earlier))
     free = msgspec.structs.replace(free, cpus=free.cpus & ~offline)
     trial = trial_of(owner, free, request)
@@ -128,7 +128,9 @@ def test_the_mask_is_that_of_the_plain_merge_over_every_mask(
      ("MostAllocated", [held(0, 4000)], 0)],
 )  # fmt: skip
 def test_single_zone_by_strategy(strategy: str, used: list[Holding], expected: int) -> None:
-    """The first two rows of the page's table."""
+    """LeastAllocated takes the zone with the most free CPUs, MostAllocated the one with the
+    fewest.
+    """
     owner = node(policy=SINGLE, zone_strategy=strategy)
     assert by_zone(allocation(owner, share(4000, 4), *used)) == {expected: 4000}
 
@@ -236,7 +238,7 @@ def test_a_refusal_names_its_reason(owner: OwnedNode, request_: OwnedRequest, re
 
 
 def test_pods_are_kept_apart_by_share_pods_too() -> None:
-    """A pod over two zones keeps a pod with a policy of its own off both."""
+    """No pod with a policy gets a zone of a pod that shares CPUs of both zones."""
     owner = node(zones=3, policy="none")
     wide = Holding(zones=(ZoneAmounts(0, {"cpu": 100}), ZoneAmounts(1, {"cpu": 100})))
     assert by_zone(allocation(owner, share(1000, policy=SINGLE), wide)) == {2: 1000}

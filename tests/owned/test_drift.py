@@ -1,4 +1,4 @@
-"""Containers that have something else than was reserved for their pod."""
+"""Containers that have other zones or CPUs than were reserved for their pod."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from shared.owned.values import (
 Json = dict[str, Any]
 
 # Quirks of Koordinator that Topolog does not copy, with the reason. A case with such a quirk may
-# differ; it is counted under this name. docs/adr/0037-owned-zones.md lists them.
+# differ; it is counted under this name (docs/adr/0037-owned-zones.md).
 DELIBERATE = {
     "suffixed-policy-name-not-recognised": "the kubelet's scopes are part of its policy names",
     "literal-none-is-a-policy": "None is the name of no policy",

@@ -24,7 +24,7 @@ ZONE = {CPU: 15_000, MEMORY: 62 * GIB}
 
 
 def layout(zones: int = 2, cpus: int = 16) -> CpuLayout:
-    """Cores are pairs of neighbours."""
+    """Return a layout in which neighbouring CPUs are one core."""
     every = range(zones * cpus)
     of_zone = ",".join(f"{zone}x{cpus}" for zone in range(zones))
     cores = ",".join(f"{cpu // 2 * 2}" for cpu in every)

@@ -60,7 +60,7 @@ def test_best_effort_chooses_a_zone_too() -> None:
 def test_zones_are_filled_one_after_the_other_unless_the_label_spreads_pods(
     value: str, zones: int
 ) -> None:
-    """A zone that stays empty takes a pod as large as a zone."""
+    """A zone that stays empty has room for a pod as large as a zone."""
     world = OwnedWorld()
     world.node(labels={STRATEGY_LABEL: value} if value else {})
     first, second = (allocation(world.place(exclusive(name, 4))[name]).zones for name in "ab")
@@ -102,7 +102,9 @@ def test_koordinators_strategies_count_the_zones_in_use(strategy: str, expected:
 
 @pytest.mark.parametrize(("value", "score"), [("MostAllocated", 50), ("LeastAllocated", 75)])
 def test_the_nodes_label_counts_zones_in_use_under_every_strategy(value: str, score: int) -> None:
-    """The proposal's example: of four zones one is in use, and the pod needs another one."""
+    """The example of Koordinator's proposal 20230415: one of four zones is in use, and the pod
+    needs another one.
+    """
     world, expected = OwnedWorld(), {"MostAllocated": "used", "LeastAllocated": "empty"}[value]
     for name in ("empty", "used"):
         world.node(name, zones=4, labels={STRATEGY_LABEL: value})
@@ -114,7 +116,7 @@ def test_the_nodes_label_counts_zones_in_use_under_every_strategy(value: str, sc
 
 
 def test_no_demand_is_weighed_on_nodes_whose_zones_topolog_chooses() -> None:
-    """Room of the whole node is not room in a zone."""
+    """The free amounts of the whole node do not show whether a zone has room."""
     world = OwnedWorld()
     world.node()
     world.place(*[exclusive(f"p{at}", 4, 30) for at in range(20)])
@@ -123,7 +125,9 @@ def test_no_demand_is_weighed_on_nodes_whose_zones_topolog_chooses() -> None:
 
 
 def test_a_stranger_keeps_no_zone_from_pods_with_a_policy_of_their_own() -> None:
-    """Such a pod keeps away from zones of pods over several zones."""
+    """A pod that Topolog did not place counts in every zone, but must not count as a pod over
+    several zones, which would bar pods with a policy.
+    """
     world = OwnedWorld("none")
     world.node()
     world.seen(share("stranger", 1_000, scheduler_name="other"), "n1")
@@ -182,7 +186,7 @@ def test_a_pod_without_allocation_is_charged_in_every_zone_until_its_zones_are_k
     ],
 )
 def test_an_annotation_that_cannot_be_true_frees_nothing(status: str) -> None:
-    """The pod counts in every zone, as one without an annotation does."""
+    """The pod counts in every zone, like a pod without an annotation."""
     world = OwnedWorld()
     world.node("n1")
     world.seen(share("forged", 6_000, annotations={RESOURCE_STATUS: status}), "n1")
