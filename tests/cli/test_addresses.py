@@ -90,10 +90,10 @@ def test_a_variable_may_name_the_file_of_the_url(tmp_path: Path, database_url: s
         "log",
         "status",
         "--database-url",
-        "postgresql://127.0.0.1:9/flag",
+        "postgresql://127.0.0.1:port/flag",
         TOPOLOG_DATABASE_URL_FILE=str(file),
     )
-    assert "postgresql://127.0.0.1:9/flag" in flag.stderr
+    assert "has a port that is not a number" in flag.stderr
 
 
 def test_a_file_that_holds_no_url_is_named_and_nothing_of_it(tmp_path: Path) -> None:
