@@ -17,6 +17,7 @@ from services.binder.evictor import Evictor
 from services.binder.handlers import ROLE, Binder
 from services.binder.queued_to_bound import QueuedToBound
 from services.binder.settings import BinderSettings
+from shared.eventlog.checkpoints import Form
 from shared.eventlog.port import Lease
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.snapshots import fingerprint
@@ -99,6 +100,7 @@ def _fold() -> Fold[BinderState]:
         promises=Promises(core.promises, core.weight),
         pass_over=core.pass_over,
         set_aside=core.quarantine,
+        form=Form(),
     )
 
 

@@ -19,7 +19,7 @@ from services.scheduler.reserve.proposals import Proposal, together
 from services.scheduler.reserve.rejections import REASONS
 from services.scheduler.state import state as scheduler_state
 from services.scheduler.state import totals
-from services.scheduler.state.state import snapshot_key
+from services.scheduler.state.state import FORM, snapshot_key
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import (
     Appended,
@@ -88,6 +88,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
         dump=dump,
         load=lambda data: load(config, data),
         promises=Promises(lambda core: promises(core.ledger), lambda core: weight(core.ledger)),
+        form=FORM,
     )
 
 

@@ -23,6 +23,7 @@ from services.topology_store.silence import Silence
 from services.topology_store.startup_taint import StartupTaint
 from shared.bus.jetstream import JetStreamBus
 from shared.bus.port import StreamLimits
+from shared.eventlog.checkpoints import Form
 from shared.eventlog.port import EventLog, Lease
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.snapshots import fingerprint
@@ -163,6 +164,7 @@ def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
         set_aside=lambda _nodes, stream: (
             reports.quarantine(stream) if stream.startswith(following.PREFIX) else None
         ),
+        form=Form(),
     )
     projector: Projector[Nodes] = Projector(
         "topology-store",

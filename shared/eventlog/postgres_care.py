@@ -299,7 +299,8 @@ async def _status(connection: Any) -> Status:
     )
     checkpoints = dict(await connection.fetch("SELECT consumer, position FROM checkpoint"))
     snapshots = await connection.fetch(
-        "SELECT max(position) AS position FROM snapshot GROUP BY projection"
+        "SELECT max(position) AS position FROM snapshot"
+        " WHERE projection NOT LIKE '%.checkpoint' GROUP BY projection"
     )
     archived = await connection.fetchrow(
         "SELECT coalesce(max(last), 0) AS last, coalesce(sum(length(data)), 0)::bigint AS bytes"

@@ -17,7 +17,7 @@ from shared.events import codec
 _MAGIC = b"TPLS1"
 
 # Per projection and code. A state of 150,000 pods takes about 30 MB.
-KEPT_SNAPSHOTS = 16
+KEPT_SNAPSHOTS = 64
 KEPT_SNAPSHOT_BYTES = 256 << 20
 
 

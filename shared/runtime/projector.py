@@ -12,6 +12,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from shared.domain.state_hash import canonical
+from shared.eventlog.checkpoints import (
+    EVERY,
+    Checkpoint,
+    Form,
+    nearest_checkpoint,
+    save_checkpoint,
+)
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import EventLog, Place
@@ -34,6 +42,8 @@ Folded = Sequence[tuple[Envelope, Event]]
 
 # Events that are decoded, folded and reported together: few enough to stay in the CPU's cache.
 AT_ONCE = 100
+# Events of a page of the proof that a checkpoint may be used.
+PAGE = 1000
 
 
 class Fold(msgspec.Struct, Generic[S], frozen=True):
@@ -41,7 +51,8 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     possible; `fingerprint` (`shared.eventlog.snapshots.fingerprint`) covers everything that shapes
     the state. `promises` are what all releases must compute alike (`shared.runtime.marks`).
     `pass_over` is called for an event that is not folded (`shared.events.quarantine`), `set_aside`
-    for a stream that is quarantined: its subject must not be acted on."""
+    for a stream that is quarantined: its subject must not be acted on. With `form` the fold also
+    writes checkpoints, from which a release with other code starts."""
 
     initial: Callable[[], S]
     evolve: Callable[[S, Envelope, Event], object]
@@ -51,6 +62,7 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     promises: Promises[S] | None = None
     pass_over: Callable[[S, Envelope], object] = lambda _state, _envelope: None
     set_aside: Callable[[S, str], object] = lambda _state, _stream: None
+    form: Form | None = None
 
     @property
     def keeps_snapshots(self) -> bool:
@@ -123,8 +135,8 @@ class Projector(Generic[S]):
     async def run(self) -> None:
         """Load a usable snapshot, then follow the log until cancelled."""
         self._quarantined = await self.consumer.insist(self._skips)
-        if self._fold.keeps_snapshots:
-            await self._load()
+        if self._fold.keeps_snapshots and not await self._load():
+            await self.consumer.insist(self._load_checkpoint)
         if self._marks is not None:
             await self._marks.begin(self._quarantined.skipped)
         await self.consumer.run()
@@ -146,17 +158,18 @@ class Projector(Generic[S]):
                 and self._marks.due(self.state, self.position, self.live)
             ):
                 await self._marks.make(self.state, self.place, self.live)
+            if self.position % EVERY == 0:
+                await self._save_checkpoint()
         if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
             await self.save()
 
     def _runs(self, page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
-        """Cut the page after each position at which a mark may be due, and into pieces."""
-        first, start = page[0].position, 0
-        for position in (
-            self._marks.may_be_due(first, page[-1].position, self.live)
-            if self._marks is not None
-            else ()
-        ):
+        """Cut the page after each position of a mark or checkpoint, and into pieces."""
+        first, last, start = page[0].position, page[-1].position, 0
+        ends = set(range(first + -first % EVERY, last + 1, EVERY))
+        if self._marks is not None:
+            ends.update(self._marks.may_be_due(first, last, self.live))
+        for position in sorted(ends):
             yield from _pieces(page[start : position - first + 1])
             start = position - first + 1
         yield from _pieces(page[start:] if start else page)
@@ -267,25 +280,87 @@ class Projector(Generic[S]):
             return count(names.SNAPSHOTS, projection=self.name, result="unsaved")
         return count(names.SNAPSHOTS, projection=self.name, result="saved")
 
-    async def _load(self) -> None:
+    async def _save_checkpoint(self) -> None:
+        form, dump = self._fold.form, self._fold.dump
+        if form is None or dump is None or self._quarantined.streams:
+            return
+        checkpoint = Checkpoint(self.place, self._fold.fingerprint, dump(self.state))
+        try:
+            await save_checkpoint(self._log, self.name, form, checkpoint)
+        except LogUnavailable:
+            return  # the next one is enough
+
+    async def _load(self) -> bool:
+        """Start from the newest snapshot of this code. Return False if there is none."""
         try:
             snapshot = await self._log.load_snapshot(self.name, self._fold.fingerprint)
         except LogUnavailable:
             snapshot = None
         if snapshot is None or not self._quarantined.are_skips_known_at(snapshot[0].position):
-            return count(names.SNAPSHOTS, projection=self.name, result="absent")
-        state = self._loaded(snapshot[1])
+            count(names.SNAPSHOTS, projection=self.name, result="absent")
+            return False
+        state = self._loaded(unseal(snapshot[1]))
         if state is None:
             self._out.warning(names.SNAPSHOT_UNUSABLE, position=snapshot[0].position)
-            return count(names.SNAPSHOTS, projection=self.name, result="unusable")
-        self.state, self.place, self._saved_at = state, snapshot[0], snapshot[0].position
-        self.consumer.seek(self.place.position, self.place.chain)
-        if self._on_reset is not None:
-            await _finished(self._on_reset(self.state))
-        return count(names.SNAPSHOTS, projection=self.name, result="loaded")
+            count(names.SNAPSHOTS, projection=self.name, result="unusable")
+            return False
+        await self._begin(state, snapshot[0])
+        count(names.SNAPSHOTS, projection=self.name, result="loaded")
+        return True
 
-    def _loaded(self, sealed: bytes) -> S | None:
-        state = unseal(sealed)
+    async def _begin(self, state: S, place: Place) -> None:
+        self.state, self.place, self._saved_at = state, place, place.position
+        self.consumer.seek(place.position, place.chain)
+        if self._on_reset is not None:
+            await _finished(self._on_reset(state))
+
+    async def _load_checkpoint(self) -> None:
+        """Start from the newest checkpoint, whatever code made it, if this code folds the events
+        between the checkpoint before it and this one to the same state."""
+        newest = await self._checkpoint()
+        if newest is None:
+            return None
+        state = self._loaded(newest.state)
+        if state is None or not await self._proves(newest):
+            self._out.warning(names.CHECKPOINT_DIFFERS, position=newest.place.position)
+            return count(names.SNAPSHOTS, projection=self.name, result="differs")
+        await self._begin(state, newest.place)
+        return count(names.SNAPSHOTS, projection=self.name, result="checkpoint")
+
+    async def _checkpoint(self, until: int | None = None) -> Checkpoint | None:
+        if self._fold.form is None:
+            return None
+        newest = await nearest_checkpoint(self._log, self.name, self._fold.form, until)
+        if newest is None or not self._quarantined.are_skips_known_at(newest.place.position):
+            return None
+        return newest
+
+    async def _proves(self, newest: Checkpoint) -> bool:
+        """Return whether a fold from the checkpoint before, or from the beginning of the log, leads
+        to the state of this one."""
+        older = await self._checkpoint(newest.place.position - 1)
+        state = self._fold.initial() if older is None else self._loaded(older.state)
+        if state is None or self._fold.dump is None:
+            return False
+        position = older.place.position if older is not None else 0
+        quarantined = await self._skips()
+        while position < newest.place.position:
+            page = await self._log.read(position, min(PAGE, newest.place.position - position))
+            if not page or page[0].position != position + 1:
+                return False
+            for envelope in page:
+                event = quarantined.event_of(envelope)
+                if event is None:
+                    self._fold.pass_over(state, envelope)
+                else:
+                    try:
+                        self._fold.evolve(state, envelope, event)
+                    except UNFOLDABLE:
+                        return False
+            position = page[-1].position
+        return not quarantined.streams and _same(self._fold.dump(state), newest.state)
+
+    def _loaded(self, state: bytes | None) -> S | None:
         if state is None or self._fold.load is None:
             return None
         try:
@@ -293,6 +368,17 @@ class Projector(Generic[S]):
         except Exception:
             # A snapshot is a cache: whatever is wrong with it, a replay is the fix.
             return None
+
+
+def _same(first: bytes, second: bytes) -> bool:
+    """Return whether two dumped states are equal, in whatever order they were built."""
+    return first == second or canonical(_plain(first)) == canonical(_plain(second))
+
+
+def _plain(dumped: bytes) -> Any:
+    if dumped.startswith(b"{"):
+        return msgspec.json.decode(dumped)
+    return msgspec.msgpack.decode(dumped, strict=False)
 
 
 def _pieces(page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:

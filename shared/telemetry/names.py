@@ -52,7 +52,10 @@ HANDLER_LATENCY = seconds(
     "consumer",
 )
 SNAPSHOTS = counter(
-    "topolog_snapshots", "Snapshots: saved, loaded, absent, unusable.", "projection", "result"
+    "topolog_snapshots",
+    "Snapshots: saved, loaded, absent, unusable; starts: checkpoint, differs.",
+    "projection",
+    "result",
 )
 FOLDS_COMPARED = counter(
     "topolog_marks_compared",
@@ -184,6 +187,12 @@ SNAPSHOT_UNUSABLE = event(
     "snapshot.unusable",
     "A snapshot cannot be read; the log is replayed instead.",
     "None: the start takes longer once.",
+)
+CHECKPOINT_DIFFERS = event(
+    "checkpoint.differs",
+    "This release folds the events before a checkpoint to another state than the release that "
+    "wrote it, or cannot read it; the log is replayed from its beginning.",
+    "None: the start takes longer once. Report it unless the CHANGELOG says that the fold changed.",
 )
 LEASE_GAINED = event("lease.gained", "This process now has the lease of a role.")
 LEASE_ENDED = event(

@@ -164,9 +164,16 @@ TESTED = (
     Mutation(
         "the store reads on one position before its snapshot",
         PROJECTOR,
-        "self.consumer.seek(self.place.position, self.place.chain)",
-        "self.consumer.seek(self.place.position - 1)",
+        "self.consumer.seek(place.position, place.chain)",
+        "self.consumer.seek(place.position - 1)",
         "tests/topology_store/test_following.py -k snapshot",
+    ),
+    Mutation(
+        "a release starts from any checkpoint",
+        PROJECTOR,
+        "if state is None or not await self._proves(newest):",
+        "if state is None:",
+        "tests/runtime/test_checkpoints.py -k otherwise",
     ),
     Mutation(
         "a leader that cannot renew works on",

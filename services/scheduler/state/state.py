@@ -17,6 +17,7 @@ import msgspec
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
 from services.scheduler.state.holds import Holds
+from shared.eventlog.checkpoints import Form
 from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
 from shared.events.binding_events import PodBound
@@ -35,6 +36,8 @@ from shared.ledger.state import Ledger
 
 # The name under which the log keeps snapshots of this state.
 PROJECTION = "scheduler"
+# The form of the state that checkpoints keep.
+FORM = Form()
 
 
 def snapshot_key() -> str:

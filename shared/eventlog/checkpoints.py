@@ -1,0 +1,81 @@
+"""Checkpoints of a fold: states that a release with other fold code may start from (ADR 44).
+
+A snapshot is keyed by the code of its fold. A checkpoint is keyed by the form of the stored state,
+and names the code that made it. Upcasters convert an older form to the next one, as for events.
+Writing, damage and thinning are those of a snapshot.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from shared.eventlog.port import EventLog, Place
+from shared.eventlog.snapshots import seal, unseal
+
+# Positions between two checkpoints. It divides the size of a partition, so that each partition
+# begins behind a checkpoint.
+EVERY = 100_000
+LEVEL = 1
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The stored form of a fold's state. Raise `version` if a release cannot read the former one,
+    and add the upcaster: former version -> conversion of the dumped state to the next version."""
+
+    version: int = 1
+    upcasters: Mapping[int, Callable[[bytes], bytes]] = {}
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The dumped `state` at `place`, in the current form. `code` is the key of the fold's code."""
+
+    place: Place
+    code: str
+    state: bytes
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    code: str
+    state: bytes
+
+
+async def save_checkpoint(
+    log: EventLog, projection: str, form: Form, checkpoint: Checkpoint
+) -> None:
+    """Keep a checkpoint. Raises LogUnavailable."""
+    stored = msgspec.msgpack.encode(_Stored(checkpoint.code, checkpoint.state))
+    sealed = seal(zlib.compress(stored, LEVEL))
+    await log.save_snapshot(*_key(projection, form.version), checkpoint.place, sealed)
+
+
+async def nearest_checkpoint(
+    log: EventLog, projection: str, form: Form, until: int | None = None
+) -> Checkpoint | None:
+    """Return the newest checkpoint of this history at or before `until` (None: the head); None also
+    if it cannot be read. Raises LogUnavailable."""
+    newest: tuple[Place, bytes] | None = None
+    version = form.version
+    for number in range(form.version, 0, -1):
+        snapshot = await log.load_snapshot(*_key(projection, number), until)
+        if snapshot is not None and (newest is None or snapshot[0].position > newest[0].position):
+            newest, version = snapshot, number
+        if number - 1 not in form.upcasters:
+            break
+    if newest is None:
+        return None
+    try:
+        stored = msgspec.msgpack.decode(zlib.decompress(unseal(newest[1]) or b""), type=_Stored)
+        state = stored.state
+        for number in range(version, form.version):
+            state = form.upcasters[number](state)
+    except (zlib.error, msgspec.MsgspecError, ValueError, KeyError, TypeError):
+        # A checkpoint is a cache: whatever is wrong with it, a replay is the fix.
+        return None
+    return Checkpoint(newest[0], stored.code, state)
+
+
+def _key(projection: str, version: int) -> tuple[str, str]:
+    return f"{projection}.checkpoint", f"form {version}"
