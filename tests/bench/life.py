@@ -1,10 +1,9 @@
-"""Bench of a log's life: a year of days on an embedded Postgres, each with pods that come and go,
-archived every night.
+"""Bench of a log's life on an embedded Postgres: a history made in bulk, folded cold, folded by a
+release with other code, archived, and asked about.
 
-Prints a JSON line every thirty days: events, events in rows, bytes in rows and in the archive. At
-the end the whole year is folded and its chain followed; exit code 1 if anything differs. The days
-follow the writers' clock: partitions are small, so that a year rolls as many of them as a large
-cluster's would.
+Prints a JSON line for each step and a summary last. `cold_s`, `upgrade_s` and `explain_p99_s` are
+CPU seconds of this process, `archive_per_s` are events a second of the clock, and `bytes_per_pod`
+is the database after archiving. Exit code 1 if the two folds differ or the log is not whole.
 """
 
 from __future__ import annotations
@@ -17,29 +16,36 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from services.embedded.servers import EmbeddedServers
 from services.replay.commands import verify
-from services.upkeep.archiving import DAY_US, Limits, archive, due
+from services.replay.explain import explain
+from services.replay.recomputing import Deciding
+from services.scheduler.core import CoreConfig, SchedulerCore
+from services.scheduler.handlers import fold_of
+from services.scheduler.snapshot.config import CycleConfig, Provenance
+from shared.domain.state_hash import state_hash
 from shared.eventlog import postgres_care as care
+from shared.eventlog.history_file import Header
 from shared.eventlog.migrate import upgrade
-from shared.eventlog.port import Commit, Draft
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
-from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved
-from shared.events.report_events import NodeReported
-from shared.events.scheduling_events import NodeCharged, PodReserved
-from tests.ledger.given import pod, report, zone
+from shared.runtime.projector import Fold, Projector
+from tests.bench._history import History, pod_of
 
-BEGIN_US = 1_700_000_000_000_000
+DAY_S = 86_400
 
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench life", description=__doc__)
-    parser.add_argument("--days", type=int, default=365)
-    parser.add_argument("--pods", type=int, default=50, help="a day")
-    parser.add_argument("--keep-days", type=float, default=30.0, help="what is older is archived")
-    parser.add_argument("--partition", type=int, default=1000, help="positions a partition")
+    parser.add_argument("--pods-per-s", type=float, default=10.0)
+    parser.add_argument("--days", type=float, default=0.15, help="1 day of 10 pods/s: 7 M events")
+    parser.add_argument("--nodes", type=int, default=40)
+    parser.add_argument("--partition", type=int, default=1_000_000, help="positions a partition")
+    parser.add_argument("--explained", type=int, default=50, help="pods that are explained")
     sys.exit(asyncio.run(_run(parser.parse_args(argv))))
 
 
@@ -51,73 +57,75 @@ async def _run(given: argparse.Namespace) -> int:
 
 
 async def _live(url: str, given: argparse.Namespace) -> int:
+    pods = int(given.pods_per_s * given.days * DAY_S)
+    await _filled(url, given, pods)
+    log = await PostgresEventLog.open(url)
+    fold = fold_of(CoreConfig())
+    cold_s, state = await _folded(log, fold)
+    upgrade_s, other = await _folded(log, msgspec.structs.replace(fold, fingerprint="other code"))
+    _print(step="folded", cold_s=cold_s, upgrade_s=upgrade_s, same=state == other)
+    archive_per_s = await _archived(url)
+    deciding = Deciding(CycleConfig(), Provenance("bench", "bench"))
+    seconds = []
+    for number in range(given.explained):
+        begun_s = time.process_time()
+        await explain(log, pod_of(pods * number // given.explained).uid, deciding)
+        seconds.append(time.process_time() - begun_s)
+    result = await verify(log, [])
+    _print(
+        days=given.days,
+        events=result.positions,
+        pods=pods,
+        whole=result.ok,
+        bytes_per_pod=(await care.status(url)).bytes // pods,
+        cold_s=cold_s,
+        upgrade_s=upgrade_s,
+        explain_p99_s=round(sorted(seconds)[len(seconds) * 99 // 100], 2),
+        archive_per_s=archive_per_s,
+    )
+    await log.close()
+    return 0 if result.ok and state == other else 1
+
+
+async def _filled(url: str, given: argparse.Namespace, pods: int) -> None:
     await upgrade(url)
     owner = await connect(url)
-    await owner.execute(
-        "DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001"
-    )
+    for first in (1, 1_000_001):
+        await owner.execute(f"DROP TABLE IF EXISTS fact_{first:016}")
     await owner.execute(
         f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0"
     )
     await owner.execute("SELECT topolog_roll(0)")
     await owner.close()
-    log = await PostgresEventLog.open(url)
-    begun, relayed = time.process_time(), 0
-    for day in range(given.days):
-        now_us = BEGIN_US + day * DAY_US
-        for start in range(0, given.pods, 100):
-            await log.append(
-                [
-                    commit
-                    for number in range(start, min(start + 100, given.pods))
-                    for commit in _pod(day, number, now_us)
-                ]
-            )
-        head = await log.head()
-        await log.save_checkpoint("relay", head, relayed)
-        relayed = head
-        partitions = due(await care.status(url), Limits(older_than_days=given.keep_days), now_us)
-        await archive(log, partitions, None, lambda partition: care.archive(url, partition))
-        if day % 30 == 29 or day == given.days - 1:
-            seen = await care.status(url)
-            rows = sum(each.bytes for each in seen.partitions)
-            line = {
-                "bench": "life",
-                "day": day + 1,
-                "facts": head,
-                "facts_in_rows": seen.events_in_rows,
-                "rows_mb": round(rows / 1e6, 1),
-            }
-            print(
-                json.dumps(line | {"archive_mb": round(seen.archived_bytes / 1e6, 1)}), flush=True
-            )
-    found = await verify(log, [])
-    total = {
-        "bench": "life",
-        "days": given.days,
-        "facts": found.positions,
-        "whole": found.ok,
-        "verify_facts_per_s": int(found.events_per_s),
-    }
-    print(json.dumps(total | {"cpu_s": round(time.process_time() - begun, 1)}), flush=True)
-    await log.close()
-    return 0 if found.ok and found.positions == relayed else 1
+    history = History(given.nodes, given.pods_per_s)
+    header = Header(log_id="bench", timeline=1, first=1, last=history.events(pods))
+    begun_s = time.monotonic()
+    await care.take_in(url, header, history.blocks(pods), lambda _identity: [])
+    _print(step="made", events=header.last, s=round(time.monotonic() - begun_s, 1))
 
 
-def _pod(day: int, number: int, now_us: int) -> list[Commit]:
-    made = pod(f"pod-{day}-{number}", cpus=1)
-    events = [
-        [Draft(f"pod/{made.uid}", PodObserved(made))],
-        [
-            Draft(f"pod/{made.uid}", PodReserved(made.uid, "n1", 1)),
-            Draft("node/n1", NodeCharged("n1", made.uid, {0: {"cpu": 1000}})),
-        ],
-        [Draft(f"pod/{made.uid}", PodEnded(made.uid, "succeeded", "n1"))],
-    ]
-    if day == number == 0:
-        seen = [Draft("node/n1", NodeObserved("n1", "uid-n1", allocatable={"cpu": 16_000}))]
-        events = [seen, [Draft("report/n1", NodeReported(report(zone(0, 8), zone(1, 8))))], *events]
-    return [
-        Commit(f"{made.uid}/{at}", "bench", 0, now_us + number, tuple(drafts))
-        for at, drafts in enumerate(events)
-    ]
+async def _folded(log: PostgresEventLog, fold: Fold[SchedulerCore]) -> tuple[float, str]:
+    """Start a projector, and return its CPU seconds to the head and the hash of its state."""
+    begun_s = time.process_time()
+    projector = Projector("scheduler", log, fold)
+    run = asyncio.create_task(projector.run())
+    await projector.wait_live()
+    run.cancel()
+    seconds = round(time.process_time() - begun_s, 2)
+    return seconds, state_hash(projector.state.folded)
+
+
+async def _archived(url: str) -> int:
+    """Archive every full partition. Return the events a second."""
+    begun_s, events = time.monotonic(), 0
+    for partition in (await care.status(url)).partitions:
+        if partition.full:
+            await care.archive(url, partition)
+            events += partition.last - partition.first + 1
+    rate = int(events / (time.monotonic() - begun_s))
+    _print(step="archived", events=events, archive_per_s=rate)
+    return rate
+
+
+def _print(**line: Any) -> None:
+    print(json.dumps({"bench": "life"} | line), flush=True)

@@ -17,8 +17,8 @@ from tests.bench.__main__ import names
 from tests.bench._cycle_pods import SPECS
 
 ROOT = Path(__file__).parents[2]
-# With arguments so small that a run takes at most 5 s. The other benches start servers, or a whole
-# cluster; what they use of the code is checked by mypy.
+# With arguments so small that a run takes at most 5 s. The other benches start more servers, or a
+# whole cluster; what they use of the code is checked by mypy.
 SMALL = {
     "alignment": (
         *("--policy", "best-effort", "--zones", "2", "--load", "light"),
@@ -30,6 +30,7 @@ SMALL = {
         *("--nodes", "20", "--zones", "2", "--shapes", "2", "--decisions", "20", "--no-growth"),
     ),
     "late": ("--nodes", "8", "--seconds", "20", "--reports", "10"),
+    "life": ("--days", "0.0005", "--nodes", "4", "--partition", "1000", "--explained", "3"),
     "preemption": ("--scenes", "3"),
     "simapi": ("--pods", "20", "--watchers", "1", "--workers", "2", "--json"),
 }

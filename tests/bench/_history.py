@@ -1,0 +1,142 @@
+"""A history of a busy cluster, made in bulk: pods arrive, are placed, are confirmed by a report,
+and end when as many others have arrived as the nodes hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from shared.domain.pod import Pod
+from shared.domain.report import Report
+from shared.eventlog.chain import BEGINNING, linked
+from shared.events import streams
+from shared.events.binding_events import BindIntended, PodBound
+from shared.events.catalog import CATALOG, Event
+from shared.events.cluster_events import NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.codec import encode, type_of
+from shared.events.envelope import Envelope
+from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.events.scheduling_events import NodeCharged, PodReserved
+from tests.ledger.given import container, held, pod, report, zone
+
+BEGIN_US = 1_700_000_000_000_000
+CPUS, ZONES, PODS_IN_ZONE, ZONE_CPUS = 4, 2, 6, 32
+BLOCK = 2_000
+
+
+class History:
+    """Writes the events. A pod's uid and name follow from its number."""
+
+    def __init__(self, nodes: int, pods_per_s: float) -> None:
+        self._nodes, self._pod_us = nodes, int(1_000_000 / pods_per_s)
+        self._live = nodes * ZONES * PODS_IN_ZONE
+        self._versions: Counter[str] = Counter()
+        self._chain, self._now_us = BEGINNING, BEGIN_US
+        self.position = 0
+
+    def blocks(self, pods: int) -> Iterator[list[Envelope]]:
+        """Yield the events of this many pods, in order."""
+        block: list[Envelope] = []
+        for number in range(self._nodes):
+            block += self._node(number)
+        for number in range(pods):
+            self._now_us = BEGIN_US + number * self._pod_us
+            block += self._pod(number)
+            if len(block) >= BLOCK:
+                yield block
+                block = []
+        if block:
+            yield block
+
+    def events(self, pods: int) -> int:
+        """Return how many events `blocks` yields."""
+        return 2 * self._nodes + 7 * pods + max(0, pods - self._live)
+
+    def _node(self, number: int) -> list[Envelope]:
+        name = f"n{number}"
+        seen = NodeObserved(
+            name,
+            f"uid-{name}",
+            labels={"kubernetes.io/hostname": name},
+            allocatable={"cpu": 64_000, "memory": 1 << 38, "pods": 110},
+            ready=True,
+        )
+        return [
+            self._row(streams.node(name), seen, f"node/{name}"),
+            self._row(streams.report(name), NodeReported(self._report(name)), f"report/{name}"),
+        ]
+
+    def _report(self, name: str) -> Report:
+        zones = [zone(number, ZONE_CPUS) for number in range(ZONES)]
+        return msgspec.structs.replace(report(*zones, tracked=("cpu",)), node=name)
+
+    def _pod(self, number: int) -> Iterator[Envelope]:
+        made, node, zone_id = pod_of(number), *self._where(number)
+        stream, uid = streams.pod(made.uid), made.uid
+        before = number - self._live
+        if before >= 0:
+            ended = pod_of(before).uid
+            yield self._row(streams.pod(ended), PodEnded(ended, "succeeded", node), f"{ended}/end")
+        yield self._row(stream, PodObserved(made), f"{uid}/seen")
+        reserved = self.position + 1
+        chosen = PodReserved(
+            uid,
+            node,
+            self._versions[streams.report(node)],
+            based_on=self.position,
+            score=50,
+            candidates=self._nodes,
+            predicted={"c": (zone_id,)},
+            certain=True,
+            config="bench",
+            code="bench",
+        )
+        yield self._row(stream, chosen, f"{uid}/reserve")
+        charge = NodeCharged(node, uid, {zone_id: {"cpu": CPUS * 1000}})
+        yield self._row(streams.node(node), charge, f"{uid}/reserve")
+        intent = BindIntended(uid, made.namespace, made.name, node, reserved)
+        yield self._row(stream, intent, f"{uid}/intend")
+        yield self._row(stream, PodBound(uid, node), f"{uid}/bind")
+        yield self._row(streams.report(node), self._change(number, node, zone_id), f"{uid}/report")
+        yield self._row(stream, PodRunning(uid, node), f"{uid}/run")
+
+    def _where(self, number: int) -> tuple[str, int]:
+        return f"n{number % self._nodes}", number // self._nodes % ZONES
+
+    def _change(self, number: int, node: str, zone_id: int) -> Event:
+        before = number - self._live
+        on_zone = min(PODS_IN_ZONE, number // (self._nodes * ZONES) + 1)
+        return NodeReportChanged(
+            node,
+            "boot-1",
+            number + 2,
+            available={zone_id: {"cpu": (ZONE_CPUS - on_zone * CPUS) * 1000}},
+            listed=(held(f"pod-{number}", zone_id, CPUS),),
+            unlisted=(f"ns/pod-{before}",) if before >= 0 else (),
+        )
+
+    def _row(self, stream: str, event: Event, commit_id: str) -> Envelope:
+        self._versions[stream] += 1
+        self.position += 1
+        row = Envelope(
+            self.position,
+            stream,
+            self._versions[stream],
+            type_of(event),
+            CATALOG[type_of(event)].schema,
+            encode(event),
+            self._now_us,
+            "bench",
+            0,
+            commit_id,
+        )
+        self._chain = linked(self._chain, row)
+        return msgspec.structs.replace(row, chain=self._chain)
+
+
+def pod_of(number: int) -> Pod:
+    """Return the pod with this number."""
+    return pod(f"pod-{number}", container("c", CPUS))
