@@ -322,7 +322,9 @@ class Projector(Generic[S]):
             return None
         state = self._loaded(newest.state)
         if state is None or not await self._proves(newest):
-            self._out.warning(names.CHECKPOINT_DIFFERS, position=newest.place.position)
+            self._out.warning(
+                names.SNAPSHOT_UNUSABLE, position=newest.place.position, code=newest.code
+            )
             return count(names.SNAPSHOTS, projection=self.name, result="differs")
         await self._begin(state, newest.place)
         return count(names.SNAPSHOTS, projection=self.name, result="checkpoint")

@@ -53,7 +53,7 @@ HANDLER_LATENCY = seconds(
 )
 SNAPSHOTS = counter(
     "topolog_snapshots",
-    "Snapshots: saved, loaded, absent, unusable; starts: checkpoint, differs.",
+    "Snapshots: saved, loaded, checkpoint, differs, ...",
     "projection",
     "result",
 )
@@ -185,14 +185,9 @@ FOLD_DIFFERS = event(
 )
 SNAPSHOT_UNUSABLE = event(
     "snapshot.unusable",
-    "A snapshot cannot be read; the log is replayed instead.",
-    "None: the start takes longer once.",
-)
-CHECKPOINT_DIFFERS = event(
-    "checkpoint.differs",
-    "This release folds the events before a checkpoint to another state than the release that "
-    "wrote it, or cannot read it; the log is replayed from its beginning.",
-    "None: the start takes longer once. Report it unless the CHANGELOG says that the fold changed.",
+    "A snapshot cannot be read, or this release folds to another state; the log is replayed.",
+    "None: the start takes longer once. A differing state that the CHANGELOG does not announce "
+    "is a defect.",
 )
 LEASE_GAINED = event("lease.gained", "This process now has the lease of a role.")
 LEASE_ENDED = event(
