@@ -81,6 +81,6 @@ class ClusterPort(Protocol):
         """Delete; what was deleted or a refusal."""
 
     def listen(self, kind: str, listener: Callable[[Seen], None]) -> Callable[[], None]:
-        """Hear every change at once and in order; the listener must not write. Returns what stops
-        it.
+        """Call the listener with every change at once and in order; it must not write. Returns what
+        stops it.
         """

@@ -36,7 +36,7 @@ _KIND = {
 
 
 class Controllers:
-    """Hears of objects and pods, and makes them agree."""
+    """Receives changes of objects and pods, and reconciles them."""
 
     def __init__(self, cluster: ClusterPort) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""All simulated kubelets of a process: hears of pods from the cluster's store, posts statuses, ends
+"""All simulated kubelets of a process: receives pods from the cluster's store, posts statuses, ends
 pods, serves sockets.
 
 One loop for all nodes: changes of pods, actions by real time (admission steps) and by virtual time

@@ -16,7 +16,7 @@ PAUSE_S = 0.05
 
 
 class VolumeBinder:
-    """Hears of volumes and claims, and makes them agree."""
+    """Receives changes of volumes and claims, and reconciles them."""
 
     def __init__(self, cluster: ClusterPort) -> None:
         self._cluster = cluster

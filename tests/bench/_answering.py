@@ -13,7 +13,7 @@ import grpc.aio
 
 
 async def serve(socket: str, files: dict[str, bytes]) -> None:
-    """For ever."""
+    """Answer until cancelled."""
 
     def answering(data: bytes) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def answer(_request: bytes, _context: object) -> bytes:

@@ -1,6 +1,4 @@
-"""A disk that was full: JetStream's streams take nothing for ever, until their owner recreates
-them.
-"""
+"""A disk that was full: JetStream's streams accept no message until their owner recreates them."""
 
 from __future__ import annotations
 

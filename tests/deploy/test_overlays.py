@@ -211,7 +211,7 @@ def test_production_has_two_of_each_service_spread_and_protected() -> None:
 
 
 def chosen() -> set[str]:
-    """Components that an overlay of ours takes: built with it."""
+    """Components that our overlays include, built with them."""
     return {
         Path(entry).name for overlay in OVERLAYS for entry in kustomization(overlay)["components"]
     }

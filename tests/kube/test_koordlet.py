@@ -1,5 +1,5 @@
-"""What koordlet writes beside the zones of its objects: CPUs, the kubelet's CPU Manager, and the
-exclusive CPUs of pods, as its source defines them (koordinator a7a1b76b).
+"""What koordlet writes in addition to the zones of its objects: CPUs, the kubelet's CPU Manager,
+and the exclusive CPUs of pods, as its source defines them (koordinator a7a1b76b).
 """
 
 from __future__ import annotations

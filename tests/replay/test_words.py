@@ -32,7 +32,7 @@ def test_zones_are_listed_as_people_write_them() -> None:
 
 
 def test_the_node_and_scheduler_of_a_pod_are_shown_whatever_bound_it() -> None:
-    """Somebody may have bound a pod of Topolog by hand: the event does not name the writer."""
+    """A person may have bound a pod of Topolog: the event does not name the writer."""
     assert sentence_of(PodObserved(pod("a", cpus=2), node="n1"), {}).text.startswith(
         "seen on n1 (schedulerName topolog); requests"
     )

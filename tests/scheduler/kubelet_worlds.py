@@ -63,9 +63,10 @@ def scene(
     **settings: Any,
 ) -> Scene:
     """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up
-    to `unsettled` that came after the report, a share of which is heard to be `running`. On more
+    to `unsettled` that came after the report, a share of which is observed to be `running`. On more
     than three zones some scenes ask for more than a zone or two have. A share of devices lies
-    `between` two zones."""
+    `between` two zones.
+    """
     rng, heard = random.Random(seed), random.Random(f"{seed} heard")
     count = zones or rng.randint(1, 3)
     gpus = with_some_between(f"{seed} between", count, gpus_of_zones(rng, count), between)

@@ -200,9 +200,10 @@ def test_a_pod_that_was_sent_before_an_end_was_heard_of_may_have_come_before_it(
 
 
 def test_a_pod_that_started_before_another_had_finished_came_before_that_one_s_end() -> None:
-    """Zone 0 has 8 CPUs and zone 1 has 6; two of 4 that fill zone 0 end, and nobody hears of it
-    before A of 4 runs. By the node's clock A started in second 100 and is in zone 1, if the others
-    finished later; else it may have come to zone 0."""
+    """Zone 0 has 8 CPUs and zone 1 has 6; two of 4 that fill zone 0 end, and the log has their ends
+    only after A of 4 runs. By the node's clock A started in second 100 and is in zone 1, if the
+    others finished later; else it may have come to zone 0.
+    """
     assert isinstance(
         _beside_two_ends(101, 101).cluster.place(guaranteed("b", container("c", amounts(8)))),
         Placed,

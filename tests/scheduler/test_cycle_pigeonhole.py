@@ -1,10 +1,10 @@
 """Where many are on their way, those that are left with too few amounts or too few takers: a bound
 ahead of the search.
 
-Pods that ran in this boot and are listed no more hold what they held, or have gone: nobody has
-heard which. Pods are listed with nothing before they are admitted. Init containers draw later ones
-to their zone. The judge is a search without bounds, over every state and order; the kubelet model
-holds that to account (`test_cycle_soundness`).
+Pods that ran in this boot and are listed no more hold what they held, or have ended: the log does
+not show which. Pods are listed with nothing before they are admitted. Init containers draw later
+ones to their zone. The judge is a search without bounds, over every state and order; the kubelet
+model holds that to account (`test_cycle_soundness`).
 """
 
 from __future__ import annotations
@@ -196,8 +196,9 @@ def test_each_pending_container_must_have_a_zone() -> None:
 
 def test_a_running_pod_takes_a_zone_and_looks_for_none() -> None:
     """One of 5 CPUs may take the only zone of one of 6 that is on its way; once that one runs, the
-    others are left. So it is with an init container that draws what comes after it, which nobody
-    counts on its way."""
+    others are left. The same holds for an init container that attracts later containers to its
+    zone.
+    """
     for containers in (
         [container("c", amounts(cpu=6))],
         [container("i", amounts(cpu=2), "init"), container("c", amounts(cpu=5))],

@@ -133,8 +133,9 @@ def torn(world: World) -> None:
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_the_rest_of_a_torn_pod_of_one_container_is_known(ended: bool) -> None:
-    """B is on its way, so the search is asked, and need not wait for a report. Next to B in zone 1,
-    zone 0 has 7 Gi beside A, and 8 once A has ended."""
+    """B is on its way, so the search is asked, and need not wait for a report. With B in zone 1,
+    zone 0 has 7 Gi next to A, and 8 after A has ended.
+    """
     for asked, fits in ((7, True), (8, ended)):
         world = World()
         torn(world)

@@ -43,11 +43,12 @@ class Changed(msgspec.Struct, frozen=True):
 
 class SimNode:
     """`changes` is everything that may make the kubelet refuse what was promised; `arrived` and
-    `ended` are by uid, in ms: when the kubelet heard of a pod, and when it let go of what the pod
-    held; `admitted_ms` when it had admitted one. `met` are the pods that it held when the newest
-    admission began, of which some may be gone at its end. `readmitted` are pods with ordinary init
-    containers that a restarted kubelet admitted again: it allocates for the init containers, which
-    will not run, once more."""
+    `ended` are by uid, in ms: when the kubelet received a pod, and when it released the pod's
+    resources; `admitted_ms` when it had admitted one. `met` are the pods that it held when the
+    newest admission began, of which some may be gone at its end. `readmitted` are pods with
+    ordinary init containers that a restarted kubelet admitted again: it allocates for the init
+    containers, which will not run, once more.
+    """
 
     def __init__(
         self, shape: SimulatedNode, listing_mode: str, api: Api, clock: SimClock, rng: random.Random

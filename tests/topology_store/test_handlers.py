@@ -103,8 +103,8 @@ async def test_two_stores_at_one_stream_agree_with_the_log_in_the_end(log: Memor
 async def test_a_report_kept_for_long_does_not_shut_out_the_boot_that_another_store_saw_since(
     log: MemoryEventLog,
 ) -> None:
-    """A boot once superseded never returns: if the late report of the boot before were taken in,
-    the node were deaf for ever.
+    """A boot that was superseded never returns. If the late report of the earlier boot were
+    accepted, all later reports of the node would be refused.
     """
     paused, second_store = (
         Reports(log, lent("topology-store/0"), MemoryBus(), Hands()) for _ in range(2)

@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def running(boot: str = "boot-1", up_ms: int = DAY_MS) -> Node:
-    """A node that has been up for a day and was heard just now."""
+    """A node that has been up for a day and has just reported."""
     node = Node()
     node.take(report(at=up_ms, boot=boot))
     return node

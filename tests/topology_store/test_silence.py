@@ -196,7 +196,7 @@ async def named(store: Store, *events: NodeObserved | NodeEnded) -> None:
 
 
 async def test_only_a_node_of_the_cluster_counts_as_silent(store: Store) -> None:
-    """An alarm about a node that was taken out, or never was, would ring for ever."""
+    """An alert about a node that was removed, or never existed, would never end."""
     await store.reports.take([message(report(at=1))])
     async with store.watching():
         await store.pass_time(35)

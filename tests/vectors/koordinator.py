@@ -44,8 +44,8 @@ def differences_named(case: Json) -> list[str]:
 
 
 def answers(case: Json) -> list[Json]:
-    """Return the recorded answers of which any may be ours: that of the real code, that after small
-    corrections, and all that were seen where Go's order of a map decides.
+    """Return the accepted answers: that of the real code, that after small corrections, and every
+    recorded one if Go's order of a map decides.
     """
     corrected = [case["expect_fixed"]] if case.get("expect_fixed") else []
     return [case["expect"], *corrected, *case.get("expect_any", ())]

@@ -203,7 +203,7 @@ async def test_a_later_beginning_finds_the_running_pods_where_they_ran(log: Memo
 async def test_cluster_objects_are_played_as_they_were_at_the_beginning(
     log: MemoryEventLog,
 ) -> None:
-    """Without the objects a pod with a claim would wait for ever in every other world."""
+    """Without the objects a pod with a claim would wait without an end in every what-if."""
     told = MemoryEventLog("with claims")
     before, after = ClaimObserved("ns/a", "v"), ClaimObserved("ns/b", "v")
     events = [

@@ -242,7 +242,7 @@ class ClusterStore:
         field_selector: str = "",
         initial: bool = True,
     ) -> AsyncIterator[WatchEvent]:
-        """Live objects as ADDED (unless `initial` is off), then every change, for ever.
+        """Live objects as ADDED (unless `initial` is off), then every change, without an end.
         WatchLaggedError after a long backlog.
         """
         resource_kind = kind_of(kind)

@@ -38,8 +38,10 @@ NEWCOMER = ""
 
 
 class Sent(msgspec.Struct):
-    """A pod on the node: sent at `sent_s`, heard to run and to have ended, in seconds by the
-    scheduler's clock; started and finished in whole seconds of the node's clock, 0 for unknown."""
+    """A pod on the node: when it was sent, observed to run and observed to have ended, in seconds
+    of the scheduler's clock; started and finished in whole seconds of the node's clock, 0 for
+    unknown.
+    """
 
     pod: Pod
     sent_s: float
@@ -55,8 +57,8 @@ class Sent(msgspec.Struct):
 
 
 class Step(NamedTuple):
-    """An admission or an end, not before `first_s` and heard of at `last_s`; `clock_s` is what its
-    node noted.
+    """An admission or an end, not before `first_s` and observed at `last_s`; `clock_s` is the
+    node's time.
     """
 
     uid: str

@@ -1,8 +1,8 @@
 """What a constraint says of all nodes at once is what it says of each, after any history.
 
 Nodes, pods and cluster objects change in any order, and after each change some pods are asked for.
-The array forms have followed all changes, and are compared with the plain rules, which look at
-everything anew (S13).
+The array forms have followed all changes, and are compared with the plain rules, which compute
+everything again (S13).
 """
 
 from __future__ import annotations

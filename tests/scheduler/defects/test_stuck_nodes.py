@@ -88,8 +88,9 @@ class TestR7WatchThatCloses:
 
 class TestR8NodesThatComeAndGo:
     """Objects are listed once at start. A later one never enters the cache: Filter passes it
-    blindly and its reservations are ignored. A deleted one never leaves, and its dirty mark is
-    retried for ever."""
+    blindly and its reservations are ignored. A deleted node is never removed, and its dirty mark is
+    retried without an end.
+    """
 
     def test_upstream_passes_a_new_node_blindly_and_remembers_nothing_of_it(self) -> None:
         story = Upstream(nrt(*two_zones()))
