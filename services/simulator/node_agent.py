@@ -85,12 +85,12 @@ class NodeAgent:
             for zones in zones_of_pods.values():
                 total = add(total, zones.get(zone.id, {}))
             for name, amount in total.items():
-                if amount > self._capacity(zone.id).get(name, 0):
+                if amount > self.capacity(zone.id).get(name, 0):
                     return f"zone {zone.id} has less {name} than its pods were given"
         self._held = zones_of_pods
         return ""
 
-    def _capacity(self, zone_id: int) -> Amounts:
+    def capacity(self, zone_id: int) -> Amounts:
         machine = self._state.machine
         cpus = machine.of([zone_id]) & ~machine.reserved
         zone = next(zone for zone in self._node.machine.zones if zone.id == zone_id)

@@ -51,7 +51,7 @@ OWNED = (
         "shared/owned/allocate.py",
         "count += min(record.amounts.get(CPU, 0) // 1000, available)",
         "count += record.amounts.get(CPU, 0) // 1000",
-        f"{ADMIT} -k possible",
+        f"{ADMIT} -k fewer_cpus",
     ),
     Mutation(
         "the lower number wins before the score",

@@ -70,17 +70,23 @@ def test_an_allocation_gives_what_was_asked_inside_its_mask(
 
 
 @settings(max_examples=100)
-@given(nodes(), st.lists(requests(), max_size=4), requests(), st.integers(1, 15), st.integers(0))
+@given(nodes(), st.lists(requests(), max_size=4), requests(), st.integers(1, 15))
 def test_a_mask_is_possible_exactly_if_it_can_be_allocated(
-    owner: OwnedNode, earlier: list[OwnedRequest], request: OwnedRequest, mask: int, offline: int
+    owner: OwnedNode, earlier: list[OwnedRequest], request: OwnedRequest, mask: int
 ) -> None:
-    """CPUs may have gone offline although the amounts still count them."""
     free = free_of(owner, placed(owner, earlier))
-    free = msgspec.structs.replace(free, cpus=free.cpus & ~offline)
     trial = trial_of(owner, free, request)
     mask &= mask_of(free.zones)
     if isinstance(trial, Trial) and mask:
         assert is_possible(trial, mask) == isinstance(allocate(trial, mask), Holding)
+
+
+def test_a_zone_with_fewer_cpus_than_its_amount_is_not_offered() -> None:
+    owner = node(zones=2, cores=4)
+    free = free_of(owner, [])
+    trial = trial_of(owner, msgspec.structs.replace(free, cpus=free.cpus & ~0b111111), cpu_set(4))
+    assert isinstance(trial, Trial)
+    assert [is_possible(trial, mask) for mask in (0b01, 0b10)] == [False, True]
 
 
 @settings(max_examples=60)

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from services.simulator.cluster import KUBELET, OWNERS
 from tests.simulation.profile import DRAWN, NEWEST, OFTEN, Fixed, known_faults
 from tests.simulation.runner import COLUMNS, STEPS, keep, run_seed
 from tests.simulation.world import Broken
@@ -25,7 +26,7 @@ MINUTES = 5.0
 def main() -> int:
     """Exit code 1 when a seed fails."""
     options = _options()
-    fixed = Fixed(options.policy, options.scope, options.zones, tuple(options.often))
+    fixed = Fixed(options.policy, options.scope, options.zones, tuple(options.often), options.owner)
     marks: Counter[str] = Counter()
     ran = failed = 0
     for seed in _seeds(options):
@@ -94,6 +95,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--scope", default="", help="container or pod (default: drawn)")
     parser.add_argument("--zones", type=int, default=0, help="zones of every node (default: drawn)")
+    parser.add_argument(
+        "--owner", default=KUBELET, choices=OWNERS, help="who chooses zones of every other node"
+    )
     often = f"a fault that is {OFTEN} times as frequent as by itself; may be given again"
     parser.add_argument(
         "--often", action="append", default=[], choices=sorted(known_faults(NEWEST)), help=often

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from services.replay.verifying import Audit
+from services.scheduler.owned.admission import cpu_nesting
+from services.scheduler.snapshot.owners import owners_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report, ZonedAmount
 from shared.domain.state_hash import state_hash
@@ -26,7 +28,8 @@ from shared.events.codec import decode
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.kubelet.admission import Admission
-from shared.ledger.state import LedgerNode
+from shared.kubelet.cpuset import format_cpus, parse_cpus, union
+from shared.ledger.state import Charge, LedgerNode
 from tests.simulation.afresh import EVERY, differing
 from tests.simulation.batches import Batches
 from tests.simulation.cluster import ENDED, Api
@@ -80,7 +83,7 @@ class Checks:
         self._batches = Batches()
         self._steps = 0
         for node in nodes:
-            node.refused, node.admitted = self.refused, self.covered
+            node.refused, node.admitted, node.unkept = self.refused, self.covered, self.unkept
 
     def _begin(self) -> None:
         """Nothing of the log is known."""
@@ -252,6 +255,8 @@ class Checks:
 
     def _note_charge(self, event: scheduling.NodeCharged) -> None:
         charge = self.audit.ledger.nodes[event.node].charges.get(event.uid)
+        if charge is not None:
+            self._allocated_once(charge, self.audit.ledger.nodes[event.node])
         if charge is not None and charge.alias is not None:
             self.marks.add("alias")
         if charge is not None and any(len(zones) > 1 for zones in charge.possible.values()):
@@ -393,6 +398,38 @@ class Checks:
                         f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in "
                         f"truth {truth}"
                     )
+
+    def _allocated_once(self, charge: Charge, node: LedgerNode) -> None:
+        """S4 where Topolog chooses: the CPUs of a reservation are in its zones, no other pod has
+        them, and its zones have what all pods in them were given.
+        """
+        allocation, report = charge.allocation, node.report
+        if allocation is None or report is None or not owners_of(report).is_owned:
+            return
+        self.marks.add("zones chosen")
+        machine, cpus = cpu_nesting(report.cpus), parse_cpus(allocation.cpus)
+        others = [c.allocation for uid, c in node.charges.items() if uid != charge.uid]
+        held = [other for other in others if other is not None]
+        if twice := cpus & union(parse_cpus(other.cpus) for other in held):
+            self.broken.append(f"S4: CPUs {format_cpus(twice)} of {node.name} twice")
+        zones = {zone.id: zone.offered for zone in report.zones}
+        assert machine is not None
+        if cpus & ~union(machine.in_zone[zone] for zone in allocation.zones if zone in zones):
+            self.broken.append(f"S4: CPUs {allocation.cpus} outside of {sorted(allocation.zones)}")
+        for zone, amounts in allocation.zones.items():
+            for name in amounts:
+                given = sum(one.zones.get(zone, {}).get(name, 0) for one in (allocation, *held))
+                if given > zones.get(zone, {}).get(name, 0):
+                    self.broken.append(f"S4: zone {zone} of {node.name} gives {given} {name}")
+
+    def unkept(self, node: SimNode, pod: Pod, problem: str) -> None:
+        """An agent cannot keep an annotation: a pod that the log no longer knows is still there."""
+        self.after_step()
+        over = {uid for uid in node.kubelet.pods if uid in self._ended_at and uid != pod.uid}
+        if over or any(each.what in CAUSES for each in node.changes):
+            self.marks.add("an annotation that is not kept")
+        else:
+            self.broken.append(f"S4: the agent of {node.name} refused {pod.name}: {problem}")
 
     # -- S4
     # ----------------------------------------------------------------------------------------------

@@ -14,13 +14,19 @@ from typing import Any
 import msgspec
 
 from services.exporter import core as exporter
+from services.exporter.reserved import Reserved
+from services.scheduler.snapshot.owners import is_owned_resource
+from services.scheduler.snapshot.topology_policy import POLICY_LABEL
 from services.simulator import kubelet, reading
-from services.simulator.cluster import NodeShape, SimulatedNode, lay_out
+from services.simulator.cluster import KUBELET, NodeShape, SimulatedNode, lay_out
 from services.simulator.kubelet import KubeletNode, Trial
+from services.simulator.node_agent import NodeAgent
 from shared.domain.effective import effective_request
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.domain.report import Freshness, Report, ZonedAmount
+from shared.domain.resources import MEMORY
+from shared.domain.statement import TOPOLOG, Statement
 from shared.kubelet.admission import Admission, start_containers
 from shared.kubelet.device_state import DevicePool
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE
@@ -29,6 +35,13 @@ from tests.simulation.cluster import Api
 from tests.simulation.counterfactual import Past
 from tests.simulation.log import SimClock
 from tests.simulation.profile import policies
+
+LABELS = {
+    "single-numa-node": "SingleNUMANode",
+    "restricted": "Restricted",
+    "best-effort": "BestEffort",
+}
+
 
 Add = Callable[[str, str, Callable[[], str | None]], None]
 
@@ -75,6 +88,8 @@ class SimNode:
         self._posts: list[tuple[str, str, str, str, int]] = []
         self._sick: set[tuple[str, str]] = set()
         self._begun: exporter.Scan | None = None
+        self.unkept: Callable[[SimNode, Pod, str], None] = lambda *_: None
+        self._install()
         self._register()
 
     @property
@@ -89,6 +104,14 @@ class SimNode:
     def begun(self) -> bool:
         """Whether the exporter is within a scan."""
         return self._begun is not None
+
+    def _install(self) -> None:
+        """Start an agent if Topolog chooses the zones, and label the node with the policy."""
+        self.agent: NodeAgent | None = None
+        if policy := self.shape.owned_policy:
+            labels = {POLICY_LABEL: LABELS[policy]} if policy in LABELS else {}
+            self.shape = msgspec.structs.replace(self.shape, labels=labels)
+            self.agent = NodeAgent(self.shape, None)
 
     # -- what may happen
     # ----------------------------------------------------------------------------------------------
@@ -172,6 +195,8 @@ class SimNode:
         if known is not None and known.phase != "waiting":
             self.ended[uid] = self.clock.now_ms
             self.past.note("end", self.kubelet, known.pod)
+        if self.agent is not None:
+            self.agent.end(uid)
         self._over.add(uid)
         self._queue = [other for other in self._queue if other != uid]
         self.kubelet = kubelet.end(self.kubelet, uid)
@@ -205,6 +230,8 @@ class SimNode:
             return "gone meanwhile"
         if trial.verdict.admitted:
             self.admitted_ms[trial.uid] = self.clock.now_ms
+            if self.agent is not None and (problem := self.agent.create(known.pod)):
+                self.unkept(self, known.pod, problem)
             self._posts.append((trial.uid, "Running", "", "", self.clock.now_ms))
             self.admitted(self)
             return "admitted"
@@ -272,6 +299,8 @@ class SimNode:
     def _new_policy(self) -> str:
         """The kubelet gets another configuration and restarts within the boot."""
         chosen = policies(self.rng)
+        if self.agent is not None:
+            return self.restart("policy")
         config = msgspec.structs.replace(
             self.shape.kubelet,
             topology_policy=chosen.topology_policy,
@@ -338,8 +367,12 @@ class SimNode:
     def rejoin(self) -> str:
         """Another machine registers under the name."""
         self._boot()
-        self.shape = lay_out(self.name, self._size(), policies(self.rng))
+        drawn = msgspec.structs.replace(
+            policies(self.rng), owner=TOPOLOG if self.agent is not None else KUBELET
+        )
+        self.shape = lay_out(self.name, self._size(), drawn)
         self.kubelet = kubelet.start(self.shape)
+        self._install()
         self.down, self._trial, self._steps, self._queue, self._posts, self._sick = (
             False,
             None,
@@ -363,6 +396,8 @@ class SimNode:
     def would_admit(self, pod: Pod) -> bool:
         """Whether this node, empty, offers what the pod asks for, and its kubelet would take it."""
         offered = self.shape.allocatable()
+        if self.agent is not None and not self._has_zone_for(pod):
+            return False
         if self.down or any(
             amount > offered.get(name, 0) for name, amount in effective_request(pod).items()
         ):
@@ -370,6 +405,15 @@ class SimNode:
         return kubelet.begin(kubelet.assign(kubelet.start(self.shape), pod), pod.uid)[
             1
         ].verdict.admitted
+
+    def _has_zone_for(self, pod: Pod) -> bool:
+        """Whether some empty zone has all CPUs and memory of the pod."""
+        assert self.agent is not None
+        asked = {n: a for n, a in effective_request(pod).items() if is_owned_resource(n)}
+        sizes = [self.agent.capacity(zone.id) for zone in self.shape.machine.zones]
+        for size in sizes:
+            size[MEMORY] -= self.shape.system_memory
+        return any(all(size.get(n, 0) >= a for n, a in asked.items()) for size in sizes)
 
     def places(self) -> dict[str, list[ZonedAmount]]:
         """Uid -> the kubelet's amounts for that pod, by zone."""
@@ -399,9 +443,22 @@ class SimNode:
         scan = reading.scan(node.shown, pods, freshness, self.mode == "uid")
         if not empty:
             scan, self._begun = self._completed(scan), None
+        if self.agent is not None:
+            scan = self._enforced(scan, empty)
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
         return msgspec.structs.replace(report, placements=None) if "prints" in self.mode else report
+
+    def _enforced(self, scan: exporter.Scan, empty: bool) -> exporter.Scan:
+        """Return the scan with what the kubelet reserves, and what the agent says."""
+        agent = self.agent if self.agent is not None and not empty else None
+        memory = self.shape.system_memory * len(self.shape.machine.zones)
+        reserved = Reserved(self.shape.kubelet.reserved_cpus, {MEMORY: memory})
+        return msgspec.structs.replace(
+            scan,
+            kubelet=msgspec.structs.replace(scan.kubelet, reserved=reserved),
+            statement=Statement() if agent is None else agent.statement,
+        )
 
     def read(self) -> str:
         """The exporter begins a scan with all that it reads before List."""

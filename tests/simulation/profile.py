@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from services.simulator.cluster import GPU, NodeShape, Policies, SimulatedNode, lay_out
+from services.simulator.cluster import GPU, KUBELET, NodeShape, Policies, SimulatedNode, lay_out
 
 GIB = 2**30
 HUGEPAGE_BYTES = 2 * 2**20
@@ -191,12 +191,14 @@ EXCUSES = (
 class Fixed(msgspec.Struct, frozen=True):
     """Settings that are not drawn: the policy and scope of every kubelet (until it is
     reconfigured), the zones of every node, and faults that are `OFTEN` times as frequent as usual.
+    With owner `topolog`, Topolog chooses the zones of every other node.
     """
 
     policy: str = ""
     scope: str = ""
     zones: int = 0
     often: tuple[str, ...] = ()
+    owner: str = KUBELET
 
 
 OFTEN = 10
@@ -313,13 +315,16 @@ def _node(
     cpus, memory_bytes = zones * rng.choice(cpus_a_zone), zones * rng.choice((4, 8)) * GIB
     pages = {HUGEPAGE_BYTES: zones * 256} if later and rng.random() < 0.5 else {}
     return lay_out(
-        name, NodeShape(zones, cpus, memory_bytes, devices, pages), _fixed(policies(rng), fixed)
+        name,
+        NodeShape(zones, cpus, memory_bytes, devices, pages),
+        _fixed(name, policies(rng), fixed),
     )
 
 
-def _fixed(drawn: Policies, fixed: Fixed) -> Policies:
+def _fixed(name: str, drawn: Policies, fixed: Fixed) -> Policies:
     policy, scope = fixed.policy or drawn.topology_policy, fixed.scope or drawn.topology_scope
-    return msgspec.structs.replace(drawn, topology_policy=policy, topology_scope=scope)
+    owner = KUBELET if int(name.removeprefix("n")) % 2 else fixed.owner
+    return msgspec.structs.replace(drawn, topology_policy=policy, topology_scope=scope, owner=owner)
 
 
 def policies(rng: random.Random) -> Policies:

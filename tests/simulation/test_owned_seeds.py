@@ -1,0 +1,21 @@
+"""Worlds in which Topolog chooses the zones of some nodes, with the same faults and checks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.profile import HOLDING, LATER, Fixed
+from tests.simulation.runner import STEPS, run_seed
+
+SEEDS = {
+    **dict.fromkeys(range(LATER + 400, LATER + 404), ()),
+    **dict.fromkeys(range(HOLDING + 400, HOLDING + 404), ("crash", "takeover", "answer lost")),
+}
+
+
+@pytest.mark.parametrize(("seed", "often"), SEEDS.items())
+def test_no_cpu_is_given_twice_and_a_replay_knows_the_same(
+    seed: int, often: tuple[str, ...]
+) -> None:
+    world = run_seed(seed, STEPS, Fixed(owner="topolog", often=often))
+    assert "zones chosen" in world.marks
