@@ -104,7 +104,6 @@ class RoomOfNodes:
     """Counts pods on one node at a time, by the scheduler's settings."""
 
     def __init__(self, state: SchedulerState, cycle: CycleConfig) -> None:
-        self._pods = state.ledger.pods
         self._placing = ColumnarPlacing(msgspec.structs.replace(cycle, prediction="trust"))
         self._placing.learn(state.exclusions, state.cluster_objects, state.holds)
 
@@ -120,7 +119,7 @@ class RoomOfNodes:
             zones[",".join(map(str, sorted(taken))) or UNKNOWN_ZONES] += 1
             placing.assume(placed, numbered(pod, zones.total()))
         if at_best and not zones:
-            placing.put_node(emptied(node, self._pods))
+            placing.put_node(emptied(node))
             at_best *= isinstance(placing.select(pod), Placed)
         placing.drop_node(node.name)
         for number in range(zones.total()):

@@ -532,4 +532,25 @@ TESTED = (
         "    spareable = list[str]()",
         "tests/scheduler/extender/test_victims.py -k not_needed",
     ),
+    Mutation(
+        "an evicted pod that would wait is no obstacle to a plan",
+        "services/replay/defragmenting.py",
+        "len(placements) == 1 + len(uids) and name in",
+        "len(placements) > 0 and name in",
+        "tests/replay/test_defragmenting.py -k least_cost",
+    ),
+    Mutation(
+        "a plan exceeds a disruption budget",
+        "services/replay/defragmenting.py",
+        "budget.uids.intersection(uids)) > budget.allowed",
+        "budget.uids.intersection(uids)) > budget.allowed + 1",
+        "tests/replay/test_defragmenting.py -k budgets",
+    ),
+    Mutation(
+        "a counted pod takes no room",
+        "services/replay/fragmentation.py",
+        "            placing.assume(placed, numbered(pod, zones.total()))",
+        "            if zones.total() > 3:\n                break",
+        "tests/replay/test_fragmentation.py -k one_after_another",
+    ),
 )

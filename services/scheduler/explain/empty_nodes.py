@@ -3,8 +3,8 @@ more node of a type help. Must not know the log.
 
 1. A node type is the value of the label `node.kubernetes.io/instance-type`. Nodes without it are of
    one type if policy and amounts of their reports are equal; the type is then called `like NODE`.
-2. The filter answers for one node of the type with its static pods only, ready, schedulable and
-   without exclusions. What pods require of other pods or volumes is left out.
+2. The filter answers for one node of the type without pods, ready, schedulable and without
+   exclusions. What pods require of other pods or volumes is left out.
 3. Of several types that take a pod, the one with the fewest CPUs is named. The first waiting pod
    of a request answers for all of them.
 """
@@ -12,7 +12,7 @@ more node of a type help. Must not know the log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -24,10 +24,11 @@ from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.totals import MOST_CLASSES, OTHERS, request_text
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
+from shared.domain.report import Zone, ZoneResource
 from shared.domain.resources import CPU
 from shared.events.cluster_events import NodeObserved
-from shared.ledger.state import Ledger, LedgerNode, LedgerPod
-from shared.ledger.what_if import what_if
+from shared.ledger.recompute import recompute
+from shared.ledger.state import Ledger, LedgerNode
 
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 # The most node types that are asked, those with the fewest CPUs first.
@@ -36,12 +37,24 @@ MOST_TYPES = 10
 MOST_ANSWERS = 4096
 
 
-def emptied(node: LedgerNode, pods: Mapping[str, LedgerPod]) -> LedgerNode:
-    """Return the node without its pods and claims. Static pods stay."""
-    ended = {uid for uid in node.charges if uid in pods and not pods[uid].static}
-    empty = what_if(node, ended, pods)
-    empty.claims = {}
+def emptied(node: LedgerNode) -> LedgerNode:
+    """Return a new node of the same kind: nothing is held there, and nothing is charged."""
+    empty = LedgerNode(node.name, node.observed, expired=node.expired)
+    if node.basis is not None:
+        zones = tuple(map(_empty_zone, node.basis.zones))
+        empty.report = empty.basis = msgspec.structs.replace(node.basis, zones=zones, hidden=())
+        empty.report_version, empty.listed = node.report_version, {}
+    recompute(empty)
     return empty
+
+
+def _empty_zone(zone: Zone) -> Zone:
+    resources = {
+        name: ZoneResource(each.capacity, each.allocatable, each.allocatable)
+        for name, each in zone.resources.items()
+    }
+    free = {name: resources[name].allocatable for name in zone.free if name in resources}
+    return msgspec.structs.replace(zone, resources=resources, free=free, group=())
 
 
 def any_of_its_class(pod: Pod) -> Pod:
@@ -84,26 +97,22 @@ class EmptyNodes:
         counts = Counter[tuple[str, ...]]()
         for rank, (wait, pods) in enumerate(waiting.most_common()):
             if rank < MOST_CLASSES:
-                counts[(*wait, self._first_type(samples[wait], types, ledger.pods))] = pods
+                counts[(*wait, self._first_type(samples[wait], types))] = pods
             else:
                 counts[wait[0], OTHERS, ""] += pods
         return dict(counts)
 
-    def _first_type(
-        self, pod: Pod, types: Iterable[_NodeType], pods: Mapping[str, LedgerPod]
-    ) -> str:
+    def _first_type(self, pod: Pod, types: Iterable[_NodeType]) -> str:
         sample = any_of_its_class(pod)
         key = key_of(sample)
-        fitting = (each.name for each in types if self._takes(each, key, sample, pods))
+        fitting = (each.name for each in types if self._takes(each, key, sample))
         return next(fitting, "")
 
-    def _takes(
-        self, node_type: _NodeType, key: str, pod: Pod, pods: Mapping[str, LedgerPod]
-    ) -> bool:
+    def _takes(self, node_type: _NodeType, key: str, pod: Pod) -> bool:
         kept = self._answers.get((key, node_type.name))
         if kept and kept[1] is node_type.machine and kept[0] == node_type.observed:
             return kept[2]
-        placing, node = ColumnarPlacing(self._config), emptied(node_type.node, pods)
+        placing, node = ColumnarPlacing(self._config), emptied(node_type.node)
         node.observed = node_type.observed
         placing.put_node(node)
         answer = isinstance(placing.select(pod), Placed)

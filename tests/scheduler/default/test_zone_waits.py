@@ -9,10 +9,15 @@ import pytest
 from services.doctor import pods
 from services.scheduler.explain import empty_nodes
 from services.scheduler.explain.empty_nodes import TYPE_LABEL, EmptyNodes
+from services.scheduler.handlers import Decider
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state import totals
+from shared.events import streams
 from shared.events.cluster_events import Taint
-from shared.events.scheduling_events import Wanted
+from shared.events.scheduling_events import DemandWeighed, Wanted
+from shared.runtime.clock import SYSTEM_CLOCK
+from shared.runtime.lent_lease import LentLease
+from shared.telemetry import instruments, names
 from tests.ledger.given import pod, zone
 from tests.scheduler.default.story import Story
 
@@ -30,7 +35,7 @@ async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
     await story.decide()
     ledger, asked = story.cores[0].ledger, EmptyNodes(CycleConfig())
     (((resource, request, node_type), count),) = asked.zone_waits(ledger).items()
-    assert (resource, node_type, count) == ("cpu", "", 2)
+    assert (resource, node_type, count) == ("cpu", "like n1", 2)
     assert request.startswith("cpu 4")
     (finding,) = pods.judge(ledger)
     assert finding.severity == "warning"
@@ -85,3 +90,20 @@ def test_places_are_counted_in_zones_and_at_best() -> None:
         ("cpu 4", "zones"): 3,
         ("cpu 4", "at_best"): 5,
     }
+
+
+async def test_the_decider_measures_waits_and_places() -> None:
+    story = Story()
+    await story.node("n1", allocatable=SMALL)
+    await story.report(zone(0, 8, free=3), zone(1, 8, free=3))
+    await story.arrives(pod("waits", cpus=4))
+    await story.decide()
+    core = story.cores[0]
+    weighed = (Wanted({"cpu": 4000}, 1), Wanted({"cpu": 9000}, 1))
+    await story.tell(streams.DEMAND, DemandWeighed(weighed))
+    Decider(story.log, LentLease(), SYSTEM_CLOCK)._measure_fill(core)
+    waits = instruments._values_of(names.ZONE_WAITS).values
+    assert waits["cpu", "cpu 4", "like n1"] == 1
+    places = instruments._values_of(names.PLACES).values
+    assert (places["cpu 4", "zones"], places["cpu 4", "at_best"]) == (0, 2)
+    assert ("cpu 9", "zones") not in places
