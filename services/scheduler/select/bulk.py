@@ -29,7 +29,6 @@ from services.scheduler.snapshot.node_arrays import (
     Selection,
     Slots,
     select,
-    slots_of,
 )
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Plan, PlanOnNodes, PodClass
@@ -70,8 +69,9 @@ class BulkEvaluator:
         constraints: ConstraintColumns,
         config: CycleConfig,
         strategy: StrategyRunner,
+        nodes: Nodes,
     ) -> None:
-        self._arrays, self._constraints = arrays, constraints
+        self._arrays, self._constraints, self._nodes = arrays, constraints, nodes
         self._config, self._strategy = config, strategy
         self.bulk_from = _bulk_from(strategy)
 
@@ -132,6 +132,7 @@ class BulkEvaluator:
             on_nodes.made_for = made_for
             on_nodes.evaluation = PlanEvaluation(
                 self._arrays,
+                self._nodes,
                 pod_class,
                 on_nodes,
                 self._strategy,
@@ -147,6 +148,7 @@ class PlanEvaluation:
     def __init__(
         self,
         arrays: NodeArrays,
+        nodes: Nodes,
         pod_class: PodClass,
         on_nodes: PlanOnNodes,
         strategy: StrategyRunner,
@@ -155,7 +157,14 @@ class PlanEvaluation:
         self._arrays, self._strategy = arrays, strategy
         self._plan: Plan = on_nodes.plan
         self._zones, self._asked = on_nodes.zones, pod_class.asked
-        self._bounds = PlanBounds(arrays, on_nodes.plan, pod_class.request, on_nodes.zones)
+        self._bounds = PlanBounds(
+            arrays,
+            nodes,
+            on_nodes.plan,
+            pod_class.request,
+            on_nodes.zones,
+            with_fits=strategy.at_once and not strategy.by_landing,
+        )
         self._spread_bounds: SpreadBounds | None = None
         may_spread = self._plan.may_spread and self._plan.mode != "owned"
         if rank_by_zones and on_nodes.zones > 1 and may_spread:
@@ -212,11 +221,10 @@ class PlanEvaluation:
             return self._highest_scores(selection, size)
         total = np.zeros(size, dtype=np.int64)
         for kind, (items, count) in enumerate(self._bounds.part_kinds):
-            fits, alone = bounds.fits[kind], bounds.alone[kind]
-            if self._strategy.by_landing:
-                scores = self._landing_scores(items, fits, alone, selection, size)
+            if bounds.fits is None:
+                scores = self._landing_scores(items, bounds.landing[kind], selection)
             else:
-                scores = self._part_scores(items, fits, selection)
+                scores = self._part_scores(items, bounds.fits[kind], selection)
             if count == len(self._plan.parts):
                 total = scores
             else:
@@ -227,35 +235,22 @@ class PlanEvaluation:
             return total
         return np.where(bounds.wide, self._whole_scores(selection, size), total)
 
-    def _landing_scores(
-        self, items: Items, fits: Bools, alone: Bools, selection: Selection, size: int
-    ) -> Ints:
-        """The part lands in the lowest zone that holds it."""
-        landing = fits.argmax(axis=0)
-        positions = landing * self._arrays.capacity
-        positions += slots_of(selection)
+    def _landing_scores(self, items: Items, landing: Slots, selection: Selection) -> Ints:
+        """The part lands in the lowest zone that holds it; `landing` has the positions."""
+        free_min, whole = self._arrays.free_min, self._arrays.whole
         by_sets = self._lost_by_sets(items, landing, selection)
-        if np.logical_and.reduce(alone):
-            return self._scores_at(items, positions, by_sets)
-        scores = np.zeros(size, dtype=np.int64)
-        of_alone = None if by_sets is None else by_sets[alone]
-        scores[alone] = self._scores_at(items, positions[alone], of_alone)
-        return scores
+        landed = self._strategy.landed(items, self._arrays.rows)
+        rows = len(free_min), -1
+        return landed.scores(free_min.reshape(rows), whole.reshape(rows), landing, by_sets)
 
-    def _lost_by_sets(self, items: Items, landing: Ints, selection: Selection) -> Floats | None:
+    def _lost_by_sets(self, items: Items, landing: Slots, selection: Selection) -> Floats | None:
         """What sets of zones lose on nodes whose kubelets admit pods in them."""
         if self._plan.rule.policy != RESTRICTED or not self._strategy.ranks_by_demand:
             return None
         free = select(self._arrays.free_min, selection)
         whole = select(self._arrays.whole, selection)
-        return self._strategy.lost_by_sets(items, self._arrays.rows, landing, free, whole)
-
-    def _scores_at(self, items: Items, positions: Slots, by_sets: Floats | None) -> Ints:
-        """Scores of zones by their position [zone * capacity + node]."""
-        free_min, whole = self._arrays.free_min, self._arrays.whole
-        landed = self._strategy.landed(items, self._arrays.rows)
-        rows = len(free_min), -1
-        return landed.scores(free_min.reshape(rows), whole.reshape(rows), positions, by_sets)
+        zones = np.maximum(landing, 0) // self._arrays.capacity
+        return self._strategy.lost_by_sets(items, self._arrays.rows, zones, free, whole)
 
     def _part_scores(self, items: Items, fits: Bools, selection: Selection) -> Ints:
         if not self._zones:

@@ -121,7 +121,7 @@ class Evaluator:
         self.config, self.strategy = config, StrategyRunner(config.strategy, config.weights)
         self.cache, self.over_budget = ScoreCache(), 0
         self._arrays, self._slots = arrays, slots
-        self._bulk = BulkEvaluator(arrays, constraints, config, self.strategy)
+        self._bulk = BulkEvaluator(arrays, constraints, config, self.strategy, slots)
         self._pod_classes: dict[str, PodClass] = {}
         no_pod = Pod("", "", "")
         self._latest = no_pod, PodClass("", no_pod, -1)

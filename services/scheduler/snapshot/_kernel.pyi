@@ -18,3 +18,20 @@ def room_scores(
     lost_besides: npt.NDArray[np.float64] | None,
     /,
 ) -> None: ...
+def zone_bounds(
+    free_min: npt.NDArray[np.int64],
+    free_max: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    least: npt.NDArray[np.int64],
+    together: npt.NDArray[np.int64],
+    smallest: npt.NDArray[np.int64],
+    landing: npt.NDArray[np.int64],
+    candidates: npt.NDArray[np.bool_],
+    sure: npt.NDArray[np.bool_],
+    fits: npt.NDArray[np.bool_] | None,
+    zones: int,
+    running: int,
+    has_rows: bool,
+    decides: bool,
+    /,
+) -> None: ...

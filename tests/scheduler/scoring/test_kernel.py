@@ -43,7 +43,7 @@ def zones(draw: st.DrawFn) -> Zones:
             for name, size in zip(NAMES, whole, strict=True)
         ]
         columns.append((free, whole))
-    positions = draw(st.lists(st.integers(0, len(columns) - 1), min_size=1, max_size=8))
+    positions = draw(st.lists(st.integers(-1, len(columns) - 1), min_size=1, max_size=8))
     by_sets = st.lists(
         st.integers(-COLUMN_LIMIT // 64, COLUMN_LIMIT // 64),
         min_size=len(positions),

@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.node_arrays import (
     Bools,
     Ints,
     NodeArrays,
     Selection,
+    Slots,
     select,
     slots_of,
 )
@@ -47,6 +49,8 @@ Bounds = Mapping[int, Amounts]
 EXACT = 2.0**53
 # What a zone must have of a resource that is not requested.
 NOTHING = -(1 << 63)
+# The position of a part that no zone holds by itself.
+NOWHERE = -1
 
 
 # -- one zone for each part
@@ -265,26 +269,37 @@ Least = tuple[npt.NDArray[np.intp], Ints] | None
 
 
 class AlignedBounds(NamedTuple):
-    """`candidates` may take the pod, `sure` nodes do without a search. `fits` is [part kind, zone,
-    node], `alone` [part kind, node]: some zone holds such a part by itself. On `wide` nodes some
-    part needs several zones.
+    """`candidates` may take the pod, `sure` nodes do without a search. `landing` [part kind, node]
+    is the position [zone * capacity + slot] of the lowest zone that holds such a part by itself, or
+    NOWHERE; `fits` [part kind, zone, node] says which zones do. On `wide` nodes some part needs
+    several zones.
     """
 
     candidates: Bools
     sure: Bools
-    fits: Bools
-    alone: Bools
+    landing: Ints
+    fits: Bools | None
     wide: Bools | None
 
 
 class PlanBounds:
     """The bounds of one plan on many nodes at once, valid as long as the arrays keep their shape.
 
-    `part_kinds` are the plan's part kinds of which the arrays have every resource.
+    `part_kinds` are the plan's part kinds of which the arrays have every resource. `nodes` are by
+    slot; `with_fits` says whether `fits` is asked for.
     """
 
-    def __init__(self, arrays: NodeArrays, plan: Plan, request: Amounts, zones: int) -> None:
-        self._arrays, self._plan, self._zones = arrays, plan, zones
+    def __init__(
+        self,
+        arrays: NodeArrays,
+        nodes: Sequence[NodeInfo | None],
+        plan: Plan,
+        request: Amounts,
+        zones: int,
+        with_fits: bool,
+    ) -> None:
+        self._arrays, self._nodes, self._plan, self._zones = arrays, nodes, plan, zones
+        self._with_fits = with_fits
         rows = arrays.rows
         self.part_kinds = [
             (items, count)
@@ -293,14 +308,15 @@ class PlanBounds:
         ]
         self._has_rows = len(self.part_kinds) == len(plan.part_kinds)
         self._request = _least_of(request, arrays.free_rows)
-        self._smallest = _least_of(plan.smallest, rows) if plan.smallest else None
         self._decides = bool(plan.sum_of_parts) and self._has_rows and not plan.needs_search
-        self._together = _together(plan, rows) if plan.sum_of_parts and self._has_rows else []
-        thresholds = [_thresholds(dict(items), rows) for items, _ in self.part_kinds]
-        thresholds += [together for _, _, together in self._together]
-        self._thresholds = (
-            np.stack(thresholds) if thresholds else np.zeros((0, len(rows), 1, 1), dtype=np.int64)
-        )
+        together = _together(plan, rows) if plan.sum_of_parts and self._has_rows else []
+        least = [_thresholds(dict(items), rows) for items, _ in self.part_kinds]
+        least += [of_all for _, _, of_all in together]
+        self._least = np.array(least, dtype=np.int64).reshape(len(least), len(rows))
+        earlier_and_kind = [(earlier, kind) for earlier, kind, _ in together]
+        self._together = np.array(earlier_and_kind, dtype=np.int64).reshape(-1, 2)
+        smallest = [plan.smallest.get(name, 0) for name in rows]
+        self._smallest = np.array(smallest, dtype=np.int64)
         self._largest_parts: Least = None
         self._memory_kinds: list[Least] = []
         if plan.rule.policy == RESTRICTED:
@@ -314,41 +330,71 @@ class PlanBounds:
 
     def aligned(self, selection: Selection, size: int) -> AlignedBounds:
         """Return the bounds of `size` selected nodes for an aligned plan."""
-        free_min = select(self._arrays.free_min, selection)[:, : self._zones]
-        fits_zone = np.logical_and.reduce(free_min >= self._thresholds, axis=1)
-        somewhere = np.logical_or.reduce(fits_zone, axis=1)
-        kinds = len(self.part_kinds)
-        necessary = np.full(size, self._has_rows)
-        for kind in range(kinds):
-            necessary &= somewhere[kind]
-        sure = self._each_finds_a_zone(fits_zone, somewhere, necessary)
-        candidates = necessary
-        if self._has_rows and not np.logical_and.reduce(necessary):
-            candidates = necessary | self._fits_free_max(selection)
-        if self._smallest is not None and np.logical_and(candidates, ~sure).any():
-            candidates = candidates & (sure | self._room_for_as_many(selection))
-        wide = None
+        bounds = self._zone_bounds(slots_of(selection))
         if self._plan.rule.policy == RESTRICTED:
             wide = ~self._fits_one_zone(selection, size)
             few = in_as_few_zones(self._arrays, self._plan, wide, selection, self._zones)
-            candidates, sure = candidates | few, sure & ~wide
+            bounds = bounds._replace(
+                candidates=bounds.candidates | few, sure=bounds.sure & ~wide, wide=wide
+            )
         if self._plan.needs_search:
-            candidates = np.ones(size, dtype=np.bool_)
-        return AlignedBounds(candidates, sure, fits_zone[:kinds], somewhere[:kinds], wide)
+            bounds = bounds._replace(candidates=np.ones(size, dtype=np.bool_))
+        return bounds
 
     def each_finds_a_zone(self, selection: Selection, size: int) -> Bools:
         """Return the nodes of which `each_finds_a_zone` is true, without those of unknown sizes."""
         if not self._decides:
             return np.zeros(size, dtype=np.bool_)
-        free_min = select(self._arrays.free_min, selection)[:, : self._zones]
-        fits_zone = np.logical_and.reduce(free_min >= self._thresholds, axis=1)
-        somewhere = np.logical_or.reduce(fits_zone, axis=1)
-        kinds = len(self.part_kinds)
-        sure = np.logical_and.reduce(somewhere[:kinds], axis=0)
-        sure = self._each_finds_a_zone(fits_zone, somewhere, sure)
+        sure = self._zone_bounds(slots_of(selection)).sure
         if self._arrays.overstated:
             sure &= ~np.isin(slots_of(selection), list(self._arrays.overstated))
         return sure
+
+    def _zone_bounds(self, slots: Slots) -> AlignedBounds:
+        """Return the bounds as if each part must go into one zone."""
+        arrays, size = self._arrays, len(slots)
+        shape = len(self.part_kinds), self._zones, size
+        landing = np.empty((len(self.part_kinds), size), dtype=np.int64)
+        candidates, sure = np.empty(size, dtype=np.bool_), np.empty(size, dtype=np.bool_)
+        fits = np.zeros(shape, dtype=np.bool_) if self._with_fits else None
+        if kernel.COMPILED is None:
+            for index, slot in enumerate(slots.tolist()):
+                node_info = self._nodes[slot]
+                assert node_info is not None
+                candidates[index], sure[index] = self._plain_bounds(node_info)
+                landing[:, index] = self._plain_landing(node_info, fits, index)
+            return AlignedBounds(candidates, sure, landing, fits, None)
+        kernel.COMPILED.zone_bounds(
+            arrays.free_min, arrays.free_max, slots, self._least, self._together, self._smallest,
+            landing, candidates, sure, fits, self._zones,
+            self._plan.running if self._plan.smallest else 0, self._has_rows, self._decides,
+        )  # fmt: skip
+        return AlignedBounds(candidates, sure, landing, fits, None)
+
+    def _plain_bounds(self, node_info: NodeInfo) -> tuple[bool, bool]:
+        parts, most = self._plan.part_kinds, node_info.free_max.values()
+        zones = node_info.for_single_zones(node_info.free_min).values()
+        each_alone = all(any(fits(dict(part), zone) for zone in zones) for part, _ in parts)
+        if self._decides and each_alone and each_finds_a_zone(node_info, self._plan):
+            return True, True
+        is_candidate = self._has_rows and (
+            each_alone or all(any(fits(dict(part), zone) for zone in most) for part, _ in parts)
+        )
+        return is_candidate and room_for_as_many(self._plan, most), False
+
+    def _plain_landing(self, node_info: NodeInfo, by_zone: Bools | None, index: int) -> list[int]:
+        zones = node_info.for_single_zones(node_info.free_min)
+        landing = []
+        for kind, (items, _) in enumerate(self.part_kinds):
+            part = dict(items)
+            holding = [
+                place for place, zone in enumerate(node_info.zone_ids) if fits(part, zones[zone])
+            ]
+            if by_zone is not None:
+                by_zone[kind, holding, index] = True
+            lowest = holding[0] * self._arrays.capacity + node_info.slot if holding else NOWHERE
+            landing.append(lowest)
+        return landing
 
     def unaligned(self, selection: Selection, size: int) -> tuple[Bools, Bools]:
         """Return candidates and sure nodes for policy none or best-effort, as `possible` and
@@ -371,29 +417,6 @@ class PlanBounds:
         if memory:
             sure &= self._memory_fits(memory, any(map(is_device, others)), selection, size)
         return candidates, sure
-
-    def _each_finds_a_zone(self, fits_zone: Bools, somewhere: Bools, necessary: Bools) -> Bools:
-        sure = necessary & self._decides
-        for index, (earlier, kind, _) in enumerate(self._together, start=len(self.part_kinds)):
-            zones = np.add.reduce(fits_zone[kind], axis=0, dtype=np.intp)
-            sure &= somewhere[index] | (zones > earlier)
-        return sure
-
-    def _fits_free_max(self, selection: Selection) -> Bools:
-        """Nodes that `possible` does not rule out: a single evaluation may still find them sure."""
-        free_max = select(self._arrays.free_max, selection)[:, : self._zones]
-        thresholds = self._thresholds[: len(self.part_kinds)]
-        fits_zone = np.logical_and.reduce(free_max >= thresholds, axis=1)
-        candidates: Bools = np.logical_and.reduce(np.logical_or.reduce(fits_zone, axis=1), axis=0)
-        return candidates
-
-    def _room_for_as_many(self, selection: Selection) -> Bools:
-        assert self._smallest is not None
-        rows, smallest = self._smallest
-        free_max = select(self._arrays.free_max, selection).take(rows, axis=0)[:, : self._zones]
-        times = np.minimum.reduce(free_max // smallest[:, :, None], axis=0)
-        enough: Bools = np.maximum(times, 0).sum(axis=0) >= self._plan.running
-        return enough
 
     def _fits_one_zone(self, selection: Selection, size: int) -> Bools:
         """Return whether each part fits one empty zone: no part is wide then."""
@@ -493,12 +516,12 @@ def _enough(least: Least, available: Ints, selection: Selection, size: int) -> B
     return enough
 
 
-def _together(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints]]:
+def _together(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, list[int]]]:
     """For each part but the first: how many parts come before it, its kind, and what a zone must
     have by row for it and all of them. If all parts are alike, the last one is enough.
     """
     kinds: dict[Items, int] = {items: kind for kind, (items, _) in enumerate(plan.part_kinds)}
-    together: list[tuple[int, int, Ints]] = []
+    together: list[tuple[int, int, list[int]]] = []
     total = Counter[str]()
     last = len(plan.parts) - 1
     for index, part in enumerate(plan.parts):
@@ -509,7 +532,6 @@ def _together(plan: Plan, rows: Mapping[str, int]) -> list[tuple[int, int, Ints]
     return together
 
 
-def _thresholds(amounts: Amounts, rows: Sequence[str] | Mapping[str, int]) -> Ints:
-    """Return the least that a zone must have [resource, 1, 1]."""
-    thresholds: Ints = np.array([amounts.get(name, NOTHING) for name in rows], dtype=np.int64)
-    return thresholds[:, None, None]
+def _thresholds(amounts: Amounts, rows: Mapping[str, int]) -> list[int]:
+    """Return the least that a zone must have by row."""
+    return [amounts.get(name, NOTHING) for name in rows]

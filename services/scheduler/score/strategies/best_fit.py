@@ -120,10 +120,11 @@ class _Landed:
         rest = np.maximum(free, 0.0) - self._request
         devices, asked = self._devices, self._asked
         stranded = _levels(rest.take(devices, axis=0), whole.take(devices, axis=0)).sum(axis=0)
-        shares = np.floor(rest.take(asked, axis=0) * 100.0 / whole.take(asked, axis=0)).sum(axis=0)
+        sizes = np.maximum(whole.take(asked, axis=0), 1)
+        shares = np.floor(rest.take(asked, axis=0) * 100.0 / sizes).sum(axis=0)
         lost = np.floor(shares * REST / (len(asked) * 100))
-        scores: Ints = (BEST - STEP * np.minimum(stranded, LEVELS) - lost).astype(np.int64)
-        return scores
+        scores = (BEST - STEP * np.minimum(stranded, LEVELS) - lost).astype(np.int64)
+        return np.where(positions < 0, WORST, scores)
 
 
 def _levels(rest: Floats, size: Floats) -> Floats:

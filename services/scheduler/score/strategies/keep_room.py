@@ -213,8 +213,12 @@ class _PlainLanded:
         zones, sizes = free[:, positions].T.tolist(), whole[:, positions].T.tolist()
         besides = [0.0] * len(positions) if lost_besides is None else lost_besides.tolist()
         scores = [
-            self._strategy.score_landed(self._items, self._by_name(zone), self._by_name(size), lost)
-            for zone, size, lost in zip(zones, sizes, besides, strict=True)
+            WORST
+            if position < 0
+            else self._strategy.score_landed(
+                self._items, self._by_name(zone), self._by_name(size), lost
+            )
+            for position, zone, size, lost in zip(positions, zones, sizes, besides, strict=True)
         ]
         return np.array(scores, dtype=np.int64)
 

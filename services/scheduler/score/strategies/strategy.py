@@ -143,7 +143,7 @@ class Landed(Protocol):
         self, free: Ints, whole: Floats, positions: Ints, lost_besides: Floats | None = None
     ) -> Ints:
         """Return 0..100 of each zone of `positions` from free and whole [resource, position]; whole
-        is 0 if a resource is not listed.
+        is 0 if a resource is not listed. A position of -1 scores 0.
 
         The request fits. Free is at most the whole, and may be below 0 if nothing is requested of
         it. Amounts are up to `COLUMN_LIMIT`. `lost_besides` is what `DemandStrategy.lost_by_sets`

@@ -1,0 +1,74 @@
+"""The kernel's bounds of many nodes are the plain bounds of each, under every policy and scope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.filter.topology.bounds import PlanBounds
+from services.scheduler.snapshot import kernel
+from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.result import Placed
+from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
+from tests.fixtures.examples import examples
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
+
+WHOLE = amounts(16, 64, 4)
+FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
+NODES = st.lists(
+    st.tuples(
+        st.sampled_from((SINGLE_NUMA_NODE, RESTRICTED, BEST_EFFORT)),
+        st.sampled_from(("container", "pod")),
+        st.lists(FREE, min_size=1, max_size=4),
+    ),
+    min_size=1,
+    max_size=6,
+)
+PART = st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(0, 2))
+PODS = st.lists(
+    st.lists(st.tuples(st.booleans(), PART), min_size=1, max_size=3), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(NODES, PODS)
+def test_bounds_of_many_nodes_are_those_of_each(nodes: list[Any], pods: list[Any]) -> None:
+    world = World(CycleConfig())
+    for number, (policy, scope, zones) in enumerate(nodes):
+        listed = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
+        world.node(f"n{number}", *listed, policy=policy, scope=scope)
+    for number, parts in enumerate(pods):
+        containers = [
+            container(f"c{at}", amounts(*part), kind="init" if is_init and at else "app")
+            for at, (is_init, part) in enumerate(parts)
+        ]
+        pod = guaranteed(f"p{number}", *containers)
+        placed = world.cluster.place(pod)
+        compare(world, pod)
+        if isinstance(placed, Placed):
+            world.cluster.assume(placed, pod)
+            compare(world, pod)
+
+
+def compare(world: World, pod: Any) -> None:
+    """Both forms say the same of each group of nodes, of the pod's plan there."""
+    cluster = world.cluster
+    arrays, slots = cluster._arrays, cluster._slots
+    arrays.refresh()
+    pod_class = cluster.evaluator.pod_class(pod)
+    for group in arrays.groups():
+        plan = pod_class.plan(group.profile)
+        zones = len(group.profile.layout)
+        for with_fits in (False, True):
+            bounds = PlanBounds(arrays, slots, plan, pod_class.request, zones, with_fits)
+            compiled = bounds.aligned(group.slots, group.size)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(kernel, "COMPILED", None)
+                plain = bounds.aligned(group.slots, group.size)
+            for name, ours, theirs in zip(plain._fields, compiled, plain, strict=True):
+                assert (ours is None) == (theirs is None)
+                if ours is not None and theirs is not None:
+                    assert ours.tolist() == theirs.tolist(), name
