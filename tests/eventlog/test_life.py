@@ -449,5 +449,8 @@ async def test_a_snapshot_of_an_archived_position_is_still_found(
     event = (await log.read(19, 1))[0]
     await log.save_snapshot("ledger", "f", Place(20, event.chain), b"state")
     await log.save_snapshot("ledger", "f", Place(30, b"another history"), b"other")
-    await archived(log_url, log)
+    # Nothing above the newest snapshot of a projection is archived.
+    newest = (await log.read(2 * PARTITION, 1))[0]
+    await log.save_snapshot("ledger", "g", Place(newest.position, newest.chain), b"newer")
+    assert await archived(log_url, log) == 2 * PARTITION
     assert await log.load_snapshot("ledger", "f") == (Place(20, event.chain), b"state")

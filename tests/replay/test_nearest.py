@@ -29,7 +29,7 @@ async def busy(story: Story) -> int:
     await story.arrives(pod("small", container("c", 2)), pod("large", container("c", 12)))
     await story.decide()
     await story.report(
-        zone(0, 8, free=6), zone(1, 8), node="n1", placements=(held("small", 0, 2),), at=2
+        zone(0, 4, free=2), zone(1, 4), node="n2", placements=(held("small", 0, 2),), at=2
     )
     await story.decide()
     return await story.log.head()
