@@ -20,6 +20,7 @@ from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import (
     DemandWeighed,
     PodAllocationFound,
+    PodNominated,
     PodReserved,
     PodVerdictChanged,
 )
@@ -152,6 +153,22 @@ def test_a_pod_with_whole_cpus_gets_its_own_and_the_prediction_names_the_zone() 
     assert parse_cpus(allocation(reserved).cpus).bit_count() == 4
     assert (reserved.predicted, reserved.certain) == ({"c": (zone,)}, True)
     assert allocation(reserved).resource_spec == '{"preferredCPUBindPolicy":"FullPCPUs"}'
+
+
+def test_victims_are_of_one_zone_shares_included() -> None:
+    """Of pods that fill two zones, two make room in one zone, although any two are enough CPUs."""
+    world = OwnedWorld()
+    world.node()
+    low = [share("a", 8_000), exclusive("b", 8), exclusive("c", 7), share("d", 7_000)]
+    zones = {name: set(allocation(r).zones) for name, r in world.place(*low).items()}
+    for pod in low:
+        world.seen(pod, "n1")
+    world.seen(share("urgent", 14_000, priority=100))
+    made = [event for _ in range(2) for event in world.turn()]
+    (nominated,) = [event for event in made if isinstance(event, PodNominated)]
+    victims = [zones[uid.removeprefix("uid-")] for uid in nominated.victims]
+    assert len(victims) == 2
+    assert victims[0] == victims[1]
 
 
 def test_an_end_frees_exactly_what_the_pod_held() -> None:
