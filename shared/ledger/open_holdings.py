@@ -22,7 +22,7 @@ from shared.hints.splits import MOST, TooManyChoicesError, ways
 from shared.ledger.state import Freed, ZoneAmounts
 
 # The most states of one node before any pod is admitted.
-MOST_STATES = 64
+MOST_STATES = 256
 
 # Why a state is open.
 HIDDEN = "hidden init resources"

@@ -91,3 +91,12 @@ def test_a_wrong_payload_is_refused_by_object_and_field(
 def test_the_zones_of_containers_are_part_of_the_report() -> None:
     found = wrong("npv0v001::ve=leb89::cc=2::nn=3::bn=0", "#")
     assert from_nrt(found, "", 0).container_zones == (0, 2)
+
+
+def test_what_resource_topology_exporter_wrote_names_the_zones_that_the_kubelet_chose() -> None:
+    """resource-topology-exporter 0.25.0 beside the simulator's kubelet, which had put two pods of 6
+    CPUs into each zone of 15."""
+    metadata, vector = "npv0v001::ve=leb89::cc=4::nn=2::bn=0", "!#"
+    zone_of = {"low-0": 0, "low-1": 0, "low-2": 1, "low-3": 1}
+    by_hash = {container_hash("default", name, "main"): zone for name, zone in zone_of.items()}
+    assert decode(metadata, {1: vector}) == tuple(by_hash[key] for key in sorted(by_hash))
