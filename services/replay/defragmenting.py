@@ -23,7 +23,6 @@ import msgspec
 from services.replay.deciding_state import placing_at
 from services.replay.fragmentation import numbered
 from services.replay.names import require_pod
-from services.replay.next_report import reported_without
 from services.replay.shapes import pod_of, shape_of
 from services.scheduler.filter.constraints.predicates import constraint_refusal
 from services.scheduler.filter.topology.fit import blocked
@@ -38,6 +37,7 @@ from shared.eventlog.whole_stream import readable_events_of
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.quarantine import QuarantinedStreams
+from shared.ledger.next_report import reported_without
 from shared.ledger.state import LedgerNode, LedgerPod
 from shared.ledger.what_if import what_if
 

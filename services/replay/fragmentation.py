@@ -20,7 +20,7 @@ from services.replay.deciding_state import followed_at, usable
 from services.replay.filters import FilterError, clock
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
-from services.scheduler.explain.empty_nodes import any_of_its_class, emptied
+from services.scheduler.explain.empty_nodes import any_of_its_class
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -33,6 +33,7 @@ from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
 from shared.events.quarantine import QuarantinedStreams
+from shared.ledger.next_report import emptied
 from shared.ledger.state import Ledger, LedgerNode
 
 UNKNOWN_ZONES = "?"

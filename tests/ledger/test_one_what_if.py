@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHARGING = (
-    "shared.ledger.charge",
-    "shared.ledger.charging",
-    "shared.ledger.charge",
-    "shared.ledger.recompute",
-)
+CHARGING = "shared.ledger.charge", "shared.ledger.charging", "shared.ledger.recompute"
 WORKING_OUT = {
     "charge_zones",
     "possible_zones",

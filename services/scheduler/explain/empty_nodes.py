@@ -24,10 +24,9 @@ from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.totals import MOST_CLASSES, OTHERS, request_text
 from shared.domain.effective import effective_request
 from shared.domain.pod import Pod
-from shared.domain.report import Zone, ZoneResource
 from shared.domain.resources import CPU
 from shared.events.cluster_events import NodeObserved
-from shared.ledger.recompute import recompute
+from shared.ledger.next_report import emptied
 from shared.ledger.state import Ledger, LedgerNode
 
 TYPE_LABEL = "node.kubernetes.io/instance-type"
@@ -35,26 +34,6 @@ TYPE_LABEL = "node.kubernetes.io/instance-type"
 MOST_TYPES = 10
 # Answers that are kept. If there are more, all are forgotten.
 MOST_ANSWERS = 4096
-
-
-def emptied(node: LedgerNode) -> LedgerNode:
-    """Return a new node of the same kind: nothing is held there, and nothing is charged."""
-    empty = LedgerNode(node.name, node.observed, expired=node.expired)
-    if node.basis is not None:
-        zones = tuple(map(_empty_zone, node.basis.zones))
-        empty.report = empty.basis = msgspec.structs.replace(node.basis, zones=zones, hidden=())
-        empty.report_version, empty.listed = node.report_version, {}
-    recompute(empty)
-    return empty
-
-
-def _empty_zone(zone: Zone) -> Zone:
-    resources = {
-        name: ZoneResource(each.capacity, each.allocatable, each.allocatable)
-        for name, each in zone.resources.items()
-    }
-    free = {name: resources[name].allocatable for name in zone.free if name in resources}
-    return msgspec.structs.replace(zone, resources=resources, free=free, group=())
 
 
 def any_of_its_class(pod: Pod) -> Pod:

@@ -1,5 +1,5 @@
-"""A node as its next report shows it after pods were evicted. `what_if` alone leaves open when the
-kubelet gives their resources back; a move waits for that report. Pure.
+"""A node as a later report shows it: after some of its pods were evicted, or without any pod.
+`what_if` alone leaves open when the kubelet gives resources back.
 """
 
 from __future__ import annotations
@@ -35,6 +35,17 @@ def reported_without(
     return changed
 
 
+def emptied(node: LedgerNode) -> LedgerNode:
+    """Return a new node of the same kind: nothing is held there, and nothing is charged."""
+    empty = LedgerNode(node.name, node.observed, expired=node.expired)
+    if node.basis is not None:
+        zones = tuple(map(_empty_zone, node.basis.zones))
+        empty.report = empty.basis = msgspec.structs.replace(node.basis, zones=zones, hidden=())
+        empty.report_version, empty.listed = node.report_version, {}
+    recompute(empty)
+    return empty
+
+
 def _lists_all(node: LedgerNode, report: Report, uids: Collection[str]) -> bool:
     """Return whether listings show in which zone each pod holds what: no memory over several zones,
     nothing hidden, no earlier pod of the name."""
@@ -61,3 +72,12 @@ def _with(zone: Zone, given_back: list[ZoneAmounts]) -> Zone:
             if name in free:
                 free[name] += amount
     return msgspec.structs.replace(zone, resources=resources, free=free)
+
+
+def _empty_zone(zone: Zone) -> Zone:
+    resources = {
+        name: ZoneResource(each.capacity, each.allocatable, each.allocatable)
+        for name, each in zone.resources.items()
+    }
+    free = {name: resources[name].allocatable for name in zone.free if name in resources}
+    return msgspec.structs.replace(zone, resources=resources, free=free, group=())
