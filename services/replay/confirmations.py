@@ -1,8 +1,9 @@
 """The report that confirmed the placement of a pod, and the zones: the core of a pod's story.
 
 Only the relevant streams are folded (the pod's, its node's, that node's reports), from the nearest
-snapshot on, so the cost does not grow with the log. The ledger decides what confirms; this module
-decides nothing.
+snapshot on, so the cost does not grow with the log. A fingerprint is of all pods of the node; for
+it the log itself is folded from there. The ledger decides what confirms; this module decides
+nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
+from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved
+from shared.ledger.container_zones import lists_by_match
 from shared.ledger.state import Ledger, LedgerNode
 
 PAGE = 500
 REPORTS_READ = 20_000
+# Events after the reservation in which a fingerprint is looked for.
+EVENTS_READ = 200_000
 # Events of a node that are read at once: the confirmation is most often among the first.
 AHEAD = 100
 
@@ -73,21 +78,26 @@ async def _confirmation(
 ) -> Confirmation | None:
     quarantined, report = QuarantinedStreams(skipped=await skips(log)), streams.report(node)
     ledger = (await nearest_state(log, since - 1, quarantined)).ledger
-    folded = ledger.position
-    if node in ledger.nodes and ledger.nodes[node].report is not None:
-        begin, first_report = folded, await reading.version_at(log, report, folded)
+    first_report = await _full_report(log, report, since, version)
+    first = await log.read_stream(report, first_report, 1)
+    if first and _is_of_all_pods(quarantined.event_of(first[0])):
+        folded, end = ledger.position, min(await log.head(), since + EVENTS_READ)
+        events = reading.envelopes(log, folded, end)
     else:
-        ledger, folded, begin = Ledger(), 0, since
-        first_report = await _full_report(log, report, since, version)
-        if first := await log.read_stream(report, first_report, 1):
-            begin = first[0].position
-    others = await reading.version_at(log, streams.node(node), begin)
-    sources = [
-        *(envelopes_of(log, streams.pod(uid), 0, PAGE) for uid in dict.fromkeys(uids)),
-        envelopes_of(log, report, first_report, REPORTS_READ, AHEAD),
-        envelopes_of(log, streams.node(node), others, REPORTS_READ, AHEAD),
-    ]
-    async for envelope in in_order(sources):
+        if node in ledger.nodes and ledger.nodes[node].report is not None:
+            begin = folded = ledger.position
+            first_report = await reading.version_at(log, report, folded)
+        else:
+            ledger, folded = Ledger(), 0
+            begin = first[0].position if first else since
+        others = await reading.version_at(log, streams.node(node), begin)
+        sources = [
+            *(envelopes_of(log, streams.pod(uid), 0, PAGE) for uid in dict.fromkeys(uids)),
+            envelopes_of(log, report, first_report, REPORTS_READ, AHEAD),
+            envelopes_of(log, streams.node(node), others, REPORTS_READ, AHEAD),
+        ]
+        events = in_order(sources)
+    async for envelope in events:
         if envelope.position <= folded:
             continue
         ledger.position = envelope.position - 1
@@ -110,6 +120,11 @@ async def _confirmation(
                 confirmed_by(ledger_node),
             )
     return None
+
+
+def _is_of_all_pods(event: Event | None) -> bool:
+    """Return whether such reports confirm pods by a fingerprint of all pods of the node."""
+    return isinstance(event, NodeReported) and lists_by_match(event.report)
 
 
 async def _full_report(log: EventLog, stream: str, since: int, version: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from services.replay import reading
@@ -16,6 +18,7 @@ from services.scheduler.state.state import PROJECTION, snapshot_key
 from shared.eventlog.port import Place
 from shared.eventlog.snapshots import KEPT_SNAPSHOT_BYTES, KEPT_SNAPSHOTS, seal, superseded
 from shared.events.quarantine import QuarantinedStreams
+from shared.kubelet.fingerprint import container_hash, fingerprint
 from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default.story import Story
 
@@ -58,6 +61,33 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
     assert [await state_at(story.log, str(position), "") for position in positions] == plain
     assert await why_not(story.log, "large", "n1", "", CycleConfig()) == refused
     assert [await explain(story.log, name) for name in ("small", "large")] == told
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_a_match_of_all_pods_of_a_node_confirms_each_in_its_story(snapshot: bool) -> None:
+    """As RTE 0.25 reports: zones by container hash, and a fingerprint of the names."""
+    story = Story()
+    await story.node("n1")
+    await story.report(zone(0, 8), zone(1, 8), **rte({}))
+    if snapshot:
+        await save(story, await story.log.head())
+    await story.arrives(pod("a", container("c", 6)), pod("b", container("c", 4)))
+    await story.decide()
+    zones = {"a": 0, "b": 1}
+    await story.report(zone(0, 8, free=2), zone(1, 8, free=4), at=2, **rte(zones))
+    for name, number in zones.items():
+        (told,) = await explain(story.log, name)
+        assert told.zones["confirmed"] == {"c": (number,)}
+
+
+def rte(zones: dict[str, int]) -> dict[str, Any]:
+    by_hash = {container_hash("ns", name, "c"): number for name, number in zones.items()}
+    return {
+        "placements": None,
+        "fingerprint": fingerprint([("ns", name) for name in zones]),
+        "fingerprint_method": "with-exclusive-resources",
+        "container_zones": tuple(by_hash[key] for key in sorted(by_hash)),
+    }
 
 
 @pytest.mark.parametrize("damaged", [b"", b"TPLS1 nonsense", seal(b"{}x")])
