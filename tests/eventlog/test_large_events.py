@@ -22,6 +22,7 @@ from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
 from shared.eventlog.postgres_pages import SHORT_PAGE
+from shared.eventlog.whole_stream import envelopes_of
 from shared.events.cluster_events import PodRunning
 from shared.events.envelope import Envelope
 from tests.eventlog.test_life import PARTITION, archived, everything, log, relayed  # noqa: F401 - fixture
@@ -90,7 +91,7 @@ async def test_blocks_of_the_archive_are_bounded_by_bytes(
     assert len(blocks) > 2 * last // PARTITION
     assert all(sum(len(entry.payload) for entry in block[:-1]) < SMALL_BLOCK for block in blocks)
     assert await everything(log) == earlier
-    assert await log.read_stream("report/n1") == [
+    assert [entry async for entry in envelopes_of(log, "report/n1")] == [
         entry for entry in earlier if entry.stream == "report/n1"
     ]
 
@@ -110,7 +111,8 @@ async def test_pages_of_archived_events_are_bounded_by_bytes(
     result = await PostgresEventLog.open(log_url)
     assert [entry.position for entry in await result.read(0)] == [1, 2, 3, 4, 5]
     assert await result.read(4) == given._events[4:]
-    assert [entry.position for entry in await result.read_stream("pod/0")] == [1, 4, 7]
+    stream = envelopes_of(result, "pod/0")
+    assert [entry.position async for entry in stream] == [1, 4, 7]
     await result.close()
 
 
