@@ -25,7 +25,6 @@ from services.replay.fragmentation import numbered
 from services.replay.names import require_pod
 from services.replay.shapes import pod_of, shape_of
 from services.scheduler.filter.constraints.predicates import constraint_refusal
-from services.scheduler.filter.topology.fit import blocked
 from services.scheduler.preempt.search import find
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -166,18 +165,13 @@ class _Planner:
         checks = placing.checks(pod)
         above = msgspec.structs.replace(pod, priority=pod.priority + 1)
         for node_info in placing.nodes():
-            plan, movable = (
-                placing.evaluator.plan(pod_class, node_info)[0],
-                self._movable(pod, node_info),
-            )
-            refused = checks.refusal(node_info) or constraint_refusal(
-                pod.constraints, node_info.observed, node_info.name
-            )
-            if (
-                not movable
-                or refused
-                or blocked(pod_class, node_info.profile, plan, placing.config)
-            ):
+            movable = self._movable(pod, node_info)
+            if not movable or checks.refusal(node_info):
+                continue
+            if constraint_refusal(pod.constraints, node_info.observed, node_info.name):
+                continue
+            _, is_blocked = placing.evaluator.plan(pod_class, node_info)
+            if is_blocked:
                 continue
             stay = node_info.ledger.charges.keys() - movable
             nomination = find(above, pod_class, [node_info], self._pods, placing.config, stay)
