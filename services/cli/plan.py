@@ -91,7 +91,9 @@ def _show(answer: dict[str, Any]) -> None:
         say_table(("#step", "action", "pod", "#priority", "from", "to"), rows)
     if answer["missing"]:
         say(f"no moves of one node's pods make room for {answer['missing']} more")
+        say("request less, or add a node: topolog doctor names a type for pods that wait")
     if not answer["is_cheapest"]:
         say("cheaper moves may exist: not all sets of pods were tried")
     if answer["not_asked"]:
         say(f"disruption budgets and owners of pods were not asked: {answer['not_asked']}")
+        say("name the cluster before you follow the plan: --kubeconfig FILE")
