@@ -29,7 +29,7 @@ def progress_bar(
 
 
 class ReadingBar:
-    """Shows how far a question has read the log, from its second second without output on."""
+    """Shows how far a question has read the log, after a second of reading without output."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

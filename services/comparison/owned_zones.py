@@ -1,5 +1,5 @@
-"""A node whose zones Topolog owns, in the tables: its agent, and the zones of pods that run before
-the scheduler starts.
+"""A node of the quality bench whose zones Topolog owns: its agent, and the zones of pods that run
+before the scheduler starts.
 """
 
 from __future__ import annotations
