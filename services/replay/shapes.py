@@ -18,10 +18,10 @@ def shape_of(text: str) -> Amounts:
         try:
             shape[name] = amount(name, quantity)
         except ValueError as error:
-            problem = f"{part!r} is no RESOURCE=QUANTITY ({error})"
+            problem = f"shape: {part!r} is no RESOURCE=QUANTITY ({error})"
             raise FilterError(problem, SHAPE_EXAMPLE) from error
         if not name or not equals or shape[name] <= 0:
-            raise FilterError(f"{part!r} is no RESOURCE=QUANTITY above 0", SHAPE_EXAMPLE)
+            raise FilterError(f"shape: {part!r} is no RESOURCE=QUANTITY above 0", SHAPE_EXAMPLE)
     return shape
 
 
