@@ -10,6 +10,9 @@ IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
+# Topolog and its tests start many processes: without bytecode on disk, each compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs dist image config deploy deploy-pod clean
 
 help:  ## Show the verbs.

@@ -104,6 +104,8 @@ def _run(arguments: list[str], folder: Path, timeout_s: float) -> tuple[int, lis
     branches.
     """
     env = {name: value for name, value in os.environ.items() if name != "MEASURE_BRANCHES"}
+    # A planted line may be as long as the original, and bytecode of the same second would hide it.
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
     command = [sys.executable, *arguments]
     with subprocess.Popen(
         command, cwd=folder, env=env, stdout=PIPE, stderr=PIPE, text=True
