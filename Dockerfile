@@ -36,6 +36,9 @@ ENV PYTHONPATH=/opt/topolog/app \
     PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
+LABEL org.opencontainers.image.title="Topolog" \
+      org.opencontainers.image.description="A scheduling control plane for Kubernetes that places pods onto NUMA zones, and remembers." \
+      org.opencontainers.image.licenses="Apache-2.0"
 # No VOLUME: every container without a volume there, most of them, would leave a nameless one behind.
 USER 10001:10001
 CMD ["topolog", "--help"]

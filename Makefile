@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUNTIME := $(VENV)/.runtime
 KERNEL := $(VENV)/.kernel
+RELEASE := $(VENV)/release
 ARGS ?=
 IMAGE ?= topolog:local
 CONTAINER_TOOL ?= docker
@@ -13,7 +14,7 @@ KUBECTL ?= kubectl
 # Topolog and its tests start many processes: without bytecode on disk, each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs dist image config deploy deploy-pod clean
+.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs dist site sbom image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -35,9 +36,10 @@ $(RUNTIME): requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/py
 	@sh scripts/link_project.sh $(VENV)
 	@touch $(RUNTIME)
 
-$(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+$(STAMP): requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/python
 	@echo "installing the packages for development (once; about 250 MB)"
-	@$(PIP_INSTALL) --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python scripts/runtime_lock.py . runtime dev > $(VENV)/dev.lock
+	@$(PIP_INSTALL) --quiet --require-hashes -r $(VENV)/dev.lock
 	@$(PIP_INSTALL) --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP) $(RUNTIME)
 
@@ -92,6 +94,24 @@ docs: install  ## Make docs/metrics.md, docs/events.md and docs/messages.md agai
 dist: install  ## Build the sdist and the wheel into dist/.
 	$(BIN)/python scripts/dist.py dist
 
+# The tools of a release, which need none of Topolog's packages, and which nothing else needs.
+$(RELEASE)/.installed: requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/python
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(BIN)/python scripts/runtime_lock.py . release > $(VENV)/release.lock
+	@$(RELEASE)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r $(VENV)/release.lock
+	@touch $@
+
+site: $(RELEASE)/.installed  ## Build the pages as a site in build/site, which asks no other host.
+	@$(RELEASE)/bin/python scripts/site.py build/pages
+	@NO_MKDOCS_2_WARNING=1 $(RELEASE)/bin/mkdocs build --strict --quiet --site-dir build/site
+	@echo 'python3 -m http.server --bind 127.0.0.1 --directory build/site   # shows it on http://127.0.0.1:8000'
+
+sbom: $(RELEASE)/.installed  ## List the packages of the image in dist/sbom.json (CycloneDX).
+	@mkdir -p dist
+	@$(BIN)/python scripts/runtime_lock.py . > $(VENV)/runtime.lock
+	@$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(VENV)/runtime.lock
+	@echo dist/sbom.json
+
 image:  ## Build the image: make image IMAGE=registry.example.com/topolog:1.
 	$(CONTAINER_TOOL) build --tag $(IMAGE) .
 
@@ -105,7 +125,7 @@ deploy-pod:  ## A pod that asks for aligned resources.
 	$(KUBECTL) apply -f docs/examples/aligned-pod.yaml
 
 lock:  ## Compile requirements.lock again (needs uv).
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --extra dev --extra release --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header --quiet --output-file requirements.lock
 
 clean:  ## Remove what was made here.

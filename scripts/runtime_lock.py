@@ -1,4 +1,5 @@
-"""Print the part of requirements.lock that services need at run time, without development tools.
+"""`python scripts/runtime_lock.py FOLDER [PART ...]`: print a part of requirements.lock: what
+services need at `runtime`, or what the extras of pyproject.toml of these names need.
 
 Reads the dependencies in pyproject.toml and the `# via` notes of the lock. Standard library only,
 because the image's build runs this script before anything is installed.
@@ -42,12 +43,11 @@ def _needed_by(text: str) -> set[str]:
 
 
 def main() -> None:
-    """Print the reduced lock of the folder given, or of this project."""
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    root = Path(sys.argv[1])
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    sys.stdout.write(
-        runtime((root / "requirements.lock").read_text(encoding="utf-8"), project["dependencies"])
-    )
+    parts = {"runtime": project["dependencies"], **project["optional-dependencies"]}
+    asked_for = [name for part in sys.argv[2:] or ["runtime"] for name in parts[part]]
+    sys.stdout.write(runtime((root / "requirements.lock").read_text(encoding="utf-8"), asked_for))
 
 
 if __name__ == "__main__":

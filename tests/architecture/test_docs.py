@@ -43,6 +43,15 @@ def test_no_page_keeps_both_sides_of_a_merge() -> None:
     ] == []
 
 
+def test_the_site_has_every_page() -> None:
+    """`make site` copies pages by pattern, but its navigation names each."""
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"\S+\.md", site))
+    wanted = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert wanted <= named
+    assert all((ROOT / name).is_file() for name in named - {"docs/adr/index.md"})
+
+
 def test_links_between_the_pages_lead_somewhere() -> None:
     for page in pages():
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

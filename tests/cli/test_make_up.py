@@ -37,4 +37,4 @@ def test_make_up_installs_no_development_tools() -> None:
 
 @pytest.mark.parametrize("target", ["test", "lint"])
 def test_other_targets_install_the_development_tools(target: str) -> None:
-    assert "-r requirements.lock" in commands(target)
+    assert "-r .venv/dev.lock" in commands(target)
