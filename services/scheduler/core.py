@@ -30,8 +30,7 @@ from services.scheduler.explain.shadow import Shadow
 from services.scheduler.explain.wording import PREEMPTION, preemption
 from services.scheduler.extender.bind_requests import BindRequests
 from services.scheduler.preempt.nominations import PREEMPTS, Nominations
-from services.scheduler.queue.queue import Queue
-from services.scheduler.queue.queueing_hints import ClusterChanges
+from services.scheduler.queue.queue import ClusterChanges, Queue
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.reserve.exclusions import ExclusionProposals
@@ -43,10 +42,10 @@ from services.scheduler.reserve.proposals import (
     reservation,
     stamped,
     verdict,
+    withdrawals,
 )
 from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.takeover import takeovers
-from services.scheduler.reserve.withdrawals import withdrawals
 from services.scheduler.score.demand import DemandTracker
 from services.scheduler.score.preferences import without_effect
 from services.scheduler.snapshot.config import CycleConfig, Provenance

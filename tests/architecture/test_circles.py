@@ -83,11 +83,11 @@ def test_no_rooms_of_any_folder_go_round(imports: Graph) -> None:
 
 
 def test_a_circle_of_rooms_is_seen_though_no_modules_go_round(imports: Graph) -> None:
-    """`reserve` imports the shard from `queue`. A module of `queue` that imported withdrawals would
+    """`reserve` imports the shard from `queue`. A module of `queue` that imported proposals would
     close a circle of rooms.
     """
     loose = "services.scheduler.queue.shard"
-    closed = {**imports, loose: {*imports[loose], "services.scheduler.reserve.withdrawals"}}
+    closed = {**imports, loose: {*imports[loose], "services.scheduler.reserve.proposals"}}
     assert circle(closed) == []
     assert circle(rooms_in("services.scheduler", closed)) != []
 

@@ -58,7 +58,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a reservation outlives its node where another came in its place",
-        "services/scheduler/reserve/withdrawals.py",
+        "services/scheduler/reserve/proposals.py",
         "    since = node.observed_at if node.observed is not None else sys.maxsize",
         "    since = 0 if node.observed is not None else sys.maxsize",
         "tests/scheduler/default/test_reports_and_nodes.py -k in_its_nodes_place",
@@ -216,7 +216,7 @@ KUBERNETES = (
     ),
     Mutation(
         "a claim wakes nobody",
-        "services/scheduler/queue/queueing_hints.py",
+        "services/scheduler/queue/queue.py",
         "            if name in changed_claims or "
         "(claim is not None and claim.volume in changed_volumes):",
         "            if False:",

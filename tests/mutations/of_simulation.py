@@ -80,7 +80,7 @@ SIMULATED = (
     ),
     Mutation(
         "reservations on a node that ended stay",
-        "services/scheduler/reserve/withdrawals.py",
+        "services/scheduler/reserve/proposals.py",
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
         "L5",

@@ -391,7 +391,7 @@ TESTED = (
     ),
     Mutation(
         "a reservation outlives its node",
-        "services/scheduler/reserve/withdrawals.py",
+        "services/scheduler/reserve/proposals.py",
         "    for name in changed:\n        node",
         "    for name in ():\n        node",
         "tests/scheduler/default/test_reports_and_nodes.py -k takes_a_reservation_back",

@@ -13,8 +13,7 @@ import msgspec
 
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.extender.verbs import placed_on
-from services.scheduler.reserve.proposals import Proposal
-from services.scheduler.reserve.withdrawals import withdrawal
+from services.scheduler.reserve.proposals import Proposal, withdrawal
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod

@@ -18,13 +18,17 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+from services.scheduler.state.cluster_objects import ClusterObjects
 from shared.domain.pod import Pod
+from shared.events.surroundings_events import SurroundingEvent, stream_of
 
 ClassKey = str
 # Up to so many ready pods of one priority are decided in order of arrival.
 FAIR_FROM = 16
 # Heap entries of removed pods that are kept beyond twice the number of ready pods.
 MOST_STALE_ENTRIES = 1024
+# The key under which the volumes constraint keeps a pod's claims.
+VOLUMES = "volumes"
 
 Flow = TypeVar("Flow", bound=Hashable)
 
@@ -262,12 +266,12 @@ AT_MOST, WITHIN_S = 5, 1.0
 
 
 class UnschedulableFlush:
-    """Makes waiting pods ready again now and then, although nothing happened by which they might
-    fit.
+    """Makes waiting pods ready again now and then, although no event may have helped them.
 
-    It keeps conditions true, because nodes also change for the worse, and those changes wake
-    nothing. And it bounds the damage if something should have woken a pod and did not. Only while
-    no pod is ready, a few pods at a time."""
+    It keeps their conditions true, because nodes also change for the worse, and such a change wakes
+    no pod. And it bounds the damage if a rule that wakes pods has a gap. It works only while no pod
+    is ready, and on a few pods at a time.
+    """
 
     def __init__(self) -> None:
         self._round: list[str] = []
@@ -285,3 +289,36 @@ class UnschedulableFlush:
             self._next_pods_s = now_s + WITHIN_S
             for _ in range(min(AT_MOST, len(self._round))):
                 queue.wake(self._round.pop())
+
+
+class ClusterChanges:
+    """Queueing hints for cluster objects: the volumes, claims, limits, namespaces and nominations
+    that changed since the last look, by kind. Hints for nodes are `Placing.waiting_could_fit`."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, set[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def note(self, event: SurroundingEvent) -> None:
+        """Note one change."""
+        kind, _, name = stream_of(event).partition("/")
+        self._names.setdefault(kind, set()).add(name)
+
+    def concerns(self, pod: Pod, cluster_objects: ClusterObjects) -> bool:
+        """Return whether the change may help the pod. A namespace may concern every pod, because
+        rules of running pods select new pods by the labels of their namespace; so may a nomination.
+        """
+        if self._names.keys() & {"namespace", "nomination"}:
+            return True
+        claims: list[str] = pod.constraints.kept.get(VOLUMES) or []
+        if claims and "csinode" in self._names:
+            return True
+        changed_claims = self._names.get("claim", set())
+        changed_volumes = self._names.get("volume", set())
+        for name in claims:
+            claim = cluster_objects.claims.get(name)
+            if name in changed_claims or (claim is not None and claim.volume in changed_volumes):
+                return True
+        return False

@@ -4,8 +4,9 @@ proposal a duplicate.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -24,8 +25,11 @@ from shared.events.scheduling_events import (
     PodNominated,
     PodReserved,
     PodVerdictChanged,
+    ReservationWithdrawn,
     Wanted,
+    WithdrawCause,
 )
+from shared.ledger.state import Ledger, LedgerNode
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -45,13 +49,14 @@ class Proposal(msgspec.Struct, frozen=True):
 
     @property
     def nominates(self) -> bool:
-        """It nominates a pod."""
+        """Whether it nominates a pod."""
         return any(isinstance(draft.event, PodNominated) for draft in self.drafts)
 
 
 def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
-    """Return a batch with each proposal at the versions that the ones before it make: all were
-    decided on one state, with the ones before in mind."""
+    """Return the batch with expected versions that count the events of earlier proposals. All
+    proposals were decided on one state, each with the earlier ones in mind.
+    """
     made: Counter[str] = Counter()
     ordered = []
     for proposal in proposals:
@@ -67,7 +72,7 @@ def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
 
 
 def _later(draft: Draft, made: int) -> Draft:
-    """The draft after so many events of its batch."""
+    """Return the draft as it is after so many events of its batch on its stream."""
     if draft.expected == ANY_VERSION:
         return draft
     return Draft(draft.stream, draft.event, draft.expected + made)
@@ -195,3 +200,40 @@ def demand_weights(weights: tuple[Wanted, ...], position: int, version: int) -> 
     """Rank nodes by these demand weights from now on."""
     draft = Draft(streams.DEMAND, DemandWeighed(weights), version)
     return Proposal(f"demand/{version}/{position}", (draft,), streams.DEMAND, position)
+
+
+def withdrawals(
+    ledger: Ledger, changed: Iterable[str], versions: Mapping[str, int]
+) -> list[Proposal]:
+    """Return the withdrawals of reservations on changed nodes that ended, so that their pods are
+    decided again. A node that comes back under the name is another machine, with other labels,
+    taints and zones.
+    """
+    proposals = []
+    for name in changed:
+        node = ledger.nodes.get(name)
+        if node is None:
+            continue
+        uids = [uid for uid in _charged_before(node) if ledger.pods[uid].stage == "reserved"]
+        proposals += [
+            withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in sorted(uids)
+        ]
+    return proposals
+
+
+def _charged_before(node: LedgerNode) -> list[str]:
+    # Pods charged before this machine was observed. On a node that stays none of them is reserved.
+    since = node.observed_at if node.observed is not None else sys.maxsize
+    return [uid for uid, charge in node.charges.items() if charge.charged_at < since]
+
+
+def withdrawal(
+    uid: str, node: str, position: int, versions: Mapping[str, int], cause: WithdrawCause
+) -> Proposal:
+    """Return the withdrawal of one reservation. It competes with the binder's intent by the version
+    of the pod's stream: one of the two is appended.
+    """
+    stream = streams.pod(uid)
+    version = versions.get(stream, 0)
+    draft = Draft(stream, ReservationWithdrawn(uid, node, cause), version)
+    return Proposal(f"withdraw/{uid}/{version}", (draft,), uid, position, node=node)
