@@ -152,7 +152,8 @@ class Admissions:
         return []
 
     def _enforced(self, node: str, enforced: tuple[Placement, ...] | None) -> list[Admitted]:
-        """Return the pods with an allocation of which the enforcer lists every container."""
+        """Return the pods with an allocation of which the enforcer lists every container, or the
+        whole pod."""
         by_uid: dict[str, list[Placement]] = {}
         for placement in (enforced if node in self._bound else None) or ():
             by_uid.setdefault(placement.pod_uid, []).append(placement)
@@ -162,7 +163,8 @@ class Admissions:
             if pending is None or pending.allocation is None or pending.node != node:
                 continue
             parts = [part.name for part in pending.pod.containers if part.kind != "init"]
-            if {placement.container for placement in placements}.issuperset(parts):
+            listed = {placement.container for placement in placements}
+            if POD_LEVEL in listed or listed.issuperset(parts):
                 unlike = drift_of(pending.allocation, placements)
                 admitted.append(Admitted(uid, node, _zones(placements), {}, unlike=unlike))
                 self._forget(uid)

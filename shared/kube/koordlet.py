@@ -6,6 +6,7 @@
 2. `cpu-topology` has the CPUs, `cpu-manager-policy` the kubelet's policy, options and reserved
    CPUs, and `pod-cpu-allocs` the exclusive CPUs of each pod by the CPU Manager's checkpoint, with
    uid. koordlet leaves out pods labelled LS or BE and pods with CPUs chosen by koord-scheduler.
+   If the CPU Manager is not static, the list is what koordlet states of pods (`Report.enforced`).
 
 3. `reservation` and `system-qos-resource` have CPUs that koordlet keeps from pods.
 
@@ -117,7 +118,7 @@ def with_facts(
     is_static = manager.policy == STATIC
     reserved = _cpu_list(CPU_MANAGER_POLICY, manager.reservedCPUs)
     reserved |= 0 if is_static else _kept_by_koordlet(annotations)
-    placements = _placements(allocs, in_zone) if is_static else ()
+    placements = _placements(allocs, in_zone, is_static)
     managed_allocs = [alloc.cpuset for alloc in allocs if alloc.managedByKubelet and alloc.cpuset]
     assigned = _cpu_list(POD_CPU_ALLOCS, ",".join(managed_allocs))
     managed = cpus_of([cpu.id for cpu in cpus]) & ~reserved
@@ -139,7 +140,8 @@ def with_facts(
         report,
         zones=zones,
         tracked=tracked,
-        placements=placements,
+        placements=placements if is_static else (),
+        enforced=None if is_static else placements,
         unlisted=tuple([name for name in tracked if name != CPU]),
         options=options,
         cpu_policy=manager.policy,
@@ -176,11 +178,15 @@ def _kept_by_koordlet(annotations: Mapping[str, str]) -> int:
     return cpus | (0 if shares else _cpu_list(SYSTEM_QOS, system.cpuset))
 
 
-def _placements(allocs: Sequence[_Alloc], in_zone: Mapping[int, int]) -> tuple[Placement, ...]:
-    """Return one placement a pod: the checkpoint's containers are summed."""
+def _placements(
+    allocs: Sequence[_Alloc], in_zone: Mapping[int, int], is_static: bool
+) -> tuple[Placement, ...]:
+    """Return one placement a pod: the checkpoint's containers are summed. A static CPU Manager has
+    given only what is marked as the kubelet's."""
     placements = []
     for alloc in allocs:
-        cpus = _cpu_list(POD_CPU_ALLOCS, alloc.cpuset) if alloc.managedByKubelet else 0
+        is_held = alloc.managedByKubelet or not is_static
+        cpus = _cpu_list(POD_CPU_ALLOCS, alloc.cpuset) if is_held else 0
         assigned = tuple(
             [
                 ZonedAmount(CPU, (zone,), shared.bit_count() * MILLI, format_cpus(shared))

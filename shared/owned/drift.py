@@ -21,7 +21,7 @@ def drift_of(allocation: ZoneAllocation, placements: Iterable[Placement]) -> str
     for placement in placements:
         cpus = [held for held in placement.held if held.resource == CPU]
         memory = [held for held in placement.held if is_memory(held.resource)]
-        about = f"container {placement.container}"
+        about = f"container {placement.container}" if placement.container else "the pod"
         ids = ",".join(held.ids for held in cpus)
         reserved = parse_cpus(allocation.cpus)
         if reserved and cpus and union(parse_cpus(held.ids) for held in cpus) != reserved:

@@ -121,6 +121,12 @@ def test_a_node_whose_kubelet_pins_nothing_offers_its_zones_to_topolog() -> None
         (4000, 64 * GIB),
     ]
     assert owners_of(report) == TOPOLOG
+    listed = from_nrt({**koordlets({"policy": "none"}, TWO_PODS)}, "b", 7).enforced
+    assert [(entry.pod_uid, entry.held[0].ids) for entry in listed or ()] == [
+        ("u-a", "2-3"),
+        ("u-t", "6"),
+        ("u-gone", "1"),
+    ]
     static = from_nrt(koordlets(STATIC) | {"topologyPolicies": ["None"]}, "b", 7)
     assert owners_of(static).text.startswith("cpu: kubelet")
 

@@ -21,11 +21,10 @@ from services.scheduler.filter.constraints import nominated, unusable_resources
 from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.excluded_nodes import excluded
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
-from services.scheduler.filter.topology.predict import predict_if_on
 from services.scheduler.preempt.search import minimal_victims
 from services.scheduler.score.ranks import RULED_OUT, score_of, spread_of
+from services.scheduler.select import select_node
 from services.scheduler.select.score_cache import OPTIMISTIC
-from services.scheduler.select.select_node import last_resort
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
@@ -115,7 +114,9 @@ def _filtered(
     answer.passing = list(compress(names, passes))
     if not answer.passing:
         allowed = {*names}.difference(unusable)
-        chosen = last_resort(placing, pod_class, lambda node_info: node_info.name in allowed)
+        chosen = select_node.last_resort(
+            placing, pod_class, lambda node_info: node_info.name in allowed
+        )
         answer.passing = [chosen[0].name] if chosen is not None else []
     if len(answer.passing) < len(names):
         passing = set(answer.passing)
@@ -322,12 +323,8 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     if rank == RULED_OUT:
         evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
         return f"{node}: {_node_text(placing, node_info, pod_class).text}"
-    plan, _ = evaluator.plan(pod_class, node_info)
-    predicted, certain = predict_if_on(node_info, plan, placing.config)
-    version = node_info.ledger.report_version
-    return Placed(
-        node_info.name, score_of(rank), 1, version, predicted, certain, plan.rule.one_zone
-    )
+    placed = select_node.placed_on(placing, pod_class, node_info, rank)
+    return msgspec.structs.replace(placed, candidates=1)  # kube-scheduler chose the node
 
 
 # Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks

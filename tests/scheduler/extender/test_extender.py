@@ -41,6 +41,7 @@ from tests.runtime.helpers import QUICK, lent, running, until
 
 Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
+CONFIG = CoreConfig()
 ROOMY = {"cpu": 64_000, "memory": 1 << 40, "pods": 110}
 
 
@@ -61,8 +62,8 @@ class World:
     behaviour.
     """
 
-    def __init__(self) -> None:
-        self.log = MemoryEventLog("extender")
+    def __init__(self, config: CoreConfig = CONFIG) -> None:
+        self.log, self.config = MemoryEventLog("extender"), config
         self.url = ""
         self.client = httpx2.AsyncClient(timeout=20)
         self.core: SchedulerCore | None = None
@@ -122,7 +123,7 @@ class World:
                 each.folded(core, page)
 
         chosen = ExtenderSettings(port=port, **{"bind_within_s": 5.0, **settings})
-        fold = fold_of(CoreConfig())
+        fold = fold_of(self.config)
         projector: Projector[SchedulerCore] = Projector(
             "scheduler", self.log, fold, after=after, options=QUICK
         )

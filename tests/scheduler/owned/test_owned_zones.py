@@ -8,15 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.binder import core as binder_core
+from services.binder.admissions import Admissions
 from services.scheduler.snapshot.owners import STRATEGY_LABEL, owners_of
+from services.topology_store.delta import changes
+from services.topology_store.intake import read_object
 from shared.domain.policies import Policy
-from shared.domain.report import Placement, ZonedAmount
+from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, MEMORY
 from shared.domain.state_hash import state_hash
 from shared.domain.zone_allocation import RESOURCE_STATUS, ZoneAllocation, annotations_of
 from shared.events import streams
+from shared.events.binding_events import PodBound
 from shared.events.cluster_events import NodeObserved, PodEnded
-from shared.events.report_events import NodeReported
+from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import (
     DemandWeighed,
     PodAllocationFound,
@@ -25,10 +30,23 @@ from shared.events.scheduling_events import (
     PodVerdictChanged,
 )
 from shared.kube.koordlet import RESERVATION
-from shared.kube.nrt import from_nrt
 from shared.kubelet.cpuset import parse_cpus
+from shared.owned.drift import drift_of
 from tests.kube.test_koordlet import koordlets
 from tests.scheduler.owned.given import GIB, OwnedWorld, exclusive, owned_report, share
+
+KOORDLETS_OFFER = {CPU: 6_000, MEMORY: 128 * GIB, "pods": 110}
+
+
+def koordlets_report(*allocs: dict[str, Any]) -> Report:
+    """A node of two zones with 4 CPUs, of which koordlet keeps two, as the topology-store reads
+    its object."""
+    kept = {RESERVATION: '{"reservedCPUs":"0-1"}'}
+    topology = koordlets({"policy": "none"}, list(allocs) or None, kept)
+    topology["metadata"]["resourceVersion"] = str(7 + len(allocs))
+    report = read_object(topology | {"topologyPolicies": ["None"]})
+    assert isinstance(report, Report)
+    return report
 
 
 def allocation(reserved: PodReserved) -> ZoneAllocation:
@@ -311,12 +329,48 @@ def test_the_memory_label_decides_whether_memory_is_counted_or_bound() -> None:
     )
 
 
-def test_a_node_that_koordlet_reports_gets_an_allocation_that_it_enforces() -> None:
+def test_koordlet_enforces_what_the_binding_carries_and_its_list_is_proof() -> None:
+    """From its object to the Binding, and back: pods of others are known by `pod-cpu-allocs`."""
     world = OwnedWorld()
-    topology = koordlets({"policy": "none"}, None, {RESERVATION: '{"reservedCPUs":"0-1"}'})
-    report = from_nrt(topology | {"topologyPolicies": ["None"]}, "b", 7)
-    offers = {CPU: 6_000, MEMORY: 128 * GIB, "pods": 110}
-    world.tell(streams.node("n1"), NodeObserved("n1", "uid-n1", allocatable=offers))
-    world.tell(streams.report("n1"), NodeReported(report))
-    reserved = world.place(exclusive("p", 4))["p"]
-    assert (list(allocation(reserved).zones), allocation(reserved).cpus) == ([1], "4-7")
+    binder, admissions = binder_core.initial(), Admissions()
+    world.tell(streams.node("n1"), NodeObserved("n1", "uid-n1", allocatable=KOORDLETS_OFFER))
+    reported = koordlets_report()
+    world.tell(streams.report("n1"), NodeReported(reported))
+    assert owners_of(reported).text == "cpu: topolog, memory: topolog, devices: kubelet"
+    reserved = world.place(exclusive("p", 2))["p"]
+    assert (list(allocation(reserved).zones), allocation(reserved).cpus) == ([0], "2-3")
+    world.seen(exclusive("other", 2), node="n1")
+    assert world.place(exclusive("q", 4)) == {}, "the other pod may be anywhere"
+    world.tell(streams.pod("uid-p"), PodBound("uid-p", "n1"))
+    listed = koordlets_report(
+        {"namespace": "ns", "name": "p", "uid": "uid-p", "cpuset": "2-3"},
+        {"namespace": "ns", "name": "other", "uid": "uid-other", "cpuset": "4-5"},
+    )
+    delta = changes(reported, listed)
+    assert isinstance(delta, NodeReportChanged)
+    world.tell(streams.report("n1"), delta)
+    (found,) = [event for event in world.turn() if isinstance(event, PodAllocationFound)]
+    assert (found.uid, found.source, found.allocation.cpus) == ("uid-other", "enforcer", "4-5")
+    assert list(found.allocation.zones) == [1]
+    assert allocation(world.place(exclusive("r", 2))["r"]).cpus == "6-7"
+    proofs = []
+    for envelope, event in world.log:
+        binder = binder_core.evolve(binder, envelope, event)
+        proofs += admissions.fold(event)
+        if event == reserved:
+            written = binder_core.binding_annotations(binder.work["uid-p"])
+    assert written[RESOURCE_STATUS] == (
+        '{"cpuset":"2-3","numaNodeResources":[{"node":0,"resources":{"cpu":"2","memory":"1Gi"}}]}'
+    )
+    assert [(proof.uid, proof.zones, proof.unlike) for proof in proofs] == [
+        ("uid-p", {"": (0,)}, "")
+    ]
+
+
+def test_koordlet_lists_other_cpus_than_were_reserved() -> None:
+    drift = drift_of(
+        ZoneAllocation({0: {CPU: 2_000}}, "2-3"),
+        koordlets_report({"namespace": "ns", "uid": "uid-p", "name": "p", "cpuset": "2,6"}).enforced
+        or (),
+    )
+    assert drift == "the pod: CPUs 2,6, reserved are 2-3"
