@@ -6,6 +6,9 @@ import { amount, choice, element, field, table } from "./elements.js";
 import { go, here } from "./place.js";
 
 const GAP = 2;
+const WIDEST = 72;
+const NAMED_FROM = 56; // a cell as wide as this has room for its node's name
+const NAME_HEIGHT = 15;
 const MODES = [
   ["use", "use"],
   ["uncertainty", "uncertainty"],
@@ -44,11 +47,12 @@ export class ZoneMap {
     const width = this.canvas.clientWidth;
     if (!width || !this.groups) return;
     const zones = Math.max(1, ...this.nodes.map((node) => node.zones.length));
-    const wide = Math.max(3, Math.min(26, Math.floor(Math.sqrt((width * 460) / (this.nodes.length * zones + 1)))));
+    const wide = Math.max(3, Math.min(WIDEST, Math.floor(Math.sqrt((width * 460) / (this.nodes.length * zones + 1)))));
     const high = Math.max(3, Math.min(18, wide));
+    const head = wide < NAMED_FROM ? 0 : NAME_HEIGHT;
     const columns = Math.max(1, Math.floor(width / (wide + GAP)));
     this.columns = columns;
-    const tall = zones * high + GAP * 2;
+    const tall = head + zones * high + GAP * 2;
     const named = [...this.groups.keys()].some((name) => name);
     let rows = 0;
     for (const group of this.groups.values()) rows += Math.ceil(group.length / columns);
@@ -73,7 +77,11 @@ export class ZoneMap {
       }
       group.forEach((node, index) => {
         const left = (index % columns) * (wide + GAP);
-        const y = top + Math.floor(index / columns) * tall;
+        const y = top + head + Math.floor(index / columns) * tall;
+        if (head) {
+          pen.fillStyle = colors.text;
+          pen.fillText(node.name.slice(-Math.floor(wide / 7)), left, y - 4);
+        }
         this.places.push([left, y, wide, zones * high]);
         this.#node(pen, node, left, y, wide, high, colors);
       });
