@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIRS = 5
+BUILD = "scripts/build_kernel.py"
 TOLERANCE = 0.1
 
 # Nodes, and the kind of pod if there are several -> the line.
@@ -61,6 +62,8 @@ def _worktree(commit: str) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="bench-against-"))
     try:
         _git("worktree", "add", "--quiet", "--detach", str(folder / "tree"), commit)
+        if (folder / "tree" / BUILD).exists():
+            subprocess.run([sys.executable, BUILD], cwd=folder / "tree", check=True)
         yield folder / "tree"
     finally:
         shutil.rmtree(folder)

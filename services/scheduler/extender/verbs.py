@@ -323,8 +323,8 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
     if rank == RULED_OUT:
         evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)
         return f"{node}: {_node_text(placing, node_info, pod_class).text}"
-    placed = select_node.placed_on(placing, pod_class, node_info, rank)
-    return msgspec.structs.replace(placed, candidates=1)  # kube-scheduler chose the node
+    # One candidate: kube-scheduler chose the node.
+    return select_node.placed_on(placing, pod_class, node_info, rank, candidates=1)
 
 
 # Extended resources that DRA drivers give are not judged: kube-scheduler has done so before it asks

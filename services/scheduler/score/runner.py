@@ -8,12 +8,13 @@ fills. Must not know filters other than the plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from services.scheduler.owned.admission import allocate, owned_state
+from services.scheduler.score.strategies.keep_room import CompiledRoom
 from services.scheduler.score.strategies.koordinator import strategy_for
 from services.scheduler.score.strategies.least_numa_nodes import score_containers
 from services.scheduler.score.strategies.registry import COLUMN_STRATEGIES
@@ -57,7 +58,7 @@ class StrategyRunner:
     `at_once`: `part_on_all` scores a part on all nodes. `by_landing`: the strategy looks only at
     the zone where a part lands. `is_bounded`: nodes are scored one by one, and `highest` gives an
     upper bound for all. `ranks_by_demand`: the strategy needs the demand weights. `counts_zones`:
-    the score is by zones in use.
+    the score is by zones in use. `changes` counts changes of the demand weights.
     """
 
     def __init__(self, name: str, weights: Mapping[str, int] | None = None) -> None:
@@ -69,7 +70,7 @@ class StrategyRunner:
         self.counts_zones = self._labelled
         self._columns = None if self._labelled else COLUMN_STRATEGIES.get(name)
         self._reports: dict[str, tuple[Report, Distances]] = {}
-        self._rows = 0
+        self._rows, self.changes = 0, 0
         self._use(REGISTRY[name])
         self.at_once = self._columns is not None
         self.ranks_by_demand = self._demand is not None
@@ -88,6 +89,7 @@ class StrategyRunner:
         """Score by these demand weights from now on: earlier scores are void."""
         if isinstance(self._strategy, DemandStrategy):
             self._use(self._strategy.given(tuple(demand_classes)))
+            self.changes += 1
 
     # -- many nodes
 
@@ -109,6 +111,11 @@ class StrategyRunner:
             strategy = cast("LandingStrategy", self._strategy)
             landed = self._landed[items] = strategy.landed(items, tuple(rows))
         return landed
+
+    def room(self, items: Items, rows: Mapping[str, int], free: Ints, whole: Floats) -> Any:
+        """Return the part as the kernel scores it; None if it does not."""
+        landed = self.landed(items, rows) if self.by_landing else None
+        return landed.room(free, whole) if isinstance(landed, CompiledRoom) else None
 
     def lost_by_sets(
         self, items: Items, rows: Mapping[str, int], landing: Ints, free: Ints, whole: Floats

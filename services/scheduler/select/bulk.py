@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.bounds import AlignedBounds, PlanBounds
@@ -30,14 +31,16 @@ from services.scheduler.snapshot.node_arrays import (
     Slots,
     select,
 )
+from services.scheduler.snapshot.node_columns import SlotArray
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Plan, PlanOnNodes, PodClass
-from shared.domain.policies import BEST_EFFORT, RESTRICTED
+from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import is_memory
 
 Nodes = Sequence[NodeInfo | None]
 # Ranks, and whether each is sure.
 Ranks = tuple[Ints, Bools]
+Scores = npt.NDArray[np.int32]
 
 # From this many changed nodes on, a bulk evaluation is cheaper than ranking each node.
 BULK_FROM = 24
@@ -46,6 +49,8 @@ BULK_FROM_BY_DEMAND = 3
 # The same if sets of zones are compared: bulk scores are upper bounds, and few nodes are then
 # evaluated singly.
 BULK_FROM_BY_SETS = 1
+# Kinds of parts up to which the kernel ranks, as in `_kernel.c`.
+MOST_KINDS = 32
 
 
 class Selected(NamedTuple):
@@ -81,41 +86,50 @@ class BulkEvaluator:
         if on_nodes is None:
             plan = plan_for(pod_class, profile, self._config)
             is_blocked = blocked(pod_class, profile, plan, self._config) is not None
-            on_nodes = PlanOnNodes(plan, is_blocked)
-            for kept in pod_class.plans_on_nodes.values():
+            for kept in pod_class.distinct_plans:
                 if kept.plan == plan and kept.is_blocked == is_blocked:
                     on_nodes = kept
                     break
+            else:
+                on_nodes = PlanOnNodes(plan, is_blocked)
+                pod_class.distinct_plans.append(on_nodes)
             pod_class.plans_on_nodes[number] = on_nodes
+            on_nodes.profiles.append(number)
             on_nodes.zones = max(on_nodes.zones, len(profile.layout))
+            on_nodes.evaluation = None
         return on_nodes
 
-    def parted(self, pod_class: PodClass, only: Slots | None) -> list[tuple[Selection, Selected]]:
-        """Return all nodes, or those of the slots in `only`, parted by the class's plan on them:
-        their index in `only`, and the nodes. No slot in `only` is empty.
+    def rank(self, pod_class: PodClass, scores: Scores, sure: Bools) -> bool:
+        """Rank the nodes that changed, and that the kernel ranks, in the row of the class. Return
+        whether there are others.
+        """
+        if not pod_class.plans_on_nodes:
+            for number in self._arrays.profiles_in_use():
+                self.plan(pod_class, self._arrays.profiles[number], number)
+        others = True
+        for on_nodes in pod_class.distinct_plans:
+            evaluation = self._evaluation(pod_class, on_nodes)
+            if evaluation.is_compiled and others:
+                others = evaluation.rank(scores, sure)
+        return others
+
+    def parted(self, pod_class: PodClass, slots: Slots) -> list[tuple[Selection, Selected]]:
+        """Return the nodes in these slots, parted by the class's plan on them: their index in
+        `slots`, and the nodes. No slot is empty.
         """
         arrays = self._arrays
-        if only is None:
-            profiles = arrays.profile[: arrays.size]
-            numbers = arrays.profiles_in_use()
-        else:
-            profiles = arrays.profile.take(only)
-            numbers = list(dict.fromkeys(profiles.tolist()))
+        profiles = arrays.profile.take(slots)
         by_plan: dict[PlanOnNodes, list[int]] = {}
-        for number in numbers:
+        for number in dict.fromkeys(profiles.tolist()):
             on_nodes = self.plan(pod_class, arrays.profiles[number], number)
             by_plan.setdefault(on_nodes, []).append(number)
-        if len(by_plan) == 1 and (only is not None or arrays.filled == arrays.size):
-            selection = slice(0, arrays.size) if only is None else only
-            return [(slice(None), Selected(next(iter(by_plan)), selection, len(profiles)))]
+        if len(by_plan) == 1:
+            selection = slice(0, arrays.size) if len(slots) == arrays.size else slots
+            return [(slice(None), Selected(next(iter(by_plan)), selection, len(slots)))]
         parts: list[tuple[Selection, Selected]] = []
-        for on_nodes, members in by_plan.items():
-            # The last entry is for empty slots, which have profile EMPTY.
-            is_member = np.zeros(len(arrays.profiles) + 1, dtype=np.bool_)
-            is_member[members] = True
-            index = np.flatnonzero(is_member.take(profiles))
-            slots = index if only is None else only[index]
-            parts.append((index, Selected(on_nodes, slots, len(index))))
+        for on_nodes, numbers in by_plan.items():
+            index = np.flatnonzero(_is_one_of(numbers, arrays).take(profiles))
+            parts.append((index, Selected(on_nodes, slots[index], len(index))))
         return parts
 
     def run(self, pod_class: PodClass, selected: Selected) -> Ranks:
@@ -123,11 +137,10 @@ class BulkEvaluator:
         on_nodes, selection, size = selected
         if on_nodes.is_blocked:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
-        allowed = self._constraints.allowed(pod_class.pod.constraints, selection)
-        return self._evaluation(pod_class, on_nodes).run(selection, size, allowed)
+        return self._evaluation(pod_class, on_nodes).run(selection, size)
 
     def _evaluation(self, pod_class: PodClass, on_nodes: PlanOnNodes) -> PlanEvaluation:
-        made_for = self._arrays.shape, on_nodes.zones
+        made_for = self._arrays.shape, self._strategy.changes
         if on_nodes.evaluation is None or on_nodes.made_for != made_for:
             on_nodes.made_for = made_for
             on_nodes.evaluation = PlanEvaluation(
@@ -136,10 +149,18 @@ class BulkEvaluator:
                 pod_class,
                 on_nodes,
                 self._strategy,
+                self._constraints.allowed(pod_class.pod.constraints),
                 self._config.rank_by_zones,
             )
         evaluation: PlanEvaluation = on_nodes.evaluation
         return evaluation
+
+
+def _is_one_of(numbers: Sequence[int], arrays: NodeArrays) -> Bools:
+    """Return by number of a profile whether it is one of these."""
+    is_one = np.zeros(len(arrays.profiles), dtype=np.bool_)
+    is_one[numbers] = True
+    return is_one
 
 
 class PlanEvaluation:
@@ -152,9 +173,10 @@ class PlanEvaluation:
         pod_class: PodClass,
         on_nodes: PlanOnNodes,
         strategy: StrategyRunner,
+        allowed: SlotArray[np.bool_],
         rank_by_zones: bool,
     ) -> None:
-        self._arrays, self._strategy = arrays, strategy
+        self._arrays, self._strategy, self._allowed = arrays, strategy, allowed
         self._plan: Plan = on_nodes.plan
         self._zones, self._asked = on_nodes.zones, pod_class.asked
         self._bounds = PlanBounds(
@@ -169,9 +191,36 @@ class PlanEvaluation:
         may_spread = self._plan.may_spread and self._plan.mode != "owned"
         if rank_by_zones and on_nodes.zones > 1 and may_spread:
             self._spread_bounds = SpreadBounds(arrays, on_nodes.plan, on_nodes.zones)
+        self._compiled = None if on_nodes.is_blocked else self._for_kernel(on_nodes)
+        self.is_compiled = self._compiled is not None
 
-    def run(self, selection: Selection, size: int, allowed: Bools) -> Ranks:
-        """Return ranks and certainty. `allowed` is where the class's constraints let it go."""
+    def _for_kernel(self, on_nodes: PlanOnNodes) -> tuple[object, ...] | None:
+        """Return what the kernel ranks by; None if it does not rank this plan."""
+        plan, arrays, request = self._plan, self._arrays, self._bounds.request
+        if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or request is None:
+            return None
+        if self._bounds.compiled is None or len(plan.part_kinds) > MOST_KINDS:
+            return None
+        free_min, whole = self._by_position()
+        rooms = tuple(
+            self._strategy.room(items, arrays.rows, free_min, whole)
+            for items, _ in self._bounds.part_kinds
+        )
+        if None in rooms:
+            return None
+        members = _is_one_of(on_nodes.profiles, arrays)
+        return rooms, arrays.free, request, arrays.profile, members
+
+    def rank(self, scores: Scores, sure: Bools) -> bool:
+        """Rank the plan's nodes that changed, in the row of the class. Return whether other nodes
+        changed.
+        """
+        assert self._compiled is not None
+        allowed = self._allowed.read()
+        return bool(self._bounds.compiled.rank(*self._compiled, allowed, scores, sure))
+
+    def run(self, selection: Selection, size: int) -> Ranks:
+        """Return ranks and certainty."""
         if self._plan.mode == "aligned":
             bounds = self._bounds.aligned(selection, size)
             candidates, sure, wide = bounds.candidates, bounds.sure, bounds.wide
@@ -190,7 +239,8 @@ class PlanEvaluation:
         if not self._strategy.at_once:
             # These scores are upper bounds.
             sure = np.zeros(size, dtype=np.bool_)
-        candidates = candidates & allowed & self._bounds.fits_node(selection, size)
+        candidates = candidates & self._allowed.read()[selection]
+        candidates &= self._bounds.fits_node(selection, size)
         ruled_out = ~candidates
         scores[ruled_out] = RULED_OUT
         return scores, sure | ruled_out
@@ -237,11 +287,14 @@ class PlanEvaluation:
 
     def _landing_scores(self, items: Items, landing: Slots, selection: Selection) -> Ints:
         """The part lands in the lowest zone that holds it; `landing` has the positions."""
-        free_min, whole = self._arrays.free_min, self._arrays.whole
         by_sets = self._lost_by_sets(items, landing, selection)
         landed = self._strategy.landed(items, self._arrays.rows)
-        rows = len(free_min), -1
-        return landed.scores(free_min.reshape(rows), whole.reshape(rows), landing, by_sets)
+        return landed.scores(*self._by_position(), landing, by_sets)
+
+    def _by_position(self) -> tuple[Ints, Floats]:
+        """Return what is free and the whole by [row, position of a zone]."""
+        rows = len(self._arrays.free_min), -1
+        return self._arrays.free_min.reshape(rows), self._arrays.whole.reshape(rows)
 
     def _lost_by_sets(self, items: Items, landing: Slots, selection: Selection) -> Floats | None:
         """What sets of zones lose on nodes whose kubelets admit pods in them."""

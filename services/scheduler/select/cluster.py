@@ -204,7 +204,9 @@ class Cluster:
         if node_info.unaligned or node_info.grouped_zones:
             self._arrays.changed(node_info)
         elif not self._arrays.is_stale(node_info.slot):
-            self._arrays.subtract(node_info, self._reservation(node_info, pod_class, charge.zones))
+            self._arrays.subtract(
+                node_info.slot, self._reservation(node_info, pod_class, charge.zones)
+            )
         cache = self.evaluator.cache
         if node_info.profile.owners.is_owned:  # Less room may make another mask preferred.
             cache.changed(node_info.slot)

@@ -22,7 +22,7 @@ from services.scheduler.score.predicted_zones import least_spread, predicted_spr
 from services.scheduler.score.ranks import RULED_OUT, rank_of, score_of
 from services.scheduler.score.runner import StrategyRunner, score_node
 from services.scheduler.score.strategies.strategy import DemandClass
-from services.scheduler.select.bulk import BulkEvaluator, Ranks
+from services.scheduler.select.bulk import BulkEvaluator
 from services.scheduler.select.score_cache import OPTIMISTIC, ScoreCache
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import NodeArrays, Slots
@@ -149,7 +149,7 @@ class Evaluator:
             if row >= self.config.max_shapes:
                 row = self._pod_classes.pop(next(iter(self._pod_classes))).row
             pod_class = PodClass(key, plain_pod, row)
-            self.cache.start(row)
+            self.cache.start(row, self._arrays.profile[: self._arrays.size] >= 0)
         self._pod_classes[key], self._latest = pod_class, (pod, pod_class)
         return pod_class
 
@@ -256,6 +256,11 @@ class Evaluator:
             pod_class.passed_over[slot] = node_info.version
             self._passed_over[slot] = bound
 
+    @property
+    def passed_over(self) -> int:
+        """How many nodes are passed over."""
+        return len(self._passed_over)
+
     def restore_passed_over(self, pod_class: PodClass) -> None:
         """Give nodes that were passed over the bound of their score back."""
         if self._passed_over:
@@ -299,8 +304,7 @@ class Evaluator:
         """Evaluate every node for a class that has no results yet."""
         if not pod_class.is_evaluated:
             pod_class.is_evaluated = True
-            self._evaluate_bulk(pod_class, None)
-            self.cache.note_evaluated(pod_class.row)
+            self._rank_changed(pod_class, bulk_from=0)
 
     def evaluate_unsure(self, pod_class: PodClass, score: int) -> bool:
         """Evaluate at once all nodes that are unsure at `score`; False if they all stay unsure."""
@@ -313,49 +317,39 @@ class Evaluator:
         scores[unsure] = np.minimum(scores[unsure], score)
         return len(unsure) > len(self.cache.unsure_at(pod_class.row, score))
 
-    def _evaluate_bulk(self, pod_class: PodClass, only: Slots | None) -> None:
+    def _evaluate_bulk(self, pod_class: PodClass, slots: Slots) -> None:
         self._arrays.refresh()
         scores, sure = self.cache.row(pod_class.row)
-        if only is None:
-            scores[:], sure[:] = RULED_OUT, True
-            self.cache.exact[pod_class.row] = False
-        for _, selected in self._bulk.parted(pod_class, only):
-            result = self._bulk.run(pod_class, selected)
-            scores[selected.selection], sure[selected.selection] = result
+        for _, selected in self._bulk.parted(pod_class, slots):
+            scores[selected.selection], sure[selected.selection] = self._bulk.run(
+                pod_class, selected
+            )
 
     def rank_changed(self, pod_class: PodClass) -> None:
         """Score every node that changed since the class asked last. Whether it takes the pod is
         evaluated when it comes out on top.
         """
-        bulk_from = self._bulk.bulk_from
-        if bulk_from is None:
+        if self._bulk.bulk_from is not None:
+            self._rank_changed(pod_class, self._bulk.bulk_from)
+
+    def _rank_changed(self, pod_class: PodClass, bulk_from: int) -> None:
+        cache, row = self.cache, pod_class.row
+        if cache.is_ranked(row):
             return
-        slots = self.cache.changed_slots(pod_class.row)
-        if not len(slots):
-            return
-        if len(slots) >= bulk_from:
-            scores, sure = self._bulk_scores(pod_class, slots)
-        else:
-            ranks = [self._rank(pod_class, self.node_at(slot)) for slot in slots.tolist()]
-            scores = np.array(ranks, dtype=np.int64)
-            sure = scores == RULED_OUT
-        self.cache.note_ranks(pod_class.row, slots, scores, sure)
+        self._arrays.refresh()
+        scores, sure = cache.row(row)
+        if self._bulk.rank(pod_class, scores, sure):
+            slots = cache.unsure_at(row, OPTIMISTIC)
+            if len(slots) >= bulk_from:
+                self._evaluate_bulk(pod_class, slots)
+            else:
+                ranks = [self._rank(pod_class, self.node_at(slot)) for slot in slots.tolist()]
+                scores[slots] = ranks
+                sure[slots] = scores[slots] == RULED_OUT
+        cache.note_ranked(row)
 
     def _rank(self, pod_class: PodClass, node_info: NodeInfo) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked:
             return RULED_OUT
         return highest_rank(pod_class, plan, node_info, self.config, self.strategy)
-
-    def _bulk_scores(self, pod_class: PodClass, slots: Slots) -> Ranks:
-        self._arrays.refresh()
-        parts = [
-            (index, self._bulk.run(pod_class, selected))
-            for index, selected in self._bulk.parted(pod_class, slots)
-        ]
-        if len(parts) == 1:
-            return parts[0][1]
-        scores, sure = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.bool_)
-        for index, (part_scores, part_sure) in parts:
-            scores[index], sure[index] = part_scores, part_sure
-        return scores, sure

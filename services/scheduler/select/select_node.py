@@ -38,16 +38,21 @@ def select_node(
     nominee = _nominated(cluster, pod, pod_class, checks)
     if nominee is not None:
         return nominee
-    cluster.evaluator.evaluate_all_if_new(pod_class)
-    best = _best(cluster, pod, pod_class, cluster.offsets(pod, checks)) or last_resort(
-        cluster, pod_class, lambda node_info: checks.refusal(node_info) is None
-    )
-    return None if best is None else placed_on(cluster, pod_class, *best)
+    evaluator = cluster.evaluator
+    evaluator.evaluate_all_if_new(pod_class)
+    best = _best(cluster, pod, pod_class, cluster.offsets(pod, checks))
+    if best is not None:
+        return placed_on(cluster, pod_class, *best)
+    harder = last_resort(cluster, pod_class, lambda node_info: checks.refusal(node_info) is None)
+    if harder is None:
+        return None
+    return placed_on(cluster, pod_class, *harder, evaluator.cache.candidates(pod_class.row))
 
 
 def _best(
     cluster: Cluster, pod: Pod, pod_class: PodClass, offsets: ScoreOffsets | None
-) -> tuple[NodeInfo, int] | None:
+) -> tuple[NodeInfo, int, int] | None:
+    """Return the best node, its rank, and how many nodes are not ruled out."""
     evaluator, cache = cluster.evaluator, cluster.evaluator.cache
     salt, row = salt_of(pod.uid), pod_class.row
     bulk_useless_at = RULED_OUT
@@ -55,15 +60,13 @@ def _best(
     evaluator.rank_changed(pod_class)
     try:
         while True:
-            if offsets is None:
-                slot, best = cache.top(row, salt)
-            else:
-                slot, best = cache.top_with_offsets(row, salt, offsets)
+            slot, best, candidates = cache.best(row, salt, offsets)
             if best == RULED_OUT:
                 return None
+            candidates += evaluator.passed_over
             node_info, predicted_rank = evaluator.node_at(slot), OPTIMISTIC
             if cache.sure[row, slot] and (not node_info.pending or cache.exact[row, slot]):
-                return node_info, best
+                return node_info, best, candidates
             if not cache.sure[row, slot]:
                 unsure += 1
                 if unsure % BULK_AFTER == 0 and best != bulk_useless_at:
@@ -76,7 +79,7 @@ def _best(
             if searches <= 0:
                 evaluator.evaluate_by_bounds(pod_class, node_info)
             elif evaluator.evaluate(pod_class, node_info, predicted_rank) == best:
-                return node_info, best
+                return node_info, best, candidates
             else:
                 searches -= pod_class.undecided.get(slot) == node_info.ledger_version
     finally:
@@ -107,13 +110,17 @@ def _nominated(cluster: Cluster, pod: Pod, pod_class: PodClass, checks: PodCheck
     if node_info is None or checks.refusal(node_info) is not None:
         return None
     rank = cluster.evaluator.evaluate_harder(pod_class, node_info)
-    return None if rank == RULED_OUT else placed_on(cluster, pod_class, node_info, rank)
+    if rank == RULED_OUT:
+        return None
+    candidates = cluster.evaluator.cache.candidates(pod_class.row)
+    return placed_on(cluster, pod_class, node_info, rank, candidates)
 
 
-def placed_on(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, rank: int) -> Placed:
+def placed_on(
+    cluster: Cluster, pod_class: PodClass, node_info: NodeInfo, rank: int, candidates: int
+) -> Placed:
     """Return the placement on this node, with the zones that the kubelet will likely choose."""
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
-    candidates = cluster.evaluator.cache.candidates(pod_class.row)
     version = node_info.ledger.report_version
     score = rank if rank >= 0 else score_of(rank)
     if plan.mode == "owned":

@@ -1,5 +1,6 @@
-/* What every decision computes for many nodes: the bounds of bounds.py, and the scores after landing
- * of keep_room.py and room.py. The plain forms there are the reference.
+/* What every decision computes for many nodes: the bounds of bounds.py, the scores after landing of
+ * keep_room.py and room.py, the ranks of bulk.py and the best of score_cache.py. The plain forms
+ * there are the reference.
  *
  * Numbers are doubles. They are exact as in room.py: a quotient of integers below 2^53 cannot cross
  * an integer when it is rounded, and room is below 2^24.
@@ -10,9 +11,10 @@
 #include <Python.h>
 
 #include <stdint.h>
+#include <string.h>
 
 /* Raised with every change of a signature, so that a module of another version is not used. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 /* As in room.py and keep_room.py. */
 #define UNITS 64
@@ -22,25 +24,86 @@
 #define SHARE 16
 #define BEST 100
 #define WORST 0
-/* As in bounds.py. */
+/* As in bounds.py, ranks.py, score_cache.py and node_arrays.py. */
 #define NOWHERE (-1)
+#define RULED_OUT (-(1 << 28))
+#define OPTIMISTIC 101
+#define EXCLUDED (-(1 << 30))
+/* Kinds of parts that are ranked; pods with more of them are ranked in Python. */
+#define MOST_KINDS 32
 
-/* Take a C-contiguous buffer of items of this size with this many dimensions. */
-static int take(PyObject *object, Py_buffer *view, int dimensions, int size, int writable)
+/* -- arrays: C-contiguous buffers that stay taken as long as their owner lives */
+
+enum { MOST_ARRAYS = 10 };
+
+typedef struct {
+    int count;
+    Py_buffer views[MOST_ARRAYS];
+} Arrays;
+
+/* How many dimensions an array has, the size of its items, and whether it is written to. */
+typedef struct {
+    int dimensions, size, writable;
+} Form;
+
+static void release(Arrays *arrays)
 {
-    int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object, view, flags) < 0)
-        return -1;
-    if (view->ndim == dimensions && view->itemsize == size)
-        return 0;
-    PyErr_SetString(PyExc_ValueError, "an array has another shape or type than the kernel takes");
-    PyBuffer_Release(view);
+    while (arrays->count)
+        PyBuffer_Release(&arrays->views[--arrays->count]);
+}
+
+static int misfit(Arrays *arrays)
+{
+    PyErr_SetString(PyExc_ValueError, "the kernel's arrays do not fit together");
+    release(arrays);
     return -1;
 }
 
-/* The arguments of one call. A pair is an amount of a resource that classes request. Each class has
- * as many turns as the longest; `pair_of` [turn, class] is the pair of each. */
+static int take(Arrays *arrays, PyObject *const *objects, const Form *forms, int count)
+{
+    for (int at = 0; at < count; at++) {
+        Py_buffer *view = &arrays->views[at];
+        int flags = PyBUF_C_CONTIGUOUS | (forms[at].writable ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(objects[at], view, flags) < 0) {
+            release(arrays);
+            return -1;
+        }
+        arrays->count++;
+        if (view->ndim != forms[at].dimensions || view->itemsize != forms[at].size)
+            return misfit(arrays);
+    }
+    return 0;
+}
+
+static Py_ssize_t length(const Arrays *arrays, int at, int dimension)
+{
+    return arrays->views[at].shape[dimension];
+}
+
+static int all_within(const int64_t *values, Py_ssize_t count, int64_t low, int64_t end)
+{
+    for (Py_ssize_t at = 0; at < count; at++)
+        if (values[at] < low || values[at] >= end)
+            return 0;
+    return 1;
+}
+
+static void discard(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* -- room: the score of a request in one zone */
+
+static PyTypeObject *room_type;
+
+/* A pair is an amount of a resource that classes request. Each class has as many turns as the
+ * longest; `pair_of` [turn, class] is the pair of each. */
 typedef struct {
+    PyObject_HEAD
+    Arrays arrays;
     const int64_t *free, *request, *pair_rows, *pair_of;
     const double *whole, *amounts, *weights, *levels;
     Py_ssize_t rows, width, pairs, turns, classes, level_count;
@@ -123,106 +186,131 @@ static int64_t score_at(const Room *room, Py_ssize_t position, double lost_besid
     return BEST - low;
 }
 
-PyDoc_STRVAR(room_scores_doc,
-"room_scores(free, whole, positions, request, pair_rows, amounts, pair_of, weights, levels,\n"
-"            scores, lost_anywhere, lost_besides)\n--\n\n"
-"Write the score of `request` [row] in each zone of `positions` into `scores`; a position of -1\n"
-"scores 0. `free` (int64) and\n"
-"`whole` (float64) are [row, position]; `lost_besides` is [position] or None.");
+PyDoc_STRVAR(room_doc,
+"Room(free, whole, request, pair_rows, amounts, pair_of, weights, levels, lost_anywhere)\n--\n\n"
+"The scores of `request` [row] in zones of `free` (int64) and `whole` (float64) [row, position].");
 
-static PyObject *room_scores(PyObject *module, PyObject *args)
+static int room_init(PyObject *self, PyObject *args, PyObject *named)
 {
-    enum { FREE, WHOLE, POSITIONS, REQUEST, PAIR_ROWS, AMOUNTS, PAIR_OF, WEIGHTS, LEVELS, SCORES,
-           BESIDES, COUNT };
-    static const int dimensions[COUNT] = {2, 2, 1, 1, 1, 1, 2, 1, 1, 1, 1};
-    PyObject *objects[COUNT], *result = NULL;
-    Py_buffer views[COUNT];
-    Room room = {0};
-    int taken = 0, wanted = COUNT;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOdO", &objects[FREE], &objects[WHOLE],
-                          &objects[POSITIONS], &objects[REQUEST], &objects[PAIR_ROWS],
-                          &objects[AMOUNTS], &objects[PAIR_OF], &objects[WEIGHTS],
-                          &objects[LEVELS], &objects[SCORES], &room.lost_anywhere,
-                          &objects[BESIDES]))
-        return NULL;
-    if (objects[BESIDES] == Py_None)
-        wanted = BESIDES;
-    for (; taken < wanted; taken++)
-        if (take(objects[taken], &views[taken], dimensions[taken], 8, taken == SCORES) < 0)
-            goto release;
-    room.free = views[FREE].buf;
-    room.whole = views[WHOLE].buf;
-    room.request = views[REQUEST].buf;
-    room.pair_rows = views[PAIR_ROWS].buf;
-    room.amounts = views[AMOUNTS].buf;
-    room.pair_of = views[PAIR_OF].buf;
-    room.weights = views[WEIGHTS].buf;
-    room.levels = views[LEVELS].buf;
-    room.rows = views[FREE].shape[0];
-    room.width = views[FREE].shape[1];
-    room.pairs = views[PAIR_ROWS].shape[0];
-    room.turns = views[PAIR_OF].shape[0];
-    room.classes = views[WEIGHTS].shape[0];
-    room.level_count = views[LEVELS].shape[0];
-    const int64_t *positions = views[POSITIONS].buf;
-    const double *besides = wanted == COUNT ? views[BESIDES].buf : NULL;
-    int64_t *scores = views[SCORES].buf;
-    Py_ssize_t count = views[POSITIONS].shape[0];
-    int fits = views[WHOLE].shape[0] == room.rows && views[WHOLE].shape[1] == room.width
-        && views[REQUEST].shape[0] == room.rows && views[AMOUNTS].shape[0] == room.pairs
-        && views[PAIR_OF].shape[1] == room.classes && views[SCORES].shape[0] == count
-        && (!besides || views[BESIDES].shape[0] == count);
-    for (Py_ssize_t pair = 0; pair < room.pairs && fits; pair++)
-        fits = room.pair_rows[pair] >= 0 && room.pair_rows[pair] < room.rows;
-    for (Py_ssize_t at = 0; at < room.turns * room.classes && fits; at++)
-        fits = room.pair_of[at] >= 0 && room.pair_of[at] < room.pairs;
-    for (Py_ssize_t index = 0; index < count && fits; index++)
-        fits = positions[index] >= NOWHERE && positions[index] < room.width;
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "the kernel's arrays do not fit together");
-        goto release;
-    }
-    room.free_of = PyMem_Malloc((size_t)(room.pairs + 1) * 2 * (sizeof(double) + sizeof(int32_t)));
-    if (room.free_of == NULL) {
+    enum { FREE, WHOLE, REQUEST, PAIR_ROWS, AMOUNTS, PAIR_OF, WEIGHTS, LEVELS, COUNT };
+    static const Form forms[COUNT] = {{2, 8, 0}, {2, 8, 0}, {1, 8, 0}, {1, 8, 0},
+                                      {1, 8, 0}, {2, 8, 0}, {1, 8, 0}, {1, 8, 0}};
+    Room *room = (Room *)self;
+    Arrays *arrays = &room->arrays;
+    PyObject *objects[COUNT];
+    if (named || arrays->count || !PyArg_ParseTuple(
+            args, "OOOOOOOOd", &objects[FREE], &objects[WHOLE], &objects[REQUEST],
+            &objects[PAIR_ROWS], &objects[AMOUNTS], &objects[PAIR_OF], &objects[WEIGHTS],
+            &objects[LEVELS], &room->lost_anywhere))
+        return -1;
+    if (take(arrays, objects, forms, COUNT) < 0)
+        return -1;
+    room->free = arrays->views[FREE].buf;
+    room->whole = arrays->views[WHOLE].buf;
+    room->request = arrays->views[REQUEST].buf;
+    room->pair_rows = arrays->views[PAIR_ROWS].buf;
+    room->amounts = arrays->views[AMOUNTS].buf;
+    room->pair_of = arrays->views[PAIR_OF].buf;
+    room->weights = arrays->views[WEIGHTS].buf;
+    room->levels = arrays->views[LEVELS].buf;
+    room->rows = length(arrays, FREE, 0), room->width = length(arrays, FREE, 1);
+    room->pairs = length(arrays, PAIR_ROWS, 0);
+    room->turns = length(arrays, PAIR_OF, 0), room->classes = length(arrays, PAIR_OF, 1);
+    room->level_count = length(arrays, LEVELS, 0);
+    if (length(arrays, WHOLE, 0) != room->rows || length(arrays, WHOLE, 1) != room->width
+        || length(arrays, REQUEST, 0) != room->rows || length(arrays, AMOUNTS, 0) != room->pairs
+        || length(arrays, WEIGHTS, 0) != room->classes
+        || !all_within(room->pair_rows, room->pairs, 0, room->rows)
+        || !all_within(room->pair_of, room->turns * room->classes, 0, room->pairs))
+        return misfit(arrays);
+    room->free_of = PyMem_Malloc((size_t)(room->pairs + 1) * 2 * (sizeof(double) + sizeof(int32_t)));
+    if (room->free_of == NULL) {
         PyErr_NoMemory();
-        goto release;
+        return -1;
     }
-    room.rest_of = room.free_of + room.pairs;
-    room.most = (int32_t *)(room.rest_of + room.pairs);
-    room.least = room.most + room.pairs;
-    for (Py_ssize_t index = 0; index < count; index++)
-        scores[index] = score_at(&room, positions[index], besides ? besides[index] : 0);
-    PyMem_Free(room.free_of);
-    result = Py_NewRef(Py_None);
-release:
-    while (taken--)
-        PyBuffer_Release(&views[taken]);
-    return result;
+    room->rest_of = room->free_of + room->pairs;
+    room->most = (int32_t *)(room->rest_of + room->pairs);
+    room->least = room->most + room->pairs;
+    return 0;
 }
 
-/* The arguments of one call: free [row, zone, node]. `times` has room for a count of each kind. */
+static void room_free(PyObject *self)
+{
+    PyMem_Free(((Room *)self)->free_of);
+    release(&((Room *)self)->arrays);
+    discard(self);
+}
+
+PyDoc_STRVAR(room_scores_doc,
+"scores($self, positions, scores, lost_besides, /)\n--\n\n"
+"Write the score in each zone of `positions` into `scores`; a position of -1 scores 0.\n"
+"`lost_besides` is [position] or None.");
+
+static PyObject *room_scores(PyObject *self, PyObject *args)
+{
+    enum { POSITIONS, SCORES, BESIDES, COUNT };
+    static const Form forms[COUNT] = {{1, 8, 0}, {1, 8, 1}, {1, 8, 0}};
+    const Room *room = (Room *)self;
+    PyObject *objects[COUNT];
+    Arrays arrays = {0};
+    if (!PyArg_ParseTuple(args, "OOO", &objects[POSITIONS], &objects[SCORES], &objects[BESIDES]))
+        return NULL;
+    int has_besides = objects[BESIDES] != Py_None;
+    if (room->free_of == NULL || take(&arrays, objects, forms, has_besides ? COUNT : BESIDES) < 0)
+        return NULL;
+    const int64_t *positions = arrays.views[POSITIONS].buf;
+    const double *besides = has_besides ? arrays.views[BESIDES].buf : NULL;
+    int64_t *scores = arrays.views[SCORES].buf;
+    Py_ssize_t count = length(&arrays, POSITIONS, 0);
+    if (length(&arrays, SCORES, 0) != count || (besides && length(&arrays, BESIDES, 0) != count)
+        || !all_within(positions, count, NOWHERE, room->width)) {
+        misfit(&arrays);
+        return NULL;
+    }
+    for (Py_ssize_t index = 0; index < count; index++)
+        scores[index] = score_at(room, positions[index], besides ? besides[index] : 0);
+    release(&arrays);
+    return Py_NewRef(Py_None);
+}
+
+/* -- bounds of one plan: free [row, zone, node] */
+
 typedef struct {
-    const int64_t *free_min, *free_max, *slots, *least, *together, *smallest;
-    Py_ssize_t rows, all_zones, capacity, zones, count, kinds, checks, *times;
+    PyObject_HEAD
+    Arrays arrays;
+    const int64_t *free_min, *free_max, *least, *together, *smallest, *parts;
+    Py_ssize_t rows, all_zones, capacity, zones, kinds, checks, part_count;
     long long running;
-    int has_rows, decides;
-    int64_t *landing;
-    char *candidates, *sure, *fits;
+    int has_rows, decides, needs_search;
+    /* By kind: how many zones hold it, how many parts are of it, and where it lands. */
+    int64_t *times, *counts, *landing;
 } Bounds;
+
+/* The results for the nodes of one call; `landing` [kind, node], `fits` [kind, zone, node]. */
+typedef struct {
+    Py_ssize_t count;
+    int64_t *landing;
+    char *fits;
+} Found;
+
+static int64_t free_at(const Bounds *bounds, const int64_t *free, Py_ssize_t row, Py_ssize_t zone,
+                       Py_ssize_t slot)
+{
+    return free[(row * bounds->all_zones + zone) * bounds->capacity + slot];
+}
 
 static int holds(const Bounds *bounds, const int64_t *free, const int64_t *least, Py_ssize_t zone,
                  Py_ssize_t slot)
 {
     for (Py_ssize_t row = 0; row < bounds->rows; row++)
-        if (free[(row * bounds->all_zones + zone) * bounds->capacity + slot] < least[row])
+        if (free_at(bounds, free, row, zone, slot) < least[row])
             return 0;
     return 1;
 }
 
-static int fits_free_max(const Bounds *bounds, Py_ssize_t kinds, Py_ssize_t slot)
+static int fits_free_max(const Bounds *bounds, Py_ssize_t slot)
 {
-    for (Py_ssize_t kind = 0; kind < kinds; kind++) {
+    for (Py_ssize_t kind = 0; kind < bounds->kinds; kind++) {
         const int64_t *least = bounds->least + kind * bounds->rows;
         Py_ssize_t zone = 0;
         while (zone < bounds->zones && !holds(bounds, bounds->free_max, least, zone, slot))
@@ -241,8 +329,7 @@ static int64_t room_for(const Bounds *bounds, int64_t enough, Py_ssize_t slot)
         int64_t times = enough;
         for (Py_ssize_t row = 0; row < bounds->rows; row++) {
             int64_t amount = bounds->smallest[row];
-            int64_t free = bounds->free_max[(row * bounds->all_zones + zone) * bounds->capacity
-                                            + slot];
+            int64_t free = free_at(bounds, bounds->free_max, row, zone, slot);
             if (amount)
                 times = free < amount ? 0 : free / amount < times ? free / amount : times;
         }
@@ -252,21 +339,22 @@ static int64_t room_for(const Bounds *bounds, int64_t enough, Py_ssize_t slot)
 }
 
 /* Return the position of the lowest zone that holds a part kind, and count all that do. */
-static int64_t lowest_zone(const Bounds *bounds, Py_ssize_t kind, Py_ssize_t index)
+static int64_t lowest_zone(const Bounds *bounds, Py_ssize_t kind, Py_ssize_t slot, Found *found,
+                           Py_ssize_t index)
 {
     const int64_t *least = bounds->least + kind * bounds->rows;
-    int64_t slot = bounds->slots[index], lowest = NOWHERE;
+    int64_t lowest = NOWHERE;
     bounds->times[kind] = 0;
     for (Py_ssize_t zone = 0; zone < bounds->zones; zone++) {
         int held = holds(bounds, bounds->free_min, least, zone, slot);
-        if (bounds->fits)
-            bounds->fits[(kind * bounds->zones + zone) * bounds->count + index] = (char)held;
+        if (found->fits)
+            found->fits[(kind * bounds->zones + zone) * found->count + index] = (char)held;
         if (!held)
             continue;
         bounds->times[kind]++;
         if (lowest == NOWHERE)
             lowest = zone * bounds->capacity + slot;
-        if (!bounds->fits && !bounds->checks)
+        if (!found->fits && !bounds->checks)
             break;
     }
     return lowest;
@@ -284,114 +372,338 @@ static int finds_a_zone(const Bounds *bounds, Py_ssize_t check, Py_ssize_t slot)
     return 0;
 }
 
-static void bound_node(const Bounds *bounds, Py_ssize_t index)
+/* Bound the node of a slot; its landing goes to `index`. */
+static void bound_node(const Bounds *bounds, Py_ssize_t slot, Found *found, Py_ssize_t index,
+                       char *candidate, char *sure)
 {
-    int64_t slot = bounds->slots[index];
     int necessary = bounds->has_rows;
     for (Py_ssize_t kind = 0; kind < bounds->kinds; kind++) {
-        int64_t lowest = lowest_zone(bounds, kind, index);
-        bounds->landing[kind * bounds->count + index] = lowest;
+        int64_t lowest = lowest_zone(bounds, kind, slot, found, index);
+        found->landing[kind * found->count + index] = lowest;
         necessary &= lowest != NOWHERE;
     }
-    int sure = bounds->decides && necessary;
-    for (Py_ssize_t check = 0; check < bounds->checks && sure; check++)
-        sure = finds_a_zone(bounds, check, slot);
-    int candidate = necessary || (bounds->has_rows && fits_free_max(bounds, bounds->kinds, slot));
-    if (candidate && !sure && bounds->running)
-        candidate = room_for(bounds, bounds->running, slot) >= bounds->running;
-    bounds->candidates[index] = (char)candidate;
-    bounds->sure[index] = (char)sure;
+    *sure = bounds->decides && necessary;
+    for (Py_ssize_t check = 0; check < bounds->checks && *sure; check++)
+        *sure = (char)finds_a_zone(bounds, check, slot);
+    *candidate = necessary || (bounds->has_rows && fits_free_max(bounds, slot));
+    if (*candidate && !*sure && bounds->running)
+        *candidate = room_for(bounds, bounds->running, slot) >= bounds->running;
+    *candidate |= bounds->needs_search;
 }
 
-/* Whether the arrays fit together and no index leads out of them. */
-static int is_sound(const Bounds *bounds, const Py_buffer *least)
-{
-    int sound = bounds->zones >= 0 && bounds->zones <= bounds->all_zones
-        && least->shape[0] == bounds->kinds + bounds->checks && least->shape[1] == bounds->rows;
-    for (Py_ssize_t index = 0; index < bounds->count && sound; index++)
-        sound = bounds->slots[index] >= 0 && bounds->slots[index] < bounds->capacity;
-    for (Py_ssize_t check = 0; check < bounds->checks && sound; check++) {
-        int64_t kind = bounds->together[2 * check + 1];
-        sound = kind >= 0 && kind < bounds->kinds;
-    }
-    for (Py_ssize_t row = 0; row < bounds->rows && sound; row++)
-        sound = bounds->smallest[row] >= 0;
-    return sound;
-}
+PyDoc_STRVAR(bounds_doc,
+"Bounds(free_min, free_max, least, together, smallest, parts, zones, running, has_rows, decides,\n"
+"       needs_search)\n--\n\n"
+"The bounds of a plan. `least` [kind or together, row] is what a zone must have; `together`\n"
+"[together, 2] is how many parts come before, and the part's kind; `parts` are the kinds in\n"
+"order, -1 for a part that has no kind.");
 
-PyDoc_STRVAR(zone_bounds_doc,
-"zone_bounds(free_min, free_max, slots, least, together, smallest, landing, candidates, sure,\n"
-"            fits, zones, running, has_rows, decides)\n--\n\n"
-"Write the bounds of the nodes in `slots` into `landing` [kind, node], `candidates` and `sure`\n"
-"[node], and `fits` [kind, zone, node] if it is not None. `least` [kind or together, row] is what\n"
-"a zone must have; `together` [together, 2] is how many parts come before, and the part's kind.");
-
-static PyObject *zone_bounds(PyObject *module, PyObject *args)
+static int bounds_init(PyObject *self, PyObject *args, PyObject *named)
 {
-    enum { FREE_MIN, FREE_MAX, SLOTS, LEAST, TOGETHER, SMALLEST, LANDING, CANDIDATES, SURE, FITS,
-           COUNT };
-    static const int dimensions[COUNT] = {3, 3, 1, 2, 2, 1, 2, 1, 1, 3};
-    PyObject *objects[COUNT], *result = NULL;
-    Py_buffer views[COUNT];
-    Bounds bounds = {0};
-    int taken = 0, wanted = COUNT;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOnLpp", &objects[FREE_MIN], &objects[FREE_MAX],
-                          &objects[SLOTS], &objects[LEAST], &objects[TOGETHER],
-                          &objects[SMALLEST], &objects[LANDING], &objects[CANDIDATES],
-                          &objects[SURE], &objects[FITS], &bounds.zones, &bounds.running,
-                          &bounds.has_rows, &bounds.decides))
-        return NULL;
-    if (objects[FITS] == Py_None)
-        wanted = FITS;
-    for (; taken < wanted; taken++)
-        if (take(objects[taken], &views[taken], dimensions[taken], taken > LANDING ? 1 : 8,
-                 taken >= LANDING) < 0)
-            goto release;
-    bounds.free_min = views[FREE_MIN].buf;
-    bounds.free_max = views[FREE_MAX].buf;
-    bounds.slots = views[SLOTS].buf;
-    bounds.least = views[LEAST].buf;
-    bounds.together = views[TOGETHER].buf;
-    bounds.smallest = views[SMALLEST].buf;
-    bounds.landing = views[LANDING].buf;
-    bounds.candidates = views[CANDIDATES].buf;
-    bounds.sure = views[SURE].buf;
-    bounds.fits = wanted == COUNT ? views[FITS].buf : NULL;
-    const Py_ssize_t *free = views[FREE_MIN].shape, *free_max = views[FREE_MAX].shape;
-    bounds.rows = free[0], bounds.all_zones = free[1], bounds.capacity = free[2];
-    bounds.count = views[SLOTS].shape[0];
-    bounds.kinds = views[LANDING].shape[0];
-    bounds.checks = views[TOGETHER].shape[0];
-    int alike = free[0] == free_max[0] && free[1] == free_max[1] && free[2] == free_max[2]
-        && views[TOGETHER].shape[1] == 2 && views[SMALLEST].shape[0] == bounds.rows
-        && views[LANDING].shape[1] == bounds.count && views[SURE].shape[0] == bounds.count
-        && views[CANDIDATES].shape[0] == bounds.count;
-    if (bounds.fits)
-        alike = alike && views[FITS].shape[0] == bounds.kinds
-            && views[FITS].shape[1] == bounds.zones && views[FITS].shape[2] == bounds.count;
-    if (!alike || !is_sound(&bounds, &views[LEAST])) {
-        PyErr_SetString(PyExc_ValueError, "the kernel's arrays do not fit together");
-        goto release;
-    }
-    bounds.times = PyMem_Malloc((size_t)(bounds.kinds + 1) * sizeof(Py_ssize_t));
-    if (bounds.times == NULL) {
+    enum { FREE_MIN, FREE_MAX, LEAST, TOGETHER, SMALLEST, PARTS, COUNT };
+    static const Form forms[COUNT] = {{3, 8, 0}, {3, 8, 0}, {2, 8, 0},
+                                      {2, 8, 0}, {1, 8, 0}, {1, 8, 0}};
+    Bounds *bounds = (Bounds *)self;
+    Arrays *arrays = &bounds->arrays;
+    PyObject *objects[COUNT];
+    if (named || arrays->count || !PyArg_ParseTuple(
+            args, "OOOOOOnLppp", &objects[FREE_MIN], &objects[FREE_MAX], &objects[LEAST],
+            &objects[TOGETHER], &objects[SMALLEST], &objects[PARTS], &bounds->zones,
+            &bounds->running, &bounds->has_rows, &bounds->decides, &bounds->needs_search))
+        return -1;
+    if (take(arrays, objects, forms, COUNT) < 0)
+        return -1;
+    bounds->free_min = arrays->views[FREE_MIN].buf;
+    bounds->free_max = arrays->views[FREE_MAX].buf;
+    bounds->least = arrays->views[LEAST].buf;
+    bounds->together = arrays->views[TOGETHER].buf;
+    bounds->smallest = arrays->views[SMALLEST].buf;
+    bounds->parts = arrays->views[PARTS].buf;
+    bounds->rows = length(arrays, FREE_MIN, 0), bounds->all_zones = length(arrays, FREE_MIN, 1);
+    bounds->capacity = length(arrays, FREE_MIN, 2);
+    bounds->checks = length(arrays, TOGETHER, 0);
+    bounds->kinds = length(arrays, LEAST, 0) - bounds->checks;
+    bounds->part_count = length(arrays, PARTS, 0);
+    int sound = bounds->zones >= 0 && bounds->zones <= bounds->all_zones && bounds->kinds >= 0
+        && length(arrays, LEAST, 1) == bounds->rows
+        && length(arrays, TOGETHER, 1) == 2 && length(arrays, SMALLEST, 0) == bounds->rows
+        && all_within(bounds->smallest, bounds->rows, 0, INT64_MAX)
+        && all_within(bounds->parts, bounds->part_count, NOWHERE, bounds->kinds);
+    for (int dimension = 0; dimension < 3; dimension++)
+        sound = sound && length(arrays, FREE_MIN, dimension) == length(arrays, FREE_MAX, dimension);
+    for (Py_ssize_t check = 0; check < bounds->checks && sound; check++)
+        sound = all_within(bounds->together + 2 * check + 1, 1, 0, bounds->kinds);
+    if (!sound)
+        return misfit(arrays);
+    bounds->times = PyMem_Calloc((size_t)bounds->kinds * 3 + 1, sizeof(int64_t));
+    if (bounds->times == NULL) {
         PyErr_NoMemory();
-        goto release;
+        return -1;
     }
-    for (Py_ssize_t index = 0; index < bounds.count; index++)
-        bound_node(&bounds, index);
-    PyMem_Free(bounds.times);
-    result = Py_NewRef(Py_None);
-release:
-    while (taken--)
-        PyBuffer_Release(&views[taken]);
-    return result;
+    bounds->counts = bounds->times + bounds->kinds;
+    bounds->landing = bounds->counts + bounds->kinds;
+    for (Py_ssize_t part = 0; part < bounds->part_count; part++)
+        if (bounds->parts[part] != NOWHERE)
+            bounds->counts[bounds->parts[part]]++;
+    return 0;
 }
+
+static void bounds_free(PyObject *self)
+{
+    PyMem_Free(((Bounds *)self)->times);
+    release(&((Bounds *)self)->arrays);
+    discard(self);
+}
+
+PyDoc_STRVAR(bounds_run_doc,
+"run($self, slots, landing, candidates, sure, fits, /)\n--\n\n"
+"Write the bounds of the nodes in `slots` into `landing` [kind, node], `candidates` and `sure`\n"
+"[node], and `fits` [kind, zone, node] if it is not None.");
+
+static PyObject *bounds_run(PyObject *self, PyObject *args)
+{
+    enum { SLOTS, LANDING, CANDIDATES, SURE, FITS, COUNT };
+    static const Form forms[COUNT] = {{1, 8, 0}, {2, 8, 1}, {1, 1, 1}, {1, 1, 1}, {3, 1, 1}};
+    const Bounds *bounds = (Bounds *)self;
+    PyObject *objects[COUNT];
+    Arrays arrays = {0};
+    if (!PyArg_ParseTuple(args, "OOOOO", &objects[SLOTS], &objects[LANDING], &objects[CANDIDATES],
+                          &objects[SURE], &objects[FITS]))
+        return NULL;
+    int with_fits = objects[FITS] != Py_None;
+    if (bounds->times == NULL || take(&arrays, objects, forms, with_fits ? COUNT : FITS) < 0)
+        return NULL;
+    const int64_t *slots = arrays.views[SLOTS].buf;
+    char *candidates = arrays.views[CANDIDATES].buf, *sure = arrays.views[SURE].buf;
+    Found found = {.count = length(&arrays, SLOTS, 0), .landing = arrays.views[LANDING].buf,
+                   .fits = with_fits ? arrays.views[FITS].buf : NULL};
+    int sound = length(&arrays, LANDING, 0) == bounds->kinds
+        && length(&arrays, LANDING, 1) == found.count && length(&arrays, SURE, 0) == found.count
+        && length(&arrays, CANDIDATES, 0) == found.count
+        && all_within(slots, found.count, 0, bounds->capacity);
+    if (with_fits)
+        sound = sound && length(&arrays, FITS, 0) == bounds->kinds
+            && length(&arrays, FITS, 1) == bounds->zones && length(&arrays, FITS, 2) == found.count;
+    if (!sound) {
+        misfit(&arrays);
+        return NULL;
+    }
+    for (Py_ssize_t index = 0; index < found.count; index++)
+        bound_node(bounds, slots[index], &found, index, &candidates[index], &sure[index]);
+    release(&arrays);
+    return Py_NewRef(Py_None);
+}
+
+/* -- ranks: the nodes of one plan that changed */
+
+/* The mean of the parts' scores where they land, rounded down. */
+static int32_t mean_score(const Bounds *bounds, Room *const *rooms)
+{
+    int64_t total = 0;
+    for (Py_ssize_t kind = 0; kind < bounds->kinds; kind++)
+        total += bounds->counts[kind] * score_at(rooms[kind], bounds->landing[kind], 0);
+    return (int32_t)(bounds->part_count ? total / bounds->part_count : 0);
+}
+
+/* Whether the whole node has the request [row] free [row, slot]. */
+static int node_fits(const Arrays *arrays, int free, int request, Py_ssize_t slot)
+{
+    const int64_t *amounts = arrays->views[free].buf, *least = arrays->views[request].buf;
+    Py_ssize_t rows = length(arrays, free, 0), slots = length(arrays, free, 1);
+    for (Py_ssize_t row = 0; row < rows; row++)
+        if (amounts[row * slots + slot] < least[row])
+            return 0;
+    return 1;
+}
+
+/* Borrow the room of each kind of part from a tuple. */
+static int rooms_of(const Bounds *bounds, PyObject *tuple, Room **rooms)
+{
+    int fits = PyTuple_Size(tuple) == bounds->kinds && bounds->kinds <= MOST_KINDS;
+    for (Py_ssize_t kind = 0; kind < bounds->kinds && fits; kind++) {
+        PyObject *room = PyTuple_GetItem(tuple, kind);
+        rooms[kind] = (Room *)room;
+        fits = Py_TYPE(room) == room_type && rooms[kind]->free_of != NULL
+            && rooms[kind]->width == bounds->all_zones * bounds->capacity;
+    }
+    return fits;
+}
+
+PyDoc_STRVAR(bounds_rank_doc,
+"rank($self, rooms, free, request, profiles, members, allowed, scores, sure, /)\n--\n\n"
+"Rank the nodes that are not `sure` at the highest score and whose profile [slot] is one of\n"
+"`members` [profile]; return how many others there are. `rooms` are by kind of part; `request`\n"
+"[row] is what a node must have `free` [row, slot]; `allowed` [slot] is where constraints let the\n"
+"pod go.");
+
+static PyObject *bounds_rank(PyObject *self, PyObject *args)
+{
+    enum { FREE, REQUEST, PROFILES, MEMBERS, ALLOWED, SCORES, SURE, COUNT };
+    static const Form forms[COUNT] = {{2, 8, 0}, {1, 8, 0}, {1, 4, 0}, {1, 1, 0},
+                                      {1, 1, 0}, {1, 4, 1}, {1, 1, 1}};
+    const Bounds *bounds = (Bounds *)self;
+    PyObject *objects[COUNT], *tuple;
+    Arrays arrays = {0};
+    Room *rooms[MOST_KINDS];
+    if (!PyArg_ParseTuple(args, "O!OOOOOOO", &PyTuple_Type, &tuple, &objects[FREE],
+                          &objects[REQUEST], &objects[PROFILES], &objects[MEMBERS],
+                          &objects[ALLOWED], &objects[SCORES], &objects[SURE]))
+        return NULL;
+    if (take(&arrays, objects, forms, COUNT) < 0)
+        return NULL;
+    Py_ssize_t count = length(&arrays, SCORES, 0), others = 0;
+    if (bounds->times == NULL || !rooms_of(bounds, tuple, rooms)
+        || length(&arrays, FREE, 0) != length(&arrays, REQUEST, 0)
+        || length(&arrays, FREE, 1) != bounds->capacity || count > bounds->capacity
+        || length(&arrays, PROFILES, 0) < count || length(&arrays, ALLOWED, 0) < count
+        || length(&arrays, SURE, 0) < count) {
+        misfit(&arrays);
+        return NULL;
+    }
+    const int32_t *profiles = arrays.views[PROFILES].buf;
+    const char *members = arrays.views[MEMBERS].buf, *allowed = arrays.views[ALLOWED].buf;
+    int32_t *scores = arrays.views[SCORES].buf;
+    char *sure = arrays.views[SURE].buf, candidate;
+    Found found = {.count = 1, .landing = bounds->landing};
+    for (Py_ssize_t slot = 0; slot < count; slot++) {
+        if (scores[slot] != OPTIMISTIC || sure[slot])
+            continue;
+        if (profiles[slot] < 0 || profiles[slot] >= length(&arrays, MEMBERS, 0)
+            || !members[profiles[slot]]) {
+            others++;
+            continue;
+        }
+        bound_node(bounds, slot, &found, 0, &candidate, &sure[slot]);
+        if (!candidate || !allowed[slot] || !node_fits(&arrays, FREE, REQUEST, slot))
+            scores[slot] = RULED_OUT, sure[slot] = 1;
+        else
+            scores[slot] = mean_score(bounds, rooms);
+    }
+    release(&arrays);
+    return PyLong_FromSsize_t(others);
+}
+
+/* -- the score cache */
+
+PyDoc_STRVAR(best_doc,
+"best(scores, order, salt, offsets, /)\n--\n\n"
+"Return the slot of the highest score, its score, and how many are not ruled out; the slot is -1\n"
+"without one. `offsets` are added if they are not None. Of equals the first by `order` and `salt`.");
+
+static PyObject *best(PyObject *module, PyObject *args)
+{
+    enum { SCORES, ORDER, OFFSETS, COUNT };
+    static const Form forms[COUNT] = {{1, 4, 0}, {1, 8, 0}, {1, 4, 0}};
+    PyObject *objects[COUNT];
+    unsigned long long salt;
+    Arrays arrays = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOKO", &objects[SCORES], &objects[ORDER], &salt,
+                          &objects[OFFSETS]))
+        return NULL;
+    int with_offsets = objects[OFFSETS] != Py_None;
+    if (take(&arrays, objects, forms, with_offsets ? COUNT : OFFSETS) < 0)
+        return NULL;
+    Py_ssize_t count = length(&arrays, SCORES, 0), candidates = 0, slot = NOWHERE;
+    if (length(&arrays, ORDER, 0) < count
+        || (with_offsets && length(&arrays, OFFSETS, 0) < count)) {
+        misfit(&arrays);
+        return NULL;
+    }
+    const int32_t *scores = arrays.views[SCORES].buf;
+    const int32_t *offsets = with_offsets ? arrays.views[OFFSETS].buf : NULL;
+    const uint64_t *order = arrays.views[ORDER].buf;
+    int32_t most = EXCLUDED / 2;
+    for (Py_ssize_t at = 0; at < count; at++) {
+        if (scores[at] == RULED_OUT)
+            continue;
+        int32_t sum = offsets ? scores[at] + offsets[at] : scores[at];
+        candidates++;
+        if (sum > most || (sum == most && slot != NOWHERE
+                           && (order[at] ^ salt) < (order[slot] ^ salt)))
+            most = sum, slot = at;
+    }
+    int score = slot == NOWHERE ? RULED_OUT : scores[slot];
+    release(&arrays);
+    return Py_BuildValue("nin", slot, score, candidates);
+}
+
+PyDoc_STRVAR(tighten_doc,
+"tighten(scores, sure, exact, slot, /)\n--\n\n"
+"Forget the scores [row, slot] of a slot, except that ruled-out rows stay so.");
+
+static PyObject *tighten(PyObject *module, PyObject *args)
+{
+    enum { SCORES, SURE, EXACT, COUNT };
+    static const Form forms[COUNT] = {{2, 4, 1}, {2, 1, 1}, {2, 1, 1}};
+    PyObject *objects[COUNT];
+    Py_ssize_t slot;
+    Arrays arrays = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOOn", &objects[SCORES], &objects[SURE], &objects[EXACT], &slot)
+        || take(&arrays, objects, forms, COUNT) < 0)
+        return NULL;
+    Py_ssize_t rows = length(&arrays, SCORES, 0), slots = length(&arrays, SCORES, 1);
+    int sound = slot >= 0 && slot < slots;
+    for (int array = SURE; array < COUNT; array++)
+        sound = sound && length(&arrays, array, 0) == rows && length(&arrays, array, 1) == slots;
+    if (!sound) {
+        misfit(&arrays);
+        return NULL;
+    }
+    int32_t *scores = arrays.views[SCORES].buf;
+    char *sure = arrays.views[SURE].buf, *exact = arrays.views[EXACT].buf;
+    for (Py_ssize_t at = slot; at < rows * slots; at += slots) {
+        sure[at] = scores[at] == RULED_OUT;
+        scores[at] = sure[at] ? RULED_OUT : OPTIMISTIC;
+        exact[at] = 0;
+    }
+    release(&arrays);
+    return Py_NewRef(Py_None);
+}
+
+/* -- the module */
+
+static PyMethodDef room_methods[] = {
+    {"scores", room_scores, METH_VARARGS, room_scores_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot room_slots[] = {
+    {Py_tp_doc, (void *)room_doc},
+    {Py_tp_init, (void *)room_init},
+    {Py_tp_dealloc, (void *)room_free},
+    {Py_tp_methods, room_methods},
+    {0, NULL},
+};
+
+static PyType_Spec room_spec = {
+    .name = "_kernel.Room", .basicsize = sizeof(Room), .flags = Py_TPFLAGS_DEFAULT,
+    .slots = room_slots,
+};
+
+static PyMethodDef bounds_methods[] = {
+    {"run", bounds_run, METH_VARARGS, bounds_run_doc},
+    {"rank", bounds_rank, METH_VARARGS, bounds_rank_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot bounds_slots[] = {
+    {Py_tp_doc, (void *)bounds_doc},
+    {Py_tp_init, (void *)bounds_init},
+    {Py_tp_dealloc, (void *)bounds_free},
+    {Py_tp_methods, bounds_methods},
+    {0, NULL},
+};
+
+static PyType_Spec bounds_spec = {
+    .name = "_kernel.Bounds", .basicsize = sizeof(Bounds), .flags = Py_TPFLAGS_DEFAULT,
+    .slots = bounds_slots,
+};
 
 static PyMethodDef methods[] = {
-    {"zone_bounds", zone_bounds, METH_VARARGS, zone_bounds_doc},
-    {"room_scores", room_scores, METH_VARARGS, room_scores_doc},
+    {"best", best, METH_VARARGS, best_doc},
+    {"tighten", tighten, METH_VARARGS, tighten_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -401,8 +713,16 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__kernel(void)
 {
-    PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
+    PyObject *module = PyModule_Create(&definition), *bounds_type;
+    if (module == NULL)
+        return NULL;
+    room_type = (PyTypeObject *)PyType_FromSpec(&room_spec);
+    bounds_type = PyType_FromSpec(&bounds_spec);
+    if (room_type == NULL || bounds_type == NULL
+        || PyModule_AddObjectRef(module, "Room", (PyObject *)room_type) < 0
+        || PyModule_AddObjectRef(module, "Bounds", bounds_type) < 0
+        || PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
         Py_CLEAR(module);
+    Py_XDECREF(bounds_type);
     return module;
 }

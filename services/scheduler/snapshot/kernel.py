@@ -6,18 +6,19 @@ version of Topolog counts as absent.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 # Raised with every change of a signature, as in `_kernel.c`.
-INTERFACE = 2
+INTERFACE = 3
 
 
 def _loaded() -> Any:
     try:
-        from services.scheduler.snapshot import _kernel
+        compiled: Any = import_module("services.scheduler.snapshot._kernel")
     except ImportError:
         return None
-    return _kernel if _kernel.INTERFACE == INTERFACE else None
+    return compiled if compiled.INTERFACE == INTERFACE else None
 
 
 COMPILED: Any = _loaded()

@@ -45,8 +45,6 @@ EMPTY = -1
 FIRST_SLOTS = 64
 # Full arrays grow by a quarter: doubling would leave 40 % unused at 20,000 nodes.
 GROWTH = 4
-# Up to this many nodes, reservations are subtracted one by one.
-FEW = 8
 # Nodes that are written together, so that the intermediate lists stay small.
 AT_ONCE = 1024
 
@@ -120,7 +118,6 @@ class NodeArrays:
         self._layouts: dict[int, int] = {}
         self._offers: dict[int, Amounts] = {}
         self._positions: dict[int, tuple[int, Ints]] = {}
-        self._due: dict[int, list[ReservationArrays]] = {}
         self._stale: dict[int, NodeInfo] = {}
 
     @property
@@ -128,9 +125,10 @@ class NodeArrays:
         return len(self.profile)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Rows of zones, zones, and rows of whole nodes: prepared arrays fit only this shape."""
-        return self.free_min.shape[0], self.free_min.shape[1], self.free.shape[0]
+    def shape(self) -> tuple[int, int, int, int]:
+        """Rows of zones, zones, slots, and rows of whole nodes. As long as it stays, every array is
+        the same object."""
+        return *self.free_min.shape, self.free.shape[0]
 
     # -- slots and profiles
 
@@ -203,7 +201,8 @@ class NodeArrays:
 
     def refresh(self) -> None:
         """Write the arrays of all nodes that changed."""
-        self.apply_due()
+        if not self._stale:
+            return
         stale = [self._stale[slot] for slot in sorted(self._stale)]
         for first in range(0, len(stale), AT_ONCE):
             self._write(stale[first : first + AT_ONCE])
@@ -345,26 +344,10 @@ class NodeArrays:
                     taken[self.rows[name], positions[zone]] = amount
         return ReservationArrays(taken, _table(self.free_rows, [request])[:, 0])
 
-    def subtract(self, node_info: NodeInfo, reservation: ReservationArrays) -> None:
-        """Subtract a reservation at the next `apply_due`; the node is up to date otherwise."""
-        self._due.setdefault(node_info.slot, []).append(reservation)
-
-    def apply_due(self) -> None:
-        """Subtract due reservations, from all nodes at once: as many rounds as one node has
-        reservations.
-        """
-        if len(self._due) <= FEW:
-            for slot, reservations in self._due.items():
-                for reservation in reservations:
-                    self.free_min[:, :, slot] -= reservation.zones
-                    self.free[:, slot] -= reservation.whole
-            self._due = {}
-        while self._due:
-            slots = list(self._due)
-            round_ = [self._due[slot].pop() for slot in slots]
-            self.free_min[:, :, slots] -= np.stack([taken.zones for taken in round_], axis=2)
-            self.free[:, slots] -= np.stack([taken.whole for taken in round_], axis=1)
-            self._due = {slot: rest for slot, rest in self._due.items() if rest}
+    def subtract(self, slot: int, reservation: ReservationArrays) -> None:
+        """Subtract a reservation from a node that is up to date otherwise."""
+        self.free_min[:, :, slot] -= reservation.zones
+        self.free[:, slot] -= reservation.whole
 
 
 def _free_on_node(node_info: NodeInfo) -> Amounts:

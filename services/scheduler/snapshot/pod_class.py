@@ -113,15 +113,16 @@ class Plan(msgspec.Struct, frozen=True):
 class PlanOnNodes:
     """One plan of a pod class on the nodes of all profiles that share it.
 
-    `zones` is the most zones that one of their layouts has. `is_blocked`: no node of these profiles
-    takes the class, whatever is free. `evaluation` is the bulk evaluator's prepared state for node
-    arrays of the size `made_for`.
+    `profiles` are their numbers, `zones` is the most zones that one of their layouts has.
+    `is_blocked`: no node of these profiles takes the class, whatever is free. `evaluation` is the
+    bulk evaluator's prepared state, which is valid as long as `made_for` stays.
     """
 
-    __slots__ = ("evaluation", "is_blocked", "made_for", "plan", "zones")
+    __slots__ = ("evaluation", "is_blocked", "made_for", "plan", "profiles", "zones")
 
     def __init__(self, plan: Plan, is_blocked: bool) -> None:
         self.plan, self.is_blocked, self.zones = plan, is_blocked, 0
+        self.profiles: list[int] = []
         self.evaluation: Any = None
         self.made_for: object = None
 
@@ -130,12 +131,12 @@ class PodClass:
     """A pod class, its node-level request and the results that are kept for it.
 
     `row` is its row in the score cache, `zonal` says that zones could matter to it, `request` has
-    the amounts above zero that a node must have free.
+    the amounts above zero that a node must have free. `plans_on_nodes` are by number of a profile.
     """
 
     __slots__ = (
-        "asked", "is_evaluated", "key", "kind", "own_policy", "passed_over", "plans",
-        "plans_on_nodes", "pod", "problem", "refusals", "request", "requested",
+        "asked", "distinct_plans", "is_evaluated", "key", "kind", "own_policy", "passed_over",
+        "plans", "plans_on_nodes", "pod", "problem", "refusals", "request", "requested",
         "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
     )  # fmt: skip
 
@@ -154,8 +155,9 @@ class PodClass:
         self.zonal = bool(zonal_demand(pod, _all_resources(pod)))
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}
+        self.distinct_plans: list[PlanOnNodes] = []
         self.reservation_arrays: dict[
-            int, tuple[ZoneAmounts, tuple[int, int, int], ReservationArrays]
+            int, tuple[ZoneAmounts, tuple[int, int, int, int], ReservationArrays]
         ] = {}
         self.is_evaluated = False
         # Slot -> ledger version at which the ordinary step budget did not suffice.

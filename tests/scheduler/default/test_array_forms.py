@@ -272,7 +272,7 @@ class Scene:
             passes = passing is None or bool(passing[node_info.slot])
             assert passes == (refusal is None), (pod.name, name, refusal)
         allowed = allowed_nodes(pod.constraints, view.columns)
-        kept = self.cluster._constraints.allowed(pod.constraints, slice(None))
+        kept = self.cluster._constraints.allowed(pod.constraints).read()
         for name, node_info in view.nodes.items():
             refused = constraint_refusal(pod.constraints, node_info.observed, name) is not None
             assert allowed[node_info.slot] != refused, (pod.name, name)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from services.scheduler.filter.constraints.constraint import RefusalReason
-from services.scheduler.snapshot.node_arrays import Bools, Selection
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_columns import Column, NodeColumns, SlotArray
 from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.atoi import atoi
@@ -312,8 +312,8 @@ class ConstraintColumns:
         self._limit, self._columns = limit, columns
         self._allowed: dict[bytes, SlotArray[np.bool_]] = {}
 
-    def allowed(self, constraints: Constraints, selection: Selection) -> Bools:
-        """Return for each selected slot whether these constraints allow its node."""
+    def allowed(self, constraints: Constraints) -> SlotArray[np.bool_]:
+        """Return for each slot whether these constraints allow its node."""
         key = _ENCODER.encode(constraints)
         kept = self._allowed.pop(key, None)
         if kept is None:
@@ -321,8 +321,7 @@ class ConstraintColumns:
         self._allowed[key] = kept
         if len(self._allowed) > self._limit:
             del self._allowed[next(iter(self._allowed))]
-        allowed: Bools = kept.read()[selection]
-        return allowed
+        return kept
 
     def _array(self, constraints: Constraints) -> SlotArray[np.bool_]:
         return SlotArray(

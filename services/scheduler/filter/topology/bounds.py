@@ -317,12 +317,32 @@ class PlanBounds:
         self._together = np.array(earlier_and_kind, dtype=np.int64).reshape(-1, 2)
         smallest = [plan.smallest.get(name, 0) for name in rows]
         self._smallest = np.array(smallest, dtype=np.int64)
+        self.compiled: Any = self._compiled() if kernel.COMPILED is not None else None
         self._largest_parts: Least = None
         self._memory_kinds: list[Least] = []
         if plan.rule.policy == RESTRICTED:
             self._largest_parts = _least_of(_largest_amounts(plan), rows)
             kinds = [several_kinds_of_memory(part.amounts) for part in plan.parts]
             self._memory_kinds = [_least_of(amounts, rows) for amounts in kinds if amounts]
+
+    def _compiled(self) -> Any:
+        arrays, plan = self._arrays, self._plan
+        numbers = {items: kind for kind, (items, _) in enumerate(self.part_kinds)}
+        parts = [numbers.get(tuple(part.amounts.items()), NOWHERE) for part in plan.parts]
+        return kernel.COMPILED.Bounds(
+            arrays.free_min, arrays.free_max, self._least, self._together, self._smallest,
+            np.array(parts, dtype=np.int64), self._zones, plan.running if plan.smallest else 0,
+            self._has_rows, self._decides, plan.needs_search,
+        )  # fmt: skip
+
+    @property
+    def request(self) -> Ints | None:
+        """What a node must have free by row; None if the arrays lack a row."""
+        if self._request is None:
+            return None
+        request = np.full(len(self._arrays.free_rows), NOTHING, dtype=np.int64)
+        request[self._request[0]] = self._request[1][:, 0]
+        return request
 
     def fits_node(self, selection: Selection, size: int) -> Bools:
         """Return whether the whole node has the request free."""
@@ -337,8 +357,6 @@ class PlanBounds:
             bounds = bounds._replace(
                 candidates=bounds.candidates | few, sure=bounds.sure & ~wide, wide=wide
             )
-        if self._plan.needs_search:
-            bounds = bounds._replace(candidates=np.ones(size, dtype=np.bool_))
         return bounds
 
     def each_finds_a_zone(self, selection: Selection, size: int) -> Bools:
@@ -352,7 +370,7 @@ class PlanBounds:
 
     def _zone_bounds(self, slots: Slots) -> AlignedBounds:
         """Return the bounds as if each part must go into one zone."""
-        arrays, size = self._arrays, len(slots)
+        size = len(slots)
         shape = len(self.part_kinds), self._zones, size
         landing = np.empty((len(self.part_kinds), size), dtype=np.int64)
         candidates, sure = np.empty(size, dtype=np.bool_), np.empty(size, dtype=np.bool_)
@@ -364,11 +382,7 @@ class PlanBounds:
                 candidates[index], sure[index] = self._plain_bounds(node_info)
                 landing[:, index] = self._plain_landing(node_info, fits, index)
             return AlignedBounds(candidates, sure, landing, fits, None)
-        kernel.COMPILED.zone_bounds(
-            arrays.free_min, arrays.free_max, slots, self._least, self._together, self._smallest,
-            landing, candidates, sure, fits, self._zones,
-            self._plan.running if self._plan.smallest else 0, self._has_rows, self._decides,
-        )  # fmt: skip
+        self.compiled.run(slots, landing, candidates, sure, fits)
         return AlignedBounds(candidates, sure, landing, fits, None)
 
     def _plain_bounds(self, node_info: NodeInfo) -> tuple[bool, bool]:
@@ -380,7 +394,8 @@ class PlanBounds:
         is_candidate = self._has_rows and (
             each_alone or all(any(fits(dict(part), zone) for zone in most) for part, _ in parts)
         )
-        return is_candidate and room_for_as_many(self._plan, most), False
+        is_candidate = is_candidate and room_for_as_many(self._plan, most)
+        return is_candidate or self._plan.needs_search, False
 
     def _plain_landing(self, node_info: NodeInfo, by_zone: Bools | None, index: int) -> list[int]:
         zones = node_info.for_single_zones(node_info.free_min)

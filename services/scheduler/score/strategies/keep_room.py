@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -152,7 +152,7 @@ class KeepRoom:
         if kernel.COMPILED is None:
             return _PlainLanded(items, names, self)
         lost_anywhere = self._plain.lost_anywhere(dict(items))
-        return _Landed(items, names, self._demand_classes, lost_anywhere)
+        return CompiledRoom(items, names, self._demand_classes, lost_anywhere)
 
     def lost_by_sets(
         self, items: Items, names: Sequence[str], landing: Ints, free: Ints, whole: Floats
@@ -166,7 +166,7 @@ class KeepRoom:
         return table.lost(request, landing, free, whole)
 
 
-class _Landed:
+class CompiledRoom:
     """One request for the kernel. Classes that request a resource without a row are left out: no
     zone holds them.
     """
@@ -190,14 +190,17 @@ class _Landed:
         self._classes = pairs.rows, pairs.amounts[:, 0].copy(), pairs.turns, weights
         self._lost_anywhere = lost_anywhere
 
+    def room(self, free: Ints, whole: Floats) -> Any:
+        """Return the kernel's room in zones of these arrays [row, position]."""
+        return kernel.COMPILED.Room(
+            free, whole, self._request, *self._classes, _LOSS_LEVELS, self._lost_anywhere
+        )
+
     def scores(
         self, free: Ints, whole: Floats, positions: Ints, lost_besides: Floats | None = None
     ) -> Ints:
         scores = np.empty(len(positions), dtype=np.int64)
-        kernel.COMPILED.room_scores(
-            free, whole, positions, self._request, *self._classes, _LOSS_LEVELS, scores,
-            self._lost_anywhere, lost_besides,
-        )  # fmt: skip
+        self.room(free, whole).scores(positions, scores, lost_besides)
         return scores
 
 
