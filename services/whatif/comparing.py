@@ -200,8 +200,7 @@ def _played(
                 message = _received(ready, players[number].name)
                 shares[number] = message.share
                 progress(sum(shares.values()) / len(players))
-                if message.side is not None or message.asked is not None:  # The last message of
-                    # this player.
+                if message.side is not None or message.asked is not None:  # its last message
                     last[number] = message
                     process.join()
                     del running[ready]
