@@ -132,7 +132,7 @@ class Plugin:
         )
 
     def _update(self, payload: bytes) -> pb.UpdatesResponse:
-        """Answer an update of the kubelet with the setting that the container has."""
+        """Keep what a container has, whatever the kubelet's update says about it."""
         container = pb.ContainerRequest.FromString(payload).container.id
         updates = self._updates()
         entry = self.state.containers.get(container)

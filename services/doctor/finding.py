@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-# With a problem something does not work. With a warning it will not, or may not. A note is a
-# figure.
+# A problem keeps something from working; a warning will, or may; a note is a figure worth knowing.
 Severity = Literal["problem", "warning", "note"]
 
 

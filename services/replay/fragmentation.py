@@ -50,9 +50,8 @@ class NodeRoom(msgspec.Struct, frozen=True):
 
 
 class ClassRoom(msgspec.Struct, frozen=True):
-    """One pod class: its request, its live pods, and the room for more. Each of `nodes` has room
-    for one, or would have if zones did not matter.
-    """
+    """One pod class: its request, its live pods, and the room for more. Each of `nodes` holds
+    one, or would at best."""
 
     request: str
     pods: int
@@ -63,7 +62,7 @@ class ClassRoom(msgspec.Struct, frozen=True):
 
     @property
     def lost_percent(self) -> int:
-        """How many percent of the places at best do not exist, rounded down."""
+        """The share of the places at best that does not exist, rounded down."""
         return 100 * max(0, self.at_best - self.fits) // self.at_best if self.at_best else 0
 
 
@@ -133,7 +132,7 @@ class RoomOfNodes:
 
 
 def numbered(pod: Pod, number: int) -> Pod:
-    """Return a pod like this one, with this number."""
+    """Return one of several pods like this one."""
     return msgspec.structs.replace(pod, uid=f"shape-{number}", name=f"shape-{number}")
 
 

@@ -1,7 +1,8 @@
-"""Virtual time, which runs `rate` times as fast as real time. The rate may change at any moment.
+"""Virtual time: seconds that run `rate` times as fast as real ones. The rate may change at any
+moment.
 
 Only arrivals and lifetimes of simulated work follow it. Services, reports and latencies use real
-time.
+time. This module does not know its readers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """A clock that starts at 0. `real` is a monotonic clock in seconds."""
+    """Starts at 0. `real` is a monotonic clock in seconds."""
 
     def __init__(self, rate: float = 1.0, real: Callable[[], float] = time.monotonic) -> None:
         self._real = real
@@ -21,7 +22,7 @@ class VirtualClock:
 
     @property
     def rate(self) -> float:
-        """Virtual seconds per real second."""
+        """Virtual seconds a real second."""
         return self._rate
 
     def now(self) -> float:
@@ -29,7 +30,7 @@ class VirtualClock:
         return self._at_since + (self._real() - self._since) * self._rate
 
     def set_rate(self, rate: float) -> None:
-        """Change the rate from now on."""
+        """Go on at another rate from here."""
         self._at_since, self._since = self.now(), self._real()
         self._rate = rate
 
@@ -38,5 +39,5 @@ class VirtualClock:
         return self._real() - self._began
 
     def real_until(self, virtual: float) -> float:
-        """Real seconds until a virtual moment at the current rate; 0 if it has passed."""
+        """Real seconds until a virtual moment at today's rate; 0 when it has passed."""
         return max(0.0, (virtual - self.now()) / self._rate) if self._rate > 0 else 3600.0

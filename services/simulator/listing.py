@@ -1,8 +1,9 @@
-"""The podresources messages of a simulated kubelet, made from its state.
+"""What podresources answers for a simulated kubelet, as encoded messages made from the kubelet's
+state.
 
-They are those of a real kubelet: app containers and (from 1.30) sidecars only, CPU ids in no order,
-one device entry for each device and zone, memory blocks with their whole set of zones. This module
-does not know admission, sockets or time.
+As the real one: app containers and (from 1.30) sidecars only, CPU ids in no order, one device entry
+for each device and zone, memory blocks with their whole set of zones. Must not know admission,
+sockets or time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shared.kubelet.masks import nodes_of
 
 
 def pod_message(pod: Pod, state: KubeletState) -> bytes:
-    """Return the pod's entry as a ListPodResourcesResponse. Such messages, joined, are one answer
+    """The pod's entry as a ListPodResourcesResponse of its own; such messages joined are one answer
     to List.
     """
     response = pb.ListPodResourcesResponse()
@@ -27,14 +28,14 @@ def pod_message(pod: Pod, state: KubeletState) -> bytes:
 
 
 def get_message(pod: Pod, state: KubeletState) -> bytes:
-    """Return the answer to Get."""
+    """The answer to Get."""
     response = pb.GetPodResourcesResponse()
     _fill(response.pod_resources, pod, state)
     return response.SerializeToString()
 
 
 def allocatable_message(state: KubeletState) -> bytes:
-    """Return the answer to GetAllocatableResources, which does not depend on the pods."""
+    """The answer to GetAllocatableResources; it does not shrink when resources are handed out."""
     response = pb.AllocatableResourcesResponse()
     manager = state.kubelet.cpu
     if manager.policy == "static":
@@ -73,7 +74,7 @@ def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
 
 
 def _fill_pool(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
-    """Add the pod's pool, as kubelet 1.37 lists it (KEP-5526)."""
+    """A pod's pool, as kubelet 1.37 lists it (KEP-5526)."""
     entry.cpu_ids.extend(each_cpu(state.cpu.of(pod.uid, POD_LEVEL)))
     for block in state.memory.entries.get(pod.uid, {}).get(POD_LEVEL, ()):
         _block(entry.memory.add(), block.resource, block.size, block.mask)
@@ -86,7 +87,7 @@ def _block(entry: pb.ContainerMemory, resource: str, size: int, mask: int) -> No
 
 
 def _add_device(entries: object, resource: str, name: str, device: Device) -> None:
-    """Add one entry for each zone of the device. A device without topology has one entry without
+    """One entry for each zone of the device; a device without topology has one entry without
     zones.
     """
     for zone in nodes_of(device.mask) if device.mask else (None,):

@@ -26,7 +26,7 @@ _CONDITIONS = (
 
 
 def node_object(node: SimulatedNode, boot_id: str, address: str, timestamp: str) -> Json:
-    """Return the whole object with its status."""
+    """The whole object, status included."""
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",
@@ -44,7 +44,7 @@ def node_object(node: SimulatedNode, boot_id: str, address: str, timestamp: str)
 
 
 def node_status(node: SimulatedNode, boot_id: str, address: str, timestamp: str) -> Json:
-    """Return the status that a kubelet posts."""
+    """The status that a kubelet posts."""
     return {
         "addresses": [
             {"address": address, "type": "InternalIP"},

@@ -24,16 +24,16 @@ _Handler = Callable[[bytes, "grpc.aio.ServicerContext[bytes, bytes]"], Awaitable
 
 
 class Answers(Protocol):
-    """The encoded answers of a simulated kubelet (podresources v1)."""
+    """What the server asks of a simulated kubelet; encoded messages of podresources v1."""
 
     def list_bytes(self) -> bytes:
-        """Return a ListPodResourcesResponse."""
+        """A ListPodResourcesResponse."""
 
     def allocatable_bytes(self) -> bytes:
-        """Return an AllocatableResourcesResponse."""
+        """An AllocatableResourcesResponse."""
 
     def pod_bytes(self, namespace: str, name: str) -> bytes | None:
-        """Return a GetPodResourcesResponse, None if the pod is unknown or not active."""
+        """A GetPodResourcesResponse, or None for a pod that is unknown or not active."""
 
 
 class PodresourcesServer:

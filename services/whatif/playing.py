@@ -33,7 +33,7 @@ SHAPES = 40
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
-    """One decision: a node, or "" with the reason why no node takes the pod."""
+    """One decision: a node, or "" and the reason why there is none."""
 
     uid: str
     node: str = ""
@@ -51,8 +51,8 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """The state at one moment: pods that run or ran, rejections so far, waiting pods, zones in use,
-    and the share of free CPUs in zones too small for the workload's own containers (0..1).
+    """One moment: pods that run or ran, rejections so far, waiting pods, zones in use, and the
+    share of free CPUs in zones too small for the workload's own containers (0..1).
     """
 
     at_s: float
@@ -107,29 +107,27 @@ class DecidingRow(LedgerRow):
 
     def proposed(self, now_s: float) -> list[Proposal]:
         made = super().proposed(now_s)
-        batch_reservations: list[PodReserved] = []
+        mates: list[PodReserved] = []
         for event in (draft.event for proposal in made for draft in proposal.drafts):
             if isinstance(event, PodReserved):
                 self._note(
-                    Decided(event.uid, event.node, event.score, event.candidates),
-                    batch_reservations,
-                    now_s,
+                    Decided(event.uid, event.node, event.score, event.candidates), mates, now_s
                 )
-                batch_reservations.append(event)
+                mates.append(event)
             elif isinstance(event, PodVerdictChanged):
-                self._note(Decided(event.uid, message=event.message), batch_reservations, now_s)
+                self._note(Decided(event.uid, message=event.message), mates, now_s)
         return made
 
-    def _note(self, decided: Decided, batch_reservations: list[PodReserved], now_s: float) -> None:
+    def _note(self, decided: Decided, mates: list[PodReserved], now_s: float) -> None:
         if len(self.decisions) == self._ask_at:
-            raise Asked(decided, now_s, self._of_other(decided.uid, batch_reservations))
+            raise Asked(decided, now_s, self._of_other(decided.uid, mates))
         self.decisions.append(decided)
 
-    def _of_other(self, uid: str, batch_reservations: list[PodReserved]) -> list[str]:
+    def _of_other(self, uid: str, mates: list[PodReserved]) -> list[str]:
         if not self._ask_of or self.core.config.upstream is not None:
             return []
         followed, pod = self.core.folded, self.core.ledger.pods[uid].pod
-        placing = placing_at(followed, self.core.config.cycle, None, batch_reservations)
+        placing = placing_at(followed, self.core.config.cycle, None, mates)
         refusal = placing.verdict(pod, self._ask_of)
         if refusal is not None:
             keys = {pod_uid: entry.pod.key for pod_uid, entry in followed.ledger.pods.items()}
@@ -182,7 +180,7 @@ class SideMeasures(Measures):
 
 
 def _whole(node: TrueNode) -> dict[int, int]:
-    """Return the millicpu of the empty node by zone."""
+    """Return zone -> millicpu of the empty node."""
     manager = node.kubelet.state.kubelet.cpu
     return {
         zone: (mask & ~manager.reserved).bit_count() * 1000

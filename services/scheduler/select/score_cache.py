@@ -54,7 +54,7 @@ class ScoreCache:
     # -- rows and columns
 
     def reserve(self, slot: int, name: str) -> None:
-        """Add a new node in this slot, which no pod class has evaluated yet."""
+        """Put a new node into this slot: every pod class has yet to evaluate it."""
         self.size = max(self.size, slot + 1)
         rows, wide = self.scores.shape
         if slot >= wide:
@@ -85,15 +85,13 @@ class ScoreCache:
     # -- changes of nodes
 
     def changed(self, slot: int) -> None:
-        """Note that anything may have changed on the node."""
+        """Anything may have changed on the node."""
         self.changes += 1
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
 
     def tightened(self, slot: int) -> None:
-        """Note that the node has less free: its scores may be any, but ruled-out classes stay ruled
-        out.
-        """
+        """The node has less free: its scores may be any, but ruled-out classes stay ruled out."""
         self.changes += 1
         if kernel.COMPILED is not None:
             kernel.COMPILED.tighten(self.scores, self.sure, self.exact, slot)
@@ -103,7 +101,7 @@ class ScoreCache:
         self.sure[:, slot], self.exact[:, slot] = ruled_out, False
 
     def reranked(self) -> None:
-        """Note that every score may have changed, while ruled-out nodes stay ruled out."""
+        """Every score may be any, but ruled-out nodes stay ruled out."""
         self.changes += 1
         ruled_out = self.scores == RULED_OUT
         self.scores[~ruled_out] = OPTIMISTIC
@@ -111,14 +109,12 @@ class ScoreCache:
         self.exact[:] = False
 
     def confirmed(self, slot: int) -> None:
-        """Note that the node's kubelet states and refusals may have changed, but its bounds have
-        not.
-        """
+        """The node's bounds are unchanged; its kubelet states and its refusals may not be."""
         self.changes += 1
         self.exact[:, slot] = False
 
     def emptied(self, slot: int) -> None:
-        """Note that the node ended."""
+        """The node ended."""
         self.changes += 1
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
@@ -147,7 +143,7 @@ class ScoreCache:
         return self._ranked.get(row) == self.changes
 
     def note_ranked(self, row: int) -> None:
-        """Note that no node of the row is unsure at OPTIMISTIC."""
+        """No node of the row is unsure at OPTIMISTIC."""
         self._ranked[row] = self.changes
 
     # -- looking

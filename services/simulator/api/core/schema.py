@@ -112,7 +112,9 @@ _GO_NAMES = {
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Paths of unknown fields, and the first JSON type error in Go's words ("" for none)."""
+    """Paths of unknown fields, and the first JSON type error in Go's words (empty when there is
+    none).
+    """
 
     unknown: tuple[str, ...]
     wrong_type: str = ""

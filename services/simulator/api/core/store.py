@@ -71,9 +71,8 @@ class Change:
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """The requested version is older than the history. `oldest` is the oldest version that it
-    serves.
-    """
+    """The requested version is older than the history; `oldest` is the oldest version that is still
+    served."""
 
     oldest: int
 
@@ -196,7 +195,7 @@ class Store:
         shelf.floor = self.version
 
     def everything(self) -> list[tuple[str, Entry]]:
-        """Return all objects with their shelf, in the order of their creation."""
+        """All live objects with their shelf, in the order in which they were made."""
         return [
             (name, entry)
             for name, shelf in sorted(self._shelves.items())

@@ -39,9 +39,7 @@ class StrategicError(ValueError):
 
 
 def strategic_merge(target: Any, patch: Any) -> Any:
-    """Return the object after the patch. Raises StrategicError if an element lacks its
-    merge key.
-    """
+    """The object after the patch; StrategicError when a keyed element lacks its key."""
     if not isinstance(patch, dict):
         return patch
     if patch.get("$patch") == "replace":
@@ -60,7 +58,7 @@ def strategic_merge(target: Any, patch: Any) -> Any:
 
 
 def _keep_only(result: Json, patch: Json) -> None:
-    """Apply `$retainKeys`: remove fields of the live object that the patch does not name."""
+    """`$retainKeys`: fields of the live object that the patch does not name go away."""
     keep = patch.get("$retainKeys")
     if isinstance(keep, list):
         for key in [key for key in result if key not in keep]:
@@ -89,7 +87,7 @@ def _is_keyed(items: list[Any]) -> bool:
 
 
 def _key_for(field: str, patch: list[Json], old: Any) -> str:
-    """Return the merge key of a list: for `ports` containerPort in containers, and port in
+    """The merge key in use: `ports` are keyed by containerPort in containers and by port in
     services.
     """
     keys = MERGE_KEYS[field]
@@ -139,7 +137,7 @@ def _interleave(
 
 
 def _ordered(items: list[Json], order: Any, key: str) -> list[Json]:
-    """Apply `$setElementOrder`: named elements in its order, the others after them."""
+    """`$setElementOrder`: named elements in that order, the others after them."""
     if not isinstance(order, list):
         return items
     names = [item.get(key) if isinstance(item, dict) else item for item in order]
