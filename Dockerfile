@@ -1,4 +1,5 @@
-# One image for every service and for the servers; the command chooses: python -m services.<name>, or topolog.
+# One image for all services and servers. The command selects one: python -m services.<name>, or
+# topolog.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/topolog
@@ -26,7 +27,7 @@ COPY shared shared
 COPY services services
 COPY --from=build /src/services/scheduler/snapshot/_kernel.abi3.so services/scheduler/snapshot/
 COPY plugins plugins
-# Services may not write where they run: what they load is compiled here, and not at each start.
+# Services may not write to their code's folder, so it is compiled here, and not at each start.
 RUN /opt/topolog/bin/python -m compileall -q . \
     && /opt/topolog/bin/python -c "import services.scheduler.service, services.binder.service, services.topology_store.service"
 RUN printf '#!/bin/sh\nexec python -m services.cli.main "$@"\n' > /opt/topolog/bin/topolog \
@@ -39,6 +40,7 @@ ENV PYTHONPATH=/opt/topolog/app \
 LABEL org.opencontainers.image.title="Topolog" \
       org.opencontainers.image.description="A scheduling control plane for Kubernetes that places pods onto NUMA zones, and remembers." \
       org.opencontainers.image.licenses="Apache-2.0"
-# No VOLUME: every container without a volume there, most of them, would leave a nameless one behind.
+# There is no VOLUME, because every container that mounts no volume there would leave an unnamed
+# one.
 USER 10001:10001
 CMD ["topolog", "--help"]

@@ -14,7 +14,7 @@ KUBECTL ?= kubectl
 # Topolog and its tests start many processes: without bytecode on disk, each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors docs lock stubs dist site sbom image config deploy deploy-pod clean
+.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors chart docs lock stubs dist site sbom image config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -86,6 +86,9 @@ bench: install  ## Measure: make bench ARGS="road".
 
 stubs: install  ## Generate the podresources messages again.
 	sh scripts/generate_stubs.sh
+
+chart: install  ## Make the templates and values of charts/topolog from k8s/ again.
+	$(BIN)/python scripts/chart.py
 
 docs: install  ## Make docs/metrics.md, docs/events.md and docs/messages.md again.
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py

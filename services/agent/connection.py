@@ -76,7 +76,7 @@ class Connection:
             self._calls.pop(stream, None)
 
     async def close(self) -> None:
-        """Close the socket; the runtime takes the plugin off its list."""
+        """Close the socket, so that the runtime forgets the plugin."""
         self._writer.close()
         for future in self._calls.values():
             future.cancel()

@@ -86,7 +86,7 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def taken(self) -> int:
-        """The CPUs that pods have for themselves."""
+        """The CPUs that only one pod may use."""
         return union(pod.wish.cpus for pod in self.pods.values())
 
 
@@ -137,7 +137,8 @@ def refusal(state: State, pod: Pod) -> Refusal | None:
 def creating(state: State, pod: Pod, container: Container) -> State:
     """Return the state with a container that the runtime is about to create.
 
-    A former attempt at the same container is dropped: the runtime says nothing of failed ones.
+    A former attempt to create the same container is dropped, because the runtime does not report
+    failed ones.
     """
     containers = {
         other.id: other
@@ -202,7 +203,8 @@ def idle(state: State) -> dict[str, str]:
 def synchronized(
     machine: Machine, pods: Iterable[Pod], containers: Iterable[Container]
 ) -> tuple[State, list[tuple[Pod, Refusal]]]:
-    """Return the state of a runtime, and the wishes of running pods that cannot be kept.
+    """Return the state of a runtime that has just connected, and the wishes of running pods that
+    cannot be kept.
 
     Containers come in order of creation; of two pods with the same CPUs, the first keeps them. The
     other runs like a pod without a wish, because it cannot be refused any more.

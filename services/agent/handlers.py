@@ -132,7 +132,7 @@ class Plugin:
         )
 
     def _update(self, payload: bytes) -> pb.UpdatesResponse:
-        """Keep what a container has, whatever the kubelet's update says about it."""
+        """Answer an update of the kubelet with the setting that the container has."""
         container = pb.ContainerRequest.FromString(payload).container.id
         updates = self._updates()
         entry = self.state.containers.get(container)

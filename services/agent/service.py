@@ -23,7 +23,7 @@ from shared.telemetry.instruments import count, set_gauge
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 15.0
 SYNCHRONIZE_S = 10.0
-# A burst of events is one measurement; a new cgroup exists when the container has started.
+# A burst of events leads to one measurement. A new cgroup exists when the container has started.
 SETTLE_S = 0.1
 STOOD_BACK_S = 30.0
 # A scan of processes opens a file of each of them.
@@ -71,7 +71,9 @@ class Agent:
             await asyncio.sleep(jittered_s(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S))
 
     async def close(self) -> None:
-        """Withdraw the statement: containers keep what they have, but nothing enforces it."""
+        """Withdraw the statement, because nothing enforces it any more. Containers keep
+        their CPUs.
+        """
         self._statement.close()
 
     def _look_around(self) -> None:
@@ -114,7 +116,7 @@ class Agent:
             self._unregistered()
 
     async def _keep(self, connection: Connection, plugin: Plugin) -> None:
-        """Register, then keep containers and statement right until the connection ends."""
+        """Register, then keep containers and statement up to date until the connection ends."""
         await register(connection, self._settings.nri_index)
         if not await set_within(plugin.synchronized, SYNCHRONIZE_S):
             raise TimeoutError("the runtime did not synchronize")

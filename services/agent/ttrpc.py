@@ -28,7 +28,7 @@ _HEADER = struct.Struct(">IIBB")
 
 
 class ProtocolError(ValueError):
-    """The other side sent what the protocol does not allow; the connection must end."""
+    """The other side violated the protocol. The connection must end."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ def encode(message: Message) -> bytes:
 
 
 class Decoder:
-    """Puts messages together from the bytes of a socket, however they are cut."""
+    """Assembles messages from the bytes of a socket, which may be cut anywhere."""
 
     def __init__(self) -> None:
         self._trunk = bytearray()

@@ -1,6 +1,9 @@
-"""The queue of kube-scheduler as far as waiting times depend on it: back-off from 1 to 10 s, woken
-by events, flushed after 5 minutes (scheduling_queue.go, Kubernetes 1.35: podInitialBackoff 1 s,
-podMaxBackoff 10 s, unschedulable after 5 min)."""
+"""kube-scheduler's queue, as far as waiting times depend on it.
+
+An unschedulable pod is tried again when an event wakes it and its back-off (1 to 10 s) has ended,
+or after 5 minutes (scheduling_queue.go, Kubernetes 1.35: podInitialBackoff, podMaxBackoff,
+unschedulable after 5 min).
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,24 @@ import msgspec
 from shared.domain.pod import Pod
 
 FIRST_S, MOST_S, FLUSH_S = 1.0, 10.0, 300.0
-# So many doublings of FIRST_S reach MOST_S; more would overflow a float in the end.
+# This many doublings of FIRST_S reach MOST_S. More would overflow a float at some time.
 DOUBLINGS = 4
 
 
 class Waiting(msgspec.Struct):
-    """A pod that is not placed; `at_s` is its last attempt, `ready_s` the end of its back-off."""
+    """A pod that is not placed. `tried_s` is its last attempt, `ready_s` the end of its back-off;
+    `is_woken` says that it is tried again then.
+    """
 
     pod: Pod
-    at_s: float = 0.0
+    tried_s: float = 0.0
     ready_s: float = 0.0
     attempts: int = 0
-    stirred: bool = True
+    is_woken: bool = True
 
 
 class BackoffQueue:
-    """Pods in order of readiness, then arrival. `stir` is an event that moves unschedulable
-    pods.
-    """
+    """Pods that wait, in order of readiness, then of arrival."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Waiting] = {}
@@ -39,25 +42,25 @@ class BackoffQueue:
         return len(self._pods)
 
     def add(self, pod: Pod, now_s: float) -> None:
-        """A new pod, ready at once."""
+        """Add a new pod, which is ready at once."""
         self._pods[pod.uid] = Waiting(pod)
         self._push(now_s, pod.uid)
 
     def remove(self, uid: str) -> None:
-        """The pod was placed or ended."""
+        """Remove a pod that was placed or that ended."""
         self._pods.pop(uid, None)
 
-    def stir(self, now_s: float) -> None:
-        """A pod ended, or a node's object changed: all pods that wait for an event may be tried
-        when their back-off ends.
+    def wake(self, now_s: float) -> None:
+        """Let all unschedulable pods be tried when their back-off ends: a pod ended, or a node's
+        object changed.
         """
         for uid, waiting in self._pods.items():
-            if not waiting.stirred:
-                waiting.stirred = True
+            if not waiting.is_woken:
+                waiting.is_woken = True
                 self._push(max(now_s, waiting.ready_s), uid)
 
     def due(self, now_s: float) -> Pod | None:
-        """The next pod to try, or None."""
+        """Return the next pod to try, or None."""
         while self._heap and self._heap[0][0] <= now_s:
             _, _, uid = heapq.heappop(self._heap)
             waiting = self._pods.get(uid)
@@ -66,17 +69,17 @@ class BackoffQueue:
         return None
 
     def refused(self, uid: str, now_s: float) -> None:
-        """The pod was tried and fits nowhere."""
+        """Note that the pod was tried and fits nowhere."""
         waiting = self._pods[uid]
         waiting.attempts += 1
-        waiting.at_s, waiting.stirred = now_s, False
+        waiting.tried_s, waiting.is_woken = now_s, False
         waiting.ready_s = now_s + min(MOST_S, FIRST_S * 2 ** min(waiting.attempts - 1, DOUBLINGS))
         self._push(now_s + FLUSH_S, uid)
 
     def next_s(self) -> float | None:
-        """The time when the next pod is due."""
+        """Return the time when the next pod is due, None if no pod waits."""
         return self._heap[0][0] if self._heap else None
 
-    def _push(self, at_s: float, uid: str) -> None:
+    def _push(self, due_s: float, uid: str) -> None:
         self._serial += 1
-        heapq.heappush(self._heap, (at_s, self._serial, uid))
+        heapq.heappush(self._heap, (due_s, self._serial, uid))

@@ -1,4 +1,6 @@
-"""The cells of the table: the variables, the constants, and the key of a finished cell."""
+"""The cells of the table: what varies between runs, what does not, and the key of a
+finished cell.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ RowName = Literal[
     "oracle",
 ]
 ROWS: tuple[RowName, ...] = get_args(RowName)
-# Holds nodes for overdue pods (`hold-after`): no overdue pods are worth a row but wide ones.
+# Holds nodes for overdue pods (`hold-after`). Only the wide workload has a row for it, because few
+# other pods become overdue.
 HOLDING: RowName = "ledger, proof, hold after 60 s"
 Owner = Literal["kubelet", "topolog"]
 OWNERS: tuple[Owner, ...] = get_args(Owner)
@@ -61,12 +64,13 @@ FORMAT = 4
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One run.
+    """One run of the bench.
 
     `workload` is `dense`, `wide`, `openb` or another trace's name; `zones` is 0 for traces (their
     overlay decides). `load` is the offered share of the scarce resource, `reports` the seconds
     between two reports of a node or `change`, `policy` the kubelets' Topology Manager policy, or
-    the nodes' policy if Topolog is their `owner`: it chooses zones, and kubelets align nothing."""
+    the nodes' policy if Topolog is their `owner`: it chooses zones, and kubelets align nothing.
+    """
 
     workload: str
     nodes: int
@@ -81,17 +85,19 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def on_change(self) -> bool:
-        """Does a report follow each change that the exporter notices?"""
+        """Whether a report follows each change that the exporter notices."""
         return self.reports == "change"
 
     @property
     def interval_s(self) -> int:
-        """Seconds between full reports."""
+        """The seconds between full reports."""
         return ON_CHANGE_S if self.reports == "change" else int(self.reports)
 
     @property
     def place(self) -> str:
-        """Everything that cells with the same machines and tasks share, but the seed."""
+        """The part of the key that cells with the same machines and tasks have in common, without
+        the seed.
+        """
         where = (
             f"{self.workload}-{self.zones}z"
             if self.workload in (DENSE, WIDE)
@@ -110,7 +116,9 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """The variables. `sizes` are numbers of nodes of the trace called `trace`."""
+    """What varies between cells. `sizes` are numbers of nodes of the trace called `trace`. A
+    `horizon_s` of 0 means that the number of nodes decides.
+    """
 
     trace: str = OPENB
     sizes: tuple[int, ...] = TRACE_NODES
@@ -121,12 +129,11 @@ class Grid(msgspec.Struct, frozen=True):
     wide_loads: tuple[float, ...] = WIDE_LOADS
     wide_policies: tuple[Policy, ...] = WIDE_POLICIES
     horizon_s: int = 0
-    """0: by the number of nodes."""
     owner: Owner = "kubelet"
 
 
 def full(grid: Grid) -> Iterator[Cell]:
-    """The whole grid, small cells first."""
+    """Return the whole grid, small cells first."""
     for zones in DENSE_ZONES:
         for reports in grid.reports:
             yield from _dense(grid, zones, reports, grid.horizon_s or DENSE_HORIZON_S)
@@ -191,14 +198,18 @@ def _dense(grid: Grid, zones: int, reports: Reports, horizon_s: int) -> Iterator
 
 
 def _rows(grid: Grid) -> Iterator[RowName]:
-    """Only the ledger, with the agent's reports, knows zones that Topolog owns."""
+    """Yield the rows that the grid can compare. Only the ledger, with the agent's reports, knows
+    zones that Topolog chooses.
+    """
     for row in ROWS:
         if row != HOLDING and (grid.owner == "kubelet" or row.startswith("ledger, proof")):
             yield row
 
 
 def _wide(grid: Grid) -> Iterator[Cell]:
-    """Reports come every 10 s: how room is kept does not depend on them."""
+    """Yield the wide cells. Reports come every 10 s, because the room that is kept does not depend
+    on them.
+    """
     horizon_s = grid.horizon_s or WIDE_HORIZON_S
     for policy in grid.wide_policies:
         for zones in WIDE_ZONES:
@@ -231,17 +242,17 @@ class Waits(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """The measurements of one cell.
 
-    `rejected` counts admission rejections; `rejected_after_end` those that no end between decision
-    and admission would have avoided; `rejected_overtaken` those of the rest that a later decision
-    with an earlier admission caused (`TrueNode.why_refused`). `admitted` is pods running by the
-    horizon, `tasks` those that arrived and fit some node, each member of a set once: the same in
-    every row. `infeasible` tasks fit no node and never arrive. Waits are seconds from a task's
-    arrival to its admission; waiting tasks, also in back-off after a rejection, count with their
-    wait so far. `withheld` is zone-CPU-hours that
-    are free in truth and hidden from the scheduler while pods waited, `hidden` the same at all
-    times. `waits_by_gpus` parts the waits by the GPUs that a task requests. `zones_per_pod` and
-    `aligned_share` are of the `zoned` pods, which hold something of zones; `alignable` and `missed`
-    of `ZoneCounts` are 0 if the other nodes were not asked.
+    `rejected` counts admission rejections. Of these, `rejected_after_end` would not have happened
+    without the end of another pod between decision and admission, and `rejected_overtaken` not
+    without a pod that was decided later and admitted earlier (`TrueNode.why_refused`). `admitted`
+    is pods that ran by the horizon, `tasks` those that arrived and fit some node, each member of a
+    set once: the same in every row. `infeasible` tasks fit no node and never arrive. Waits are
+    seconds from a task's arrival to its admission; waiting tasks, also in back-off after a
+    rejection, count with their wait so far. `withheld_cpu_h` is zone-CPU-hours that were free in
+    the kubelets and that the scheduler did not treat as free while pods waited, `hidden_cpu_h` the
+    same at all times. `waits_by_gpus` has the waits by the GPUs that a task requests.
+    `zones_per_pod` and `aligned_share` concern the `zoned` pods, which hold something of zones.
+    `alignable` and `missed` (`ZoneCounts`) are 0 if the other nodes were not asked.
     """
 
     cell: Cell

@@ -1,8 +1,8 @@
 """Free amounts as numpy columns [resource, zone, node], and the plugin's filter and scores on all
 nodes at once.
 
-An equivalent of `plugins.upstream_compat` for the pods of this bench (Guaranteed, whole CPUs,
-container scope, single-numa-node on every node): a test holds the two equal. Resources: cpu in
+This computes what `plugins.upstream_compat` computes, for the pods of this bench (Guaranteed, whole
+CPUs, container scope, single-numa-node on every node); a test compares the two. Resources: cpu in
 whole cores (the plugin rounds up), memory in MiB, GPUs and NICs.
 """
 
@@ -26,7 +26,7 @@ ABSENT = -1
 
 
 def vector(amounts: Mapping[str, int]) -> Ints:
-    """Amounts as [resource], rounded up to whole units."""
+    """Return the amounts as [resource], rounded up to whole units."""
     return np.array(
         [-(-amounts.get(name, 0) // unit) for name, unit in zip(NAMES, UNITS, strict=True)],
         dtype=np.int64,
@@ -34,14 +34,15 @@ def vector(amounts: Mapping[str, int]) -> Ints:
 
 
 def requests(pod: Pod) -> tuple[list[Ints], list[Ints]]:
-    """Init containers' and app containers' requests."""
+    """Return the requests of the init containers and of the app containers."""
     inits = [vector(part.requests) for part in pod.containers if part.kind == "init"]
     return inits, [vector(part.requests) for part in pod.containers if part.kind == "app"]
 
 
 def aligned(free: Ints, inits: Sequence[Ints], apps: Sequence[Ints]) -> Bools:
-    """Return bool[node]: each init container alone on the untouched zones, app containers one after
-    another in the lowest zone that fits, greedily (the plugin's container scope).
+    """Return as bool[node] whether the plugin's filter passes the pod under scope container: each
+    init container fits a zone by itself, and the app containers fit one after another, each in the
+    lowest zone that has room.
 
     `free` is [resource, zone, node], ABSENT if a zone lists nothing.
     """
@@ -63,8 +64,8 @@ def aligned(free: Ints, inits: Sequence[Ints], apps: Sequence[Ints]) -> Bools:
 
 
 def fits(free: Ints, request: Ints) -> Bools:
-    """bool[zone, node]: the zone has every requested amount. Devices that no zone of a node lists
-    constrain no zone of it.
+    """Return as bool[zone, node] whether the zone has every requested amount. A device that no zone
+    of a node lists is not checked there.
     """
     fitting: Bools = np.ones(free.shape[1:], dtype=np.bool_)
     for row in np.flatnonzero(request > 0):
@@ -76,8 +77,8 @@ def fits(free: Ints, request: Ints) -> Bools:
 
 
 def score(free: Ints, parts: Sequence[Ints], most: bool) -> Ints:
-    """The plugin's LeastAllocated or MostAllocated: the smallest zone score above zero, the mean
-    over all containers.
+    """Return the plugin's score, LeastAllocated or MostAllocated: of each container the smallest
+    zone score above zero, then the mean over all containers.
     """
     total = np.zeros(free.shape[2], dtype=np.int64)
     for request in parts:
@@ -94,8 +95,8 @@ def score(free: Ints, parts: Sequence[Ints], most: bool) -> Ints:
 
 
 def node_request(pod: Pod) -> Ints:
-    """The pod's request of the node as a whole: the larger of the app containers' sum and any init
-    container.
+    """Return what the pod requests of the node as a whole: the larger of the app containers' sum
+    and any init container.
     """
     inits, apps = requests(pod)
     summed = np.sum(apps, axis=0)
@@ -105,7 +106,9 @@ def node_request(pod: Pod) -> Ints:
 
 
 def zone_column(zones: Mapping[int, Amounts], count: int) -> Ints:
-    """[resource, zone] of one node; what a zone does not list is ABSENT."""
+    """Return the zones of one node as [resource, zone]; ABSENT if a zone does not list a
+    resource.
+    """
     column = np.full((len(NAMES), count), ABSENT, dtype=np.int64)
     for zone, amounts in zones.items():
         for row, (name, unit) in enumerate(zip(NAMES, UNITS, strict=True)):
@@ -115,5 +118,5 @@ def zone_column(zones: Mapping[int, Amounts], count: int) -> Ints:
 
 
 def salt_of(text: str) -> int:
-    """64 bits for breaking ties."""
+    """Return 64 bits for breaking ties."""
     return xxhash.xxh3_64_intdigest(text.encode())

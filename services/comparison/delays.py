@@ -1,9 +1,8 @@
-"""Delays in virtual time: every delay of a simulated cluster, drawn from a stated distribution, in
-seconds.
+"""The delays of a simulated cluster in virtual seconds, each drawn from a distribution below.
 
 A draw depends only on the seed, its kind and its subject, so that every row of the table has the
-same delays. Sources of the magnitudes: the recordings of a real node (a pod is listed with nothing
-for 45 to 210 ms, then half admitted for 20 to 45 ms); the rest is assumed and stated.
+same delays. The delays of an admission are those of a recorded node (a pod is listed with nothing
+for 45 to 210 ms, then half admitted for 20 to 45 ms); the others are assumed.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ KINDS: dict[str, tuple[Range, Range | None]] = {
 
 
 class Delays:
-    """Draws by seed."""
+    """Draws delays. Equal seeds give equal delays."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def draw(self, kind: str, what: str) -> float:
-        """The delay of this kind for this one thing."""
+        """Return the delay of this kind for one subject."""
         usual, rare = KINDS[kind]
         bits = xxhash.xxh3_64_intdigest(f"{kind}/{what}".encode(), self._seed)
         share = (bits >> 11) / 2**53

@@ -41,13 +41,13 @@ class Measures:
         self._withheld = self._hidden = 0.0
 
     def arrived(self, uid: str, arrived_s: float, gpus: int = 0) -> None:
-        """A pod was created for a task that arrived then."""
+        """Record a pod, created for a task that arrived at `arrived_s`."""
         self._arrived[uid] = arrived_s
         if gpus:
             self._gpus[uid] = gpus
 
     def admitted(self, uid: str, now_s: float) -> None:
-        """A kubelet took the pod."""
+        """Record that a kubelet admitted the pod."""
         if uid in self._arrived:
             wait_s = now_s - self._arrived.pop(uid)
             self._waits.append(wait_s)
@@ -59,7 +59,9 @@ class Measures:
         self._arrived.pop(uid, None)
 
     def replaced(self, uid: str) -> None:
-        """Another pod follows the rejected one. Until then its task waits like others."""
+        """Forget a rejected pod, which another pod follows. Until then its task counts as
+        waiting.
+        """
         self._arrived.pop(uid, None)
 
     def rejected(
@@ -77,7 +79,9 @@ class Measures:
             )
 
     def sample(self) -> None:
-        """Add the hidden capacity: by zone, free in truth minus free for the row."""
+        """Add the hidden capacity of this moment: what is free in a zone, less what the row
+        considers free.
+        """
         hidden = 0
         for name, node in self._nodes.items():
             visible = self._row.visible_cpu(name)
@@ -94,15 +98,15 @@ class Measures:
             self._withheld += hours
 
     def so_far(self) -> tuple[int, int, int]:
-        """Pods that run or ran, rejections, and tasks that wait now."""
+        """Return how many pods were admitted, how many rejected, and how many tasks wait now."""
         return len(self._waits), self._rejected, len(self._arrived)
 
     def result(self, infeasible: int, real_s: float) -> Result:
-        """The cell's line."""
-        censored = [
+        """Return the measurements of the cell."""
+        waits_so_far = [
             max(0.0, self._cell.horizon_s - arrived_s) for arrived_s in self._arrived.values()
         ]
-        waits = sorted([*self._waits, *censored])
+        waits = sorted([*self._waits, *waits_so_far])
         return Result(
             self._cell,
             tasks=len(waits),
@@ -126,7 +130,7 @@ class Measures:
         )
 
     def _by_gpus(self) -> dict[int, Waits]:
-        """The waits by the GPUs of a task."""
+        """Return the waits by the number of GPUs that a task requests."""
         still_waiting: dict[int, list[float]] = {}
         for uid, arrived_s in self._arrived.items():
             if uid in self._gpus:
@@ -145,10 +149,10 @@ def _mean(waits: Sequence[float]) -> float:
 
 
 def _p99(waits: Sequence[float]) -> float:
-    """The 99th percentile of sorted waits."""
+    """Return the 99th percentile of sorted waits."""
     return round(waits[min(len(waits) - 1, int(len(waits) * 0.99))] if waits else 0.0, 2)
 
 
 def as_line(result: Result) -> bytes:
-    """One JSON line."""
+    """Return the result as one line of JSON."""
     return msgspec.json.encode(result) + b"\n"

@@ -1,5 +1,5 @@
-"""A node of the quality bench whose zones Topolog owns: its agent, and the zones of pods that run
-before the scheduler starts.
+"""A node of the quality bench whose zones Topolog chooses: its agent, and the zones of pods that
+run before the scheduler starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shared.owned.values import Holding, OwnedNode, ZoneAmounts
 
 
 class OwnedZones:
-    """`agent` enforces what the annotations of pods say."""
+    """The zones of one node. `agent` enforces the annotations of its pods."""
 
     def __init__(self, node: SimulatedNode, policy: Policy) -> None:
         self.agent = NodeAgent(node, None)

@@ -42,7 +42,7 @@ class LedgerRow:
     clairvoyant = False
 
     def happened(self, node: str) -> None:
-        """Ignore events that this row does not receive."""
+        """Ignore it: this row gets no such calls."""
 
     def evolve(self, stream: str, event: Event, now_s: float) -> None:
         self._now_us = _time_us(now_s)

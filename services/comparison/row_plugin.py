@@ -1,8 +1,7 @@
-"""Rows by upstream's means: no NUMA awareness at all, and the plugin with each of its three caches.
+"""Rows with upstream's schedulers: no NUMA awareness, and the plugin with each of its three caches.
 
-A vectorised equivalent of `plugins.upstream_compat` (`columns`), with kube-scheduler's queue. The
-cost of a decision is not modelled, all nodes are always looked at, and every node is filtered by
-node-level resources first.
+A vectorised equivalent of `plugins.upstream_compat` (`columns`), with kube-scheduler's queue. A
+decision takes no time. All nodes are filtered, by node-level resources first.
 """
 
 from __future__ import annotations
@@ -39,8 +38,10 @@ RESYNC_S = 5.0
 
 
 class PluginRow:
-    """One profile. `most` scores by MostAllocated instead of LeastAllocated; `aligns` is
-    single-numa-node, the only policy that the plugin filters and scores zones for."""
+    """One profile of the scheduler. `most` scores by MostAllocated instead of LeastAllocated.
+    `aligns` says that the kubelets have the policy single-numa-node, the only one for which the
+    plugin filters and scores zones.
+    """
 
     def __init__(
         self, cache: CacheName, names: list[str], zones: int, most: bool, aligns: bool = True
@@ -72,7 +73,7 @@ class PluginRow:
     clairvoyant = False
 
     def happened(self, node: str) -> None:
-        """Not said to this row."""
+        """Ignore it: this row gets no such calls."""
 
     def evolve(self, stream: str, event: Event, now_s: float) -> None:
         if isinstance(event, NodeObserved):
@@ -107,7 +108,7 @@ class PluginRow:
             return
         self._room[:, index] += node_request(pod)
         self._running.get(index, {}).pop(uid, None)
-        self._queue.stir(now_s)
+        self._queue.wake(now_s)
 
     def reported(self, report: Report, now_s: float) -> None:
         index = self._at[report.node]
@@ -115,7 +116,7 @@ class PluginRow:
         self._live[index] = report
         if self._cache != "overreserve" or first:
             self._basis[:, :, index] = self._column(report)
-        self._queue.stir(now_s)
+        self._queue.wake(now_s)
 
     def _column(self, report: Report) -> Ints:
         available = {
@@ -167,7 +168,9 @@ class PluginRow:
         return np.where(self._basis == ABSENT, ABSENT, charged)
 
     def _best(self, passed: Bools, scores: Ints, pod: Pod) -> int | None:
-        """The highest score; ties by a hash of pod and node (kube-scheduler picks at random)."""
+        """Return the node with the highest score. A hash of pod and node breaks ties
+        (kube-scheduler picks at random).
+        """
         chosen = np.flatnonzero(passed)
         if not len(chosen):
             return None
@@ -182,10 +185,10 @@ class PluginRow:
             self._in_flight[index] += 1
 
     def _resync(self) -> None:
-        """Flush dirty nodes whose live fingerprint matches the pods seen Running, reservations
-        included.
+        """Take the newest report of each dirty node whose fingerprint matches the pods that were
+        observed Running, and drop the reservations there.
 
-        A node without such pods is skipped, and a flush wakes no pod.
+        As in the plugin, a node without such pods is skipped, and no pod is woken.
         """
         for index in np.flatnonzero(self._dirty).tolist():
             report, running = self._live.get(index), self._running.get(index)

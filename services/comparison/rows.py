@@ -15,37 +15,41 @@ Reservation = tuple[str, str]
 
 
 class Row(Protocol):
-    """A scheduler with its cache. Times are virtual seconds. `clairvoyant`: it hears at once what
+    """A scheduler with its cache. Times are virtual seconds. A clairvoyant row learns at once what
     kubelets do.
     """
 
     clairvoyant: bool
 
     def happened(self, node: str) -> None:
-        """The kubelet took something in or let go of it; said to the clairvoyant alone."""
+        """Note that the node's kubelet admitted a pod or freed its resources. Only a clairvoyant
+        row is called.
+        """
 
     def evolve(self, stream: str, event: Event, now_s: float) -> None:
-        """A fact about nodes or pods became known."""
+        """Fold an event about nodes or pods, which has just arrived."""
 
     def reported(self, report: Report, now_s: float) -> None:
-        """A node's report became known."""
+        """Take a node's report, which has just arrived."""
 
     def decide(self, now_s: float) -> list[Reservation]:
         """Return the new reservations."""
 
     def intends(self, pod: Pod, node: str, now_s: float) -> dict[str, str]:
-        """The binding is about to be written. Return the annotations that the pod gets by it."""
+        """Return the annotations that the binding gives the pod. The binding is sent after this
+        call.
+        """
 
     def bound(self, pod: Pod, node: str, now_s: float) -> None:
-        """The binding is written."""
+        """Note that the binding is written."""
 
     def next_s(self, now_s: float) -> float | None:
         """Return when to be asked again without new information; None: not at all."""
 
     def waiting(self) -> int:
-        """Pods that are not placed."""
+        """Return how many pods are not placed."""
 
     def visible_cpu(self, node: str) -> dict[int, int]:
-        """Zone -> millicpu that this row takes for free, never negative. Empty when it does not
-        know zones.
+        """Return the millicpu that this row considers free, by zone; {} if it does not know
+        zones.
         """

@@ -1,4 +1,4 @@
-"""Runs one cell: builds its world and its row, plays it, measures it."""
+"""Runs one cell: makes its nodes, tasks and scheduler, plays it, and returns the measurements."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_cell(
     asks_every_node: bool = False,
 ) -> Result:
     """Play the cell to its horizon. `progress` gets the share that is done and the measures so far.
-    `asks_every_node`: see `ZoneCounts`. Raises TraceError for an unreadable folder.
+    `ZoneCounts` explains `asks_every_node`. Raises TraceError for an unreadable folder.
     """
     began = time.perf_counter()
     load = workload(cell, traces)

@@ -37,7 +37,7 @@ NAMES: dict[RowName, str] = {
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One row at one moment of virtual time; `result` at its end."""
+    """One row at one moment of virtual time. `result` is None until its end."""
 
     row: RowName
     share: float = 0.0
@@ -58,14 +58,12 @@ def cell(
     horizon_s: int = DENSE_HORIZON_S,
     policy: Policy = SINGLE_NUMA_NODE,
 ) -> Cell:
-    """A cell of the dense workload of docs/quality.md."""
+    """Return a cell of the dense workload of docs/quality.md."""
     return Cell(DENSE, DENSE_NODES, zones, 0.9, reports, row, horizon_s, policy=policy)
 
 
 def play(cells: Sequence[Cell], show: Callable[[Snapshot], None], jobs: int) -> list[Result]:
-    """Play the cells, at most `jobs` at a time; returns their results in order. Raises
-    RowFailed.
-    """
+    """Play the cells, at most `jobs` at a time. Return their results in order. Raises RowFailed."""
     context = multiprocessing.get_context("spawn")
     waiting, running, results = (
         list(cells),

@@ -1,8 +1,8 @@
-"""One cell in virtual time: a heap of events between arrivals, scheduler, API, kubelets and
-exporters.
+"""Plays one cell in virtual time: a heap of the next steps of arrivals, scheduler, API, kubelets
+and exporters.
 
-Only the row differs between the rows of a cell: machines, tasks and every delay are the same. If a
-kubelet rejects a task's pod, its controller creates it again after `RETRY_S` under a new uid.
+Machines, tasks and every delay are the same for all rows. If a kubelet rejects a task's pod, its
+controller creates another pod after `RETRY_S`, with a new uid.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ MODEL = f"v{DEFAULT.version}.0"
 RETRY_S = 5.0
 # From new information to a decision, and between two decisions.
 DECIDE_S = 0.02
+# The exporter's pause after a change, and the least time between two of its scans (its defaults).
 SETTLE_S, MIN_GAP_S = 0.05, 0.25
-"""The exporter's pause after a change, and the least time between two of its scans (its defaults).
-"""
-
 
 # The nodes' clocks at the start: statuses have whole seconds, and 0 is unknown.
 EPOCH_S = 1_700_000_000
 
 
 class Job(msgspec.Struct):
-    """A task and its current pod; its start and end by its status, in seconds."""
+    """A task and its current pod. `started_s` and `finished_s` are the seconds in the pod's
+    status.
+    """
 
     task: Task
     arrived_s: float
@@ -59,7 +59,7 @@ class Job(msgspec.Struct):
 
 
 class Simulation:
-    """Runs one cell; `measures` holds what came out."""
+    """Plays one cell. `measures` has its counts."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Simulation:
     # ----------------------------------------------------------------------------------------------
 
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
-        """From 0 to the horizon. `progress` hears the share that is done."""
+        """Play from 0 to the horizon. `progress` gets the share that is done."""
         self._begin()
         step = self._cell.horizon_s / 50
         shown = 0.0
@@ -108,7 +108,7 @@ class Simulation:
     def _begin(self) -> None:
         self._publish_nodes()
         for task in self._load.running:
-            self._already_runs(Job(task, 0.0))
+            self._start_running(Job(task, 0.0))
         interval = float(self._cell.interval_s)
         for node in self._nodes.values():
             self._row.reported(node.report(0.0), 0.0)
@@ -116,10 +116,10 @@ class Simulation:
             self._after(phase, lambda node=node: self._scan(node))  # type: ignore[misc]
         for arrival in self._load.arrivals:
             job = Job(arrival.task, arrival.at_s)
-            self._after(arrival.at_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
+            self._after(arrival.at_s, lambda job=job: self._create_pod(job))  # type: ignore[misc]
         for index, name in enumerate(self._load.members):
             job = Job(member_task(name, 0, self._cell.seed), index * 0.05, member=True)
-            self._after(job.arrived_s, lambda job=job: self._arrives(job))  # type: ignore[misc]
+            self._after(job.arrived_s, lambda job=job: self._create_pod(job))  # type: ignore[misc]
         self._after(0.5, self._sample)
 
     def _publish_nodes(self) -> None:
@@ -140,7 +140,7 @@ class Simulation:
             )
             self._publish(streams.node(node.name), seen)
 
-    def _already_runs(self, job: Job) -> None:
+    def _start_running(self, job: Job) -> None:
         """Put a task on the first node whose kubelet admits it, starting at its own node or at a
         hash of its name.
         """
@@ -161,7 +161,7 @@ class Simulation:
                     self._publish(
                         streams.pod(pod.uid), PodObserved(bound, node=name, phase="Running")
                     )
-                    self._after(job.task.lifetime_s, lambda: self._lets_go(job))
+                    self._after(job.task.lifetime_s, lambda: self._end_pod(job))
                     return
 
     # -- scheduler
@@ -172,7 +172,7 @@ class Simulation:
         self._ask(DECIDE_S)
 
     def _ask(self, delay_s: float) -> None:
-        """Have the row decide at this time, unless it will sooner."""
+        """Let the row decide after this delay, unless it decides earlier anyway."""
         at_s = self.now_s + delay_s
         if at_s < self._decide_at_s:
             self._decide_at_s = at_s
@@ -188,7 +188,7 @@ class Simulation:
         if due_s is not None:
             self._ask(max(DECIDE_S, due_s - self.now_s))
 
-    def _arrives(self, job: Job) -> None:
+    def _create_pod(self, job: Job) -> None:
         pod = job.pod = pod_of(job.task, f"{job.task.name}/{job.turn}/{job.attempts}", job.attempts)
         self._jobs[pod.uid] = job
         if isinstance(job.task, PodTask) and job.task.bound:
@@ -198,24 +198,26 @@ class Simulation:
         if not job.turn:  # later turns of a set's member depend on the row
             self.measures.arrived(pod.uid, job.arrived_s, gpus)
         if isinstance(job.task, PodTask) and job.task.gives_up_s < self._cell.horizon_s:
-            self._after(max(0.0, job.task.gives_up_s - self.now_s), lambda: self._gives_up(job))
+            self._after(
+                max(0.0, job.task.gives_up_s - self.now_s), lambda: self._delete_if_waiting(job)
+            )
         self._after(
             self._delay("watch", job), lambda: self._publish(streams.pod(pod.uid), PodObserved(pod))
         )
 
     def _bound_elsewhere(self, job: Job, node: str) -> None:
-        """Another scheduler's pod, or one of a DaemonSet or a file: its node is not this row's
-        choice.
+        """Bind a pod whose node this row does not choose: a pod of another scheduler, of a
+        DaemonSet, or a static pod.
         """
         assert job.pod is not None
         self._decisions += 1
         job.node, job.decided_s, job.order = node, self.now_s, self._decisions
         self._nodes[node].reserved(job.pod)
         self._publish(streams.pod(job.pod.uid), PodObserved(job.pod, node=node))
-        self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
+        self._after(self._delay("kubelet_watch", job), lambda: self._list_pod(job))
 
-    def _gives_up(self, job: Job) -> None:
-        """The pod was deleted while it waited."""
+    def _delete_if_waiting(self, job: Job) -> None:
+        """Delete the pod if it still waits."""
         assert job.pod is not None
         if job.pod.uid in self._jobs and not job.node:
             del self._jobs[job.pod.uid]
@@ -236,12 +238,12 @@ class Simulation:
         assert job.pod is not None
         self._row.bound(job.pod, job.node, self.now_s)
         self._ask(DECIDE_S)
-        self._after(self._delay("kubelet_watch", job), lambda: self._seen(job))
+        self._after(self._delay("kubelet_watch", job), lambda: self._list_pod(job))
 
     # -- kubelet
     # ----------------------------------------------------------------------------------------------
 
-    def _seen(self, job: Job) -> None:
+    def _list_pod(self, job: Job) -> None:
         assert job.pod is not None
         self._nodes[job.node].assigned(job.pod)
         self._queues[job.node].append(job)
@@ -256,7 +258,7 @@ class Simulation:
     def _show(self, job: Job, trial: Trial, step: int) -> None:
         if step < len(trial.steps):
             self._nodes[job.node].show(trial.steps[step])
-            self._noticed(job.node)
+            self._scan_after_change(job.node)
             self._after(
                 self._delays.draw("step", f"{job.task.name}/{job.turn}/{step}"),
                 lambda: self._show(job, trial, step + 1),
@@ -268,7 +270,7 @@ class Simulation:
         assert job.pod is not None
         node, pod = self._nodes[job.node], job.pod
         trial = node.conclude(pod, self.now_s, job.order)
-        self._changed(job.node)
+        self._note_change(job.node)
         queue = self._queues[job.node]
         queue.pop(0)
         if queue:
@@ -283,11 +285,14 @@ class Simulation:
             job.finished_s = EPOCH_S + int(self.now_s + job.task.lifetime_s)
             self._after(self._delay("status", job), lambda: self._publish_running(job))
             self._after(
-                job.task.lifetime_s + self._delay("terminate", job), lambda: self._lets_go(job)
+                job.task.lifetime_s + self._delay("terminate", job), lambda: self._end_pod(job)
             )
         else:
             self.measures.rejected(node, pod, (job.decided_s, job.order), self.now_s, trial.verdict)
-            self._ends(job, "rejected", trial.verdict.reason, self._delay("status", job))
+            reason = trial.verdict.reason
+            self._after(
+                self._delay("status", job), lambda: self._publish_end(job, "rejected", reason)
+            )
 
     def _publish_running(self, job: Job) -> None:
         if job.pod is not None and job.pod.uid in self._jobs:
@@ -295,25 +300,22 @@ class Simulation:
                 streams.pod(job.pod.uid), PodRunning(job.pod.uid, job.node, started_s=job.started_s)
             )
 
-    def _lets_go(self, job: Job) -> None:
+    def _end_pod(self, job: Job) -> None:
         """End the pod: its kubelet has freed its holdings. The API reports it a little later."""
         assert job.pod is not None
         delay_s = self._delay("status", job)
-        heard_s = self.now_s if self._row.clairvoyant else self.now_s + delay_s
-        self._nodes[job.node].let_go(job.pod, self.now_s, heard_s)
-        self._changed(job.node)
-        self._ends(job, "succeeded", "", delay_s)
+        reported_s = self.now_s if self._row.clairvoyant else self.now_s + delay_s
+        self._nodes[job.node].end(job.pod, self.now_s, reported_s)
+        self._note_change(job.node)
+        self._after(delay_s, lambda: self._publish_end(job, "succeeded", ""))
 
-    def _changed(self, node: str) -> None:
-        self._noticed(node)
+    def _note_change(self, node: str) -> None:
+        self._scan_after_change(node)
         if self._row.clairvoyant:
             self._row.happened(node)
             self._ask(DECIDE_S)
 
-    def _ends(self, job: Job, cause: EndCause, reason: str, delay_s: float) -> None:
-        self._after(delay_s, lambda: self._ended(job, cause, reason))
-
-    def _ended(self, job: Job, cause: EndCause, reason: str) -> None:
+    def _publish_end(self, job: Job, cause: EndCause, reason: str) -> None:
         assert job.pod is not None
         uid = job.pod.uid
         del self._jobs[uid]
@@ -325,16 +327,16 @@ class Simulation:
         )
         if cause == "rejected":
             again = Job(job.task, job.arrived_s, job.turn, job.member, job.attempts + 1)
-            self._after(RETRY_S, lambda: self._comes_again(again, uid))
+            self._after(RETRY_S, lambda: self._retry(again, uid))
         elif job.member:
-            self._comes_back(job)
+            self._recreate_member(job)
 
-    def _comes_again(self, job: Job, rejected_uid: str) -> None:
+    def _retry(self, job: Job, rejected_uid: str) -> None:
         self.measures.replaced(rejected_uid)
-        self._arrives(job)
+        self._create_pod(job)
 
-    def _comes_back(self, job: Job) -> None:
-        """A member of a set is created again under its name."""
+    def _recreate_member(self, job: Job) -> None:
+        """Create a member of a set again, under its name."""
         delay_s = self._delay("recreate", job)
         name = job.task.name
         again = Job(
@@ -343,7 +345,7 @@ class Simulation:
             job.turn + 1,
             True,
         )
-        self._after(delay_s, lambda: self._arrives(again))
+        self._after(delay_s, lambda: self._create_pod(again))
 
     # -- exporter
     # ----------------------------------------------------------------------------------------------
@@ -360,9 +362,9 @@ class Simulation:
             delay_s = self._delays.draw("report", f"{node.name}/{self.now_s:.3f}")
             self._after(delay_s, lambda: self._report_arrives(made))
 
-    def _noticed(self, name: str) -> None:
-        """A kubelet wrote its checkpoints; an exporter that sends on change looks for that four
-        times a second, then scans.
+    def _scan_after_change(self, name: str) -> None:
+        """Scan a node whose kubelet wrote its checkpoints, as an exporter does that reports
+        changes: it looks four times a second.
         """
         if not self._cell.on_change or name in self._due_scans:
             return

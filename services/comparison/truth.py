@@ -1,9 +1,9 @@
-"""The kubelets: their true holdings, what podresources shows of them, and why a kubelet rejected a
+"""The kubelets: what their pods hold, what podresources shows of it, and why a kubelet rejected a
 pod.
 
-It uses the simulated kubelet's own decisions (`services.simulator.kubelet`) and the production
-exporter's report. It keeps the recent past of every node to tell whether a rejection would have
-happened without an end after the decision.
+The simulated kubelet (`services.simulator.kubelet`) decides, and the production exporter makes the
+reports. Every node keeps its recent past, to decide whether a rejection would have happened without
+an end after the decision.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ from shared.kubelet.cpuset import each_cpu
 from shared.kubelet.machine import KubeletState
 from shared.kubelet.masks import nodes_of
 
-# Events per node with a kept earlier state.
+# Admissions and ends for which a node keeps its earlier state.
 PAST = 64
 Cause = Literal["after an end", "overtaken", "unexplained"]
 AFTER_END: Cause = "after an end"
 OVERTAKEN: Cause = "overtaken"
 UNEXPLAINED: Cause = "unexplained"
-# Newest reports per node with a kept true state, for rows with the same information.
+# Newest reports for which a node keeps the kubelet's state, for rows that get the same reports.
 SCANS = 8
 RULES = exporter.Rules()
 
 
 class Past(msgspec.Struct):
-    """A pod was admitted, or let go of, at `at_s`; `told_s` is when the scheduler heard of the end,
-    `order` the number of the decision that sent the pod here."""
+    """A pod was admitted or ended at `at_s`. `before` is the kubelet's state before that,
+    `reported_s` the time when the scheduler learns of the end, `order` the number of the decision
+    that sent the pod here.
+    """
 
     at_s: float
     kind: str
     pod: Pod
     before: KubeletState
-    told_s: float = float("inf")
+    reported_s: float = float("inf")
     order: int = 0
 
 
 class TrueNode:
-    """One kubelet. `changed` says that podresources may show something else than at the last
-    scan.
-    """
+    """One kubelet. `changed` says that podresources may have changed since the last scan."""
 
     def __init__(self, node: SimulatedNode, checkpoint: bool = False) -> None:
         self.simulated, self.checkpoint = node, checkpoint
@@ -77,7 +77,7 @@ class TrueNode:
         self.changed = True
         self.past: deque[Past] = deque(maxlen=PAST)
         self.scans: dict[int, KubeletState] = {}
-        self.coming: dict[str, Pod] = {}
+        self.pending: dict[str, Pod] = {}
         self._machine = reading.machine(node.machine)
         self._allocatable = _allocatable(self.kubelet.state)
         self._facts = reading.settings(node.kubelet)
@@ -98,32 +98,32 @@ class TrueNode:
     # ----------------------------------------------------------------------------------------------
 
     def reserved(self, pod: Pod) -> None:
-        """The scheduler sent a pod here; it is on its way."""
-        self.coming[pod.uid] = pod
+        """Note a pod that the scheduler placed here, and that the kubelet has not admitted yet."""
+        self.pending[pod.uid] = pod
         self._shadow = None
 
     def withdrawn(self, uid: str) -> None:
-        """Record that a pod does not come after all."""
-        self.coming.pop(uid, None)
+        """Forget a pod whose reservation was withdrawn."""
+        self.pending.pop(uid, None)
         self._shadow = None
 
     def assigned(self, pod: Pod) -> None:
-        """The kubelet sees the pod: listed from now on, with nothing."""
+        """Let the kubelet list the pod, which holds nothing yet."""
         self.kubelet = kubelet.assign(self.kubelet, pod)
         self.changed = True
 
     def begin(self, uid: str) -> Trial:
-        """The admission of a listed pod begins."""
+        """Begin the admission of a listed pod."""
         self.kubelet, self.trial = kubelet.begin(self.kubelet, uid)
         return self.trial
 
     def show(self, step: KubeletState) -> None:
-        """One more step of the running admission is visible."""
+        """Show one more step of the running admission."""
         self.kubelet = kubelet.show(self.kubelet, step)
         self.changed = True
 
     def conclude(self, pod: Pod, now_s: float, order: int = 0) -> Trial:
-        """The admission is over."""
+        """End the admission, and return it."""
         assert self.trial is not None
         trial, self.trial = kubelet.rebase(self.kubelet, self.trial), None
         if self.owned is not None and trial.verdict.admitted:
@@ -131,13 +131,13 @@ class TrueNode:
         if trial.verdict.admitted:
             self.past.append(Past(now_s, "admit", pod, self.kubelet.state, order=order))
         self.kubelet = kubelet.conclude(self.kubelet, trial)
-        self.coming.pop(pod.uid, None)
+        self.pending.pop(pod.uid, None)
         self.changed, self._shadow = True, None
         return trial
 
-    def let_go(self, pod: Pod, now_s: float, told_s: float) -> None:
-        """Record that the pod ended and its kubelet has freed its holdings."""
-        self.past.append(Past(now_s, "end", pod, self.kubelet.state, told_s))
+    def end(self, pod: Pod, now_s: float, reported_s: float) -> None:
+        """End the pod and free its resources. The scheduler learns of it at `reported_s`."""
+        self.past.append(Past(now_s, "end", pod, self.kubelet.state, reported_s))
         self.kubelet = kubelet.end(self.kubelet, pod.uid)
         if self.owned is not None:
             self.owned.agent.end(pod.uid)
@@ -161,17 +161,17 @@ class TrueNode:
         return [part | chosen for part in parts or [0] if part | chosen]
 
     def shadow(self) -> KubeletState:
-        """The state after everything that is on its way: what an oracle sees."""
+        """The kubelet's state after the admission of all pending pods: what an oracle knows."""
         if self._shadow is None:
             state = self.kubelet.state
-            for pod in self.coming.values():
+            for pod in self.pending.values():
                 state = admission.admit(state, pod).state
             self._shadow = state
         return self._shadow
 
     def has_room(self, pod: Pod) -> bool:
-        """Return whether the whole node has room for the pod next to all that is on its way."""
-        pods = (*(known.pod for known in self.kubelet.pods.values()), *self.coming.values())
+        """Return whether the whole node has room for the pod next to all pending pods."""
+        pods = (*(known.pod for known in self.kubelet.pods.values()), *self.pending.values())
         asked, taken = effective_request(pod), Counter[str]()
         for running in {known.uid: known for known in pods if known.uid != pod.uid}.values():
             taken.update(effective_request(running))
@@ -182,10 +182,10 @@ class TrueNode:
         """Return the cause of a rejection that could not be foreseen when the pod was `decided`
         (time, and number of the decision).
 
-        Where Topolog owns the zones, none can have such a cause. Elsewhere: first, ends that the
-        scheduler had not received: without all of them, or one, the pod would have been admitted;
-        or, of two causes that each sufficed, one was an end. Otherwise, pods that were decided
-        later and came earlier.
+        If Topolog chooses the zones, no rejection has such a cause. Otherwise the cause is an end
+        that the scheduler did not know yet, if the pod would have been admitted without one or all
+        of these ends, or if an end was one of two sufficient causes. Else it is a pod that was
+        decided later and admitted earlier.
         """
         if self.owned is not None:
             return UNEXPLAINED
@@ -193,7 +193,7 @@ class TrueNode:
         ends = {
             index
             for index, past_event in enumerate(recent)
-            if past_event.kind == "end" and past_event.told_s > decided[0]
+            if past_event.kind == "end" and past_event.reported_s > decided[0]
         }
         later = {
             index
@@ -207,8 +207,8 @@ class TrueNode:
         return AFTER_END if self._refused_without(pod, later) else OVERTAKEN
 
     def _refused_without(self, pod: Pod, left_out: Set[int]) -> bool:
-        """Would the kubelet have refused the pod without these of the recent past? Replays what
-        came since the first of them.
+        """Return whether the kubelet would have refused the pod without these entries of `past`.
+        The others since the first of them are played again.
         """
         if not left_out:
             return True
@@ -251,7 +251,9 @@ class TrueNode:
         return exporter.report(self.name, "bench", scan, RULES)
 
     def free(self) -> dict[int, Amounts]:
-        """Zone -> free amounts after everything on its way; {} where Topolog owns the zones."""
+        """Return the free amounts by zone after the admission of all pending pods; {} if Topolog
+        chooses the zones.
+        """
         return free_of(self.shadow()) if self.owned is None else {}
 
 
@@ -264,7 +266,7 @@ def _refused(trial: Trial, problem: str) -> Trial:
 
 
 def free_of(state: KubeletState) -> dict[int, Amounts]:
-    """Zone -> free CPUs (millicpu, reserved ones left out), memory and devices."""
+    """Return the free CPUs (millicpu, without reserved ones), memory and devices by zone."""
     settled = admission.drop_stale(state)
     manager = settled.kubelet.cpu
     shared = settled.cpu.shared & ~manager.reserved
@@ -336,7 +338,7 @@ def _allocatable(state: KubeletState) -> Allocatable:
 
 
 def _listed(pod: Pod, shown: KubeletState) -> ListedPod:
-    """What podresources says of a pod: ordinary init containers are left out."""
+    """Return the pod as podresources lists it, without its ordinary init containers."""
     assignments = zip(pod.containers, placements(shown, pod), strict=True)
     return ListedPod(
         pod.namespace,

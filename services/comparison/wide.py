@@ -19,8 +19,8 @@ ZONE_GPUS = 4
 ZONE_CPUS = 32
 # A restricted kubelet admits a pod only if each of its resources needs equally many zones.
 CPUS_A_GPU, GIB_A_GPU = 7, 14
-# Of this many tasks one has a zone's GPUs, one has those of two zones, and one a whole node's if
-# that is more. All others have one GPU.
+# For each SMALL pods of one GPU there are LARGE pods of each larger size: all GPUs of a zone, of
+# two zones, and of a node.
 SMALL, LARGE = 24, 1
 SHORTEST_S, LONGEST_S = 60, 180
 

@@ -1,9 +1,9 @@
-"""The two workloads: machines and tasks, the same for every row.
+"""The workloads: machines and tasks, the same for every row.
 
-A trace (`services.simulator.traces` has the format) is played under its overlay, with a cluster
-already at work at the start. `dense` is made here to be hard: two containers, devices in the last
-zone while CPUs are free in others, init containers larger and smaller than what follows, members of
-sets that come back under their names.
+A trace (`services.simulator.traces` has the format) is played on its overlay of zones, on a cluster
+that already runs pods at the start. `dense` is generated, and hard on purpose: pods of two
+containers, devices in the last zone while CPUs are free in others, init containers larger and
+smaller than the containers that follow, members of sets that are created again under their names.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def workload(cell: Cell, traces: Path) -> Workload:
-    """The cell's workload; depends on everything but the row and the reports."""
+    """Return the cell's workload. It does not depend on the row and the reports."""
     if cell.workload == WIDE:
         return _wide_pods(cell)
     return _dense(cell) if cell.workload == DENSE else _traces(cell, traces)
 
 
 def pod_of(task: Task, uid: str, attempt: int = 0) -> Pod:
-    """The pod of a task: its own, or a Guaranteed one."""
+    """Return the pod of a task: the recorded one, or a Guaranteed one."""
     if isinstance(task, PodTask):
         return task.at_attempt(attempt)
     ordered = sorted(task.containers, key=lambda container: not container.init)
@@ -121,8 +121,8 @@ def _feasible(tasks: Iterator[Task], nodes: tuple[SimulatedNode, ...]) -> tuple[
 
 
 def _traces(cell: Cell, folder: Path) -> Workload:
-    """The rate of the published trace is a convention; for another one, tasks use up the scarcest
-    resource at the given load.
+    """Play a trace. The rate of the published trace is a convention. In other traces, tasks use the
+    given share of the scarcest resource.
     """
     listed = read_nodes(folder, cell.nodes)
     try:
@@ -150,8 +150,8 @@ def _traces(cell: Cell, folder: Path) -> Workload:
 
 
 def _at_work(tasks: list[Task], rate: float, seed: int) -> tuple[Task, ...]:
-    """The tasks that a cluster under this load would be found with (Little's law), each part-way
-    through its life.
+    """Return the tasks that a cluster under this load runs on average (Little's law), each at some
+    moment of its life.
     """
     chance = random.Random(seed + 1)
     lifetimes = [max(task.lifetime_s, 0.01) for task in tasks]
@@ -199,8 +199,8 @@ def _dense(cell: Cell) -> Workload:
 
 
 def _dense_node(name: str, zones: int, policies: Policies) -> SimulatedNode:
-    """A zone has 12 CPUs; the GPUs are all in the last zone (two in the last two from four zones
-    on).
+    """Return a node with 12 CPUs in each zone. All GPUs are in the last zone; from four zones on,
+    half of them are in the zone before it.
     """
     shape = NodeShape(zones, ZONE_CPUS * zones, 64 * GIB * zones)
     node = lay_out(name, shape, policies)
@@ -210,8 +210,8 @@ def _dense_node(name: str, zones: int, policies: Policies) -> SimulatedNode:
 
 
 def member_task(name: str, turn: int, seed: int) -> Task:
-    """What a member of a set is in its `turn`-th life: usually the same again, sometimes of another
-    shape.
+    """Return the task of a member of a set in its `turn`-th life. Every third life it has other
+    requests.
     """
     chance = random.Random(f"{seed}/{name}/{turn // 3}")
     shape = _dense_task(chance, name)

@@ -24,14 +24,16 @@ class ZoneCounts:
         self.pods = self.zones = self.aligned = self.alignable = self.missed = 0
 
     def decided(self, pod: Pod, node: str, now_s: float) -> None:
-        """A pod is about to be reserved on the node. The chosen node is asked first."""
+        """Note whether some node would align the pod, which is about to be reserved on `node`. This
+        node is asked first.
+        """
         if self._asks_every_node:
             names = [node, *(name for name in self._nodes if name != node)]
             could = any(_aligns(self._nodes[name], pod, now_s) for name in names)
             self._could_be_aligned[pod.uid] = could
 
     def admitted(self, pod: Pod, node: TrueNode) -> None:
-        """A kubelet took the pod."""
+        """Count a pod that a kubelet admitted."""
         could_be_aligned = self._could_be_aligned.pop(pod.uid, False)
         widths = [mask.bit_count() for mask in node.zones_of(pod)]
         if not widths:
@@ -45,8 +47,10 @@ class ZoneCounts:
 
 
 def _aligns(node: TrueNode, pod: Pod, now_s: float) -> bool:
-    """Return whether the kubelet would give each part one zone after all pods on their way."""
-    if any(recent.kind == "end" and recent.told_s > now_s for recent in node.past):
+    """Return whether the kubelet would give each part one zone after it admitted all
+    pending pods.
+    """
+    if any(recent.kind == "end" and recent.reported_s > now_s for recent in node.past):
         return False
     verdict = admission.admit(node.shadow(), pod)
     if not verdict.admitted or not node.has_room(pod):

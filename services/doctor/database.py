@@ -9,14 +9,14 @@ from shared.eventlog.inspection import GIVEN_UP_S, Inspection
 from shared.eventlog.revisions import is_ours
 
 ABOUT = "database"
-# Nothing moves without these roles. Others (the mirror) exist only if they are configured.
+# Roles without which no pod is placed. Others (the mirror) exist only if they are configured.
 ROLES = ("observer", "relay", "binder", "silence")
 # Roles that need at least one member: `scheduler/topolog/0`, `topology-store/3`.
 SHARED = ("scheduler", "topology-store")
 SKEW_S = 2.0
 RELAY_LAG_EVENTS = 10_000
-# A node's stream lives as long as its name. Services never read one whole; `topolog replay explain`
-# and `topolog replay at` do.
+# The stream of a node grows as long as the node's name is in use. Services never read a whole
+# stream, but `topolog replay explain` and `topolog replay at` do.
 LONG_STREAM_EVENTS = 1_000_000
 DAY_S = 86_400
 # Below this, the size of an empty database hides the size of an event.
@@ -33,10 +33,9 @@ _DURABLE_REMEDY = (
 
 
 def judge(seen: Inspection, *, in_cluster: bool = True, running: bool = True) -> Iterator[Finding]:
-    """Yield the findings, the worst first.
-
-    Services that are not `in_cluster` belong to `topolog up`, and own their database. Without
-    `running` services no lease has a holder and no relay runs, as it should be.
+    """Yield the findings, the worst first. Services that are not `in_cluster` belong to `topolog
+    up`, and own their database. If no service is `running`, a lease without a holder and a stopped
+    relay are expected.
     """
     if not seen.works:
         yield _wrong_schema(seen)
@@ -119,7 +118,7 @@ def _since(left_s: float | None) -> str:
 
 
 def _growth(seen: Inspection) -> str:
-    """GB a day, measured over the newest events."""
+    """Return the growth in GB a day, measured over the newest events."""
     size = f"{seen.head} events, {seen.size_bytes / 1e9:.2f} GB"
     if seen.head < ENOUGH_EVENTS or seen.span_s <= 0:
         return f"{size}; growth is measured from {ENOUGH_EVENTS} events on"

@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-# A problem keeps something from working; a warning will, or may; a note is a figure worth knowing.
+# With a problem something does not work. With a warning it will not, or may not. A note is a
+# figure.
 Severity = Literal["problem", "warning", "note"]
 
 

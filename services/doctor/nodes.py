@@ -164,7 +164,7 @@ def _drift(name: str, drifted: list[str]) -> Iterator[Finding]:
 
 
 def _unlike(name: str, node: LedgerNode, report: Report) -> Iterator[Finding]:
-    """Yield the pods whose containers have something else than was reserved."""
+    """Yield a finding about pods whose containers have other CPUs or zones than were reserved."""
     by_uid: dict[str, list[Placement]] = {}
     for placement in report.enforced or ():
         by_uid.setdefault(placement.pod_uid, []).append(placement)
@@ -184,7 +184,7 @@ def _unlike(name: str, node: LedgerNode, report: Report) -> Iterator[Finding]:
 
 
 def _drifted(ledger: Ledger, node: LedgerNode) -> list[str]:
-    """Return the names of confirmed pods in other zones than were certain until a report came."""
+    """Return the names of confirmed pods in other zones than were predicted with certainty."""
     drifted = []
     for uid, charge in node.charges.items():
         entry = ledger.pods.get(uid)

@@ -40,7 +40,7 @@ from shared.ledger.next_report import reported_without
 from shared.ledger.state import LedgerNode, LedgerPod
 from shared.ledger.what_if import what_if
 
-# The most sets of pods that are tried for one pod of the shape.
+# The most sets of pods that are tried to make room for one pod.
 MOST_CHECKS = 2_000
 # Admissions of the kubelet search: a plan has more time than a scheduler.
 STEPS = 1 << 15
@@ -77,7 +77,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class MovePlan(msgspec.Struct, frozen=True):
-    """`missing` pods get no room. `is_cheapest`: no step of this kind is cheaper."""
+    """The steps of a plan. `missing` pods get no room. `is_cheapest` says that no step of this kind
+    is cheaper.
+    """
 
     steps: tuple[Step, ...]
     missing: int
@@ -158,8 +160,8 @@ class _Planner:
         return self._tried(pod, upper) if upper is not None else None
 
     def _least(self, pod: Pod) -> Iterator[Candidate]:
-        """Yield, for each node, the set of the least cost without which it takes the pod, wherever
-        these pods go. Nodes that evictions cannot help are left out.
+        """Yield for each node the cheapest set of pods whose eviction makes room there. Nodes that
+        evictions cannot help are left out. Whether the evicted pods find other nodes is not asked.
         """
         placing, pod_class = self._placing, self._placing.evaluator.pod_class(pod)
         checks = placing.checks(pod)
@@ -205,8 +207,8 @@ class _Planner:
                         yield top, size, node_info.name, chosen
 
     def _tried(self, pod: Pod, candidate: Candidate | None, keep: bool = True) -> Step | None:
-        """Return the step with these moves, None if a pod would wait. Afterwards the cluster is the
-        one after the step if `keep`, else as before.
+        """Return the step with these moves, None if a pod would wait. With `keep` the cluster is
+        left as it is after the step, otherwise as before.
         """
         placing, name, uids = self._placing, "", tuple[str, ...]()
         earlier_nodes = dict[str, LedgerNode]()

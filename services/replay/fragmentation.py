@@ -50,8 +50,9 @@ class NodeRoom(msgspec.Struct, frozen=True):
 
 
 class ClassRoom(msgspec.Struct, frozen=True):
-    """One pod class: its request, its live pods, and the room for more. Each of `nodes` holds
-    one, or would at best."""
+    """One pod class: its request, its live pods, and the room for more. Each of `nodes` has room
+    for one, or would have if zones did not matter.
+    """
 
     request: str
     pods: int
@@ -62,7 +63,7 @@ class ClassRoom(msgspec.Struct, frozen=True):
 
     @property
     def lost_percent(self) -> int:
-        """The share of the places at best that does not exist, rounded down."""
+        """How many percent of the places at best do not exist, rounded down."""
         return 100 * max(0, self.at_best - self.fits) // self.at_best if self.at_best else 0
 
 
@@ -132,7 +133,7 @@ class RoomOfNodes:
 
 
 def numbered(pod: Pod, number: int) -> Pod:
-    """Return one of several pods like this one."""
+    """Return a pod like this one, with this number."""
     return msgspec.structs.replace(pod, uid=f"shape-{number}", name=f"shape-{number}")
 
 

@@ -15,8 +15,8 @@ from services.simulator.simulation import run
 
 
 def main() -> int:
-    """Run until stopped; 0 after a signal, 2 for wrong options, 1 when the cluster cannot be
-    run.
+    """Run until stopped. Return 0 after a signal, 2 for wrong options, 1 if the cluster
+    cannot run.
     """
     try:
         options = parse(sys.argv[1:])

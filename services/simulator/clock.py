@@ -1,8 +1,7 @@
-"""Virtual time: seconds that run `rate` times as fast as real ones. The rate may change at any
-moment.
+"""Virtual time, which runs `rate` times as fast as real time. The rate may change at any moment.
 
 Only arrivals and lifetimes of simulated work follow it. Services, reports and latencies use real
-time. This module does not know its readers.
+time.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """Starts at 0. `real` is a monotonic clock in seconds."""
+    """A clock that starts at 0. `real` is a monotonic clock in seconds."""
 
     def __init__(self, rate: float = 1.0, real: Callable[[], float] = time.monotonic) -> None:
         self._real = real
@@ -22,7 +21,7 @@ class VirtualClock:
 
     @property
     def rate(self) -> float:
-        """Virtual seconds a real second."""
+        """Virtual seconds per real second."""
         return self._rate
 
     def now(self) -> float:
@@ -30,7 +29,7 @@ class VirtualClock:
         return self._at_since + (self._real() - self._since) * self._rate
 
     def set_rate(self, rate: float) -> None:
-        """Go on at another rate from here."""
+        """Change the rate from now on."""
         self._at_since, self._since = self.now(), self._real()
         self._rate = rate
 
@@ -39,5 +38,5 @@ class VirtualClock:
         return self._real() - self._began
 
     def real_until(self, virtual: float) -> float:
-        """Real seconds until a virtual moment at today's rate; 0 when it has passed."""
+        """Real seconds until a virtual moment at the current rate; 0 if it has passed."""
         return max(0.0, (virtual - self.now()) / self._rate) if self._rate > 0 else 3600.0

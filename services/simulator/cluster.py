@@ -1,10 +1,10 @@
 """The nodes of a simulated cluster as values: zones, CPUs, memory, devices and a kubelet
 configuration.
 
-There is one layout: everything is split evenly over the zones, the remainder goes to the first
-zones; one socket and one uncore cache per zone; hyperthread siblings (2k, 2k+1); distances 10
-local, 21 remote; two CPUs reserved (the first CPU of each zone, or the first two of a single zone).
-This module does not know the API server, files or the scheduler.
+All nodes have one layout. Everything is split evenly over the zones, and the remainder goes to the
+first zones. Each zone is one socket with one uncore cache. CPUs 2k and 2k+1 are threads of one
+core. Distances are 10 local and 21 remote. The first CPU of each zone is reserved, of a single zone
+the first two. This module does not know the API server, files or the scheduler.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Policies(msgspec.Struct, frozen=True):
 
 
 class SimulatedNode(msgspec.Struct, frozen=True):
-    """One node: machine, kubelet, devices, labels of the Node object beyond the usual ones.
+    """One node: machine, kubelet, devices, and further labels of its Node object.
 
     `owned_policy` is the policy by which Topolog chooses its zones, empty if the kubelet does.
     `system_memory` is what the kubelet reserves of each zone's memory although it aligns none.
@@ -119,7 +119,7 @@ def zone_hugepages(zone: ZoneConfig) -> Amounts:
 def uniform(
     count: int, shape: NodeShape, policies: Policies, prefix: str = "node"
 ) -> tuple[SimulatedNode, ...]:
-    """`count` equal nodes: node-000, node-001, ..."""
+    """Return `count` equal nodes: node-000, node-001, ..."""
     width = max(3, len(str(count - 1)))
     return tuple(
         lay_out(f"{prefix}-{number:0{width}d}", shape, policies) for number in range(count)
@@ -127,7 +127,7 @@ def uniform(
 
 
 def lay_out(name: str, shape: NodeShape, policies: Policies) -> SimulatedNode:
-    """One node of a shape. Raises ValueError when a zone would have no CPU left for pods."""
+    """Return one node of a shape. Raises ValueError if a zone would have no CPU for pods."""
     zones = range(shape.zones)
     cpus = split(shape.cpus, shape.zones)
     if min(cpus) < 2 or (shape.zones == 1 and shape.cpus < 3):
@@ -198,7 +198,7 @@ def _zones(shape: NodeShape) -> tuple[ZoneConfig, ...]:
 
 
 def _cpus(per_zone: list[int]) -> tuple[Cpu, ...]:
-    """CPUs numbered zone after zone; a core is a pair of neighbours."""
+    """Return the CPUs, numbered zone after zone. Two neighbours are threads of one core."""
     layout = []
     for zone, count in enumerate(per_zone):
         start = sum(per_zone[:zone])

@@ -1,7 +1,7 @@
-"""The parts of the object store that simulated kubelets and the player use, in one process and one
-event loop.
+"""What simulated kubelets and the player use of the object store, in one process and one event
+loop.
 
-The simulated API server's `ClusterStore` implements them. This module does not know HTTP.
+The simulated API server's `ClusterStore` implements it. This module does not know HTTP.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ Json = dict[str, Any]
 
 
 class Stored(Protocol):
-    """One version of one object; never to be changed."""
+    """One version of one object. The reader must not change it."""
 
     @property
     def obj(self) -> Json:
         """The object without kind and apiVersion."""
 
 
-class Seen(Protocol):
-    """One change: `kind` is ADDED, MODIFIED or DELETED."""
+class Change(Protocol):
+    """One change of an object."""
 
     @property
     def kind(self) -> str:
@@ -29,28 +29,26 @@ class Seen(Protocol):
 
     @property
     def entry(self) -> Stored:
-        """The object after the change; for DELETED its last version."""
+        """The object after the change; if it was deleted, its last version."""
 
     @property
     def old(self) -> Stored | None:
-        """The version before, if any."""
+        """The version before the change, if any."""
 
 
 class ClusterPort(Protocol):
-    """The store. Nothing here raises for what the cluster may answer: refusals are values with a
-    `code`.
-    """
+    """The store. A refusal of the API is a value with a `code`, no exception."""
 
     def list(
         self, kind: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Sequence[Stored]:
-        """Live objects."""
+        """Return the current objects."""
 
     def get(self, kind: str, name: str, namespace: str = "") -> Stored | None:
-        """One live object."""
+        """Return one object, None if it does not exist."""
 
     def create(self, kind: str, obj: Json, namespace: str = "") -> object:
-        """Create; an entry or a refusal."""
+        """Create an object. Return an entry or a refusal."""
 
     def patch(
         self,
@@ -62,12 +60,12 @@ class ClusterPort(Protocol):
         form: str = "strategic",
         subresource: str = "",
     ) -> object:
-        """Patch; an entry or a refusal."""
+        """Patch an object. Return an entry or a refusal."""
 
     def replace_status(
         self, kind: str, name: str, namespace: str, status: Json, uid: str = ""
     ) -> object:
-        """Put a whole status; an entry or a refusal."""
+        """Replace the whole status. Return an entry or a refusal."""
 
     def delete(
         self,
@@ -78,9 +76,9 @@ class ClusterPort(Protocol):
         grace_s: int | None = None,
         uid: str = "",
     ) -> object:
-        """Delete; what was deleted or a refusal."""
+        """Delete an object. Return the deleted entry or a refusal."""
 
-    def listen(self, kind: str, listener: Callable[[Seen], None]) -> Callable[[], None]:
-        """Call the listener with every change at once and in order; it must not write. Returns what
-        stops it.
+    def listen(self, kind: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call the listener at once with every change, in order. It must not write. Return the
+        function that stops this.
         """

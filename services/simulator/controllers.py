@@ -1,9 +1,8 @@
-"""What makes pods on the simulated cluster: Deployments, ReplicaSets, StatefulSets and Jobs, in a
-few lines each.
+"""The controllers of the simulated cluster: Deployments, ReplicaSets, StatefulSets and Jobs.
 
-Each keeps the number of pods that its object asks for and writes its status. A simplification on
-purpose: a rollout deletes the pods of the template before at once. Must not know HTTP, kubelets or
-schedulers.
+Each controller keeps the number of pods that its object requests, and writes its status. They are
+simple on purpose: a rollout deletes all pods of the earlier template at once. This module does not
+know HTTP, kubelets or schedulers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from services.simulator.cluster_port import ClusterPort, Json, Seen, Stored
+from services.simulator.cluster_port import Change, ClusterPort, Json, Stored
 
 KINDS = ("deployments", "replicasets", "statefulsets", "jobs")
 PAUSE_S = 0.05
@@ -36,7 +35,7 @@ _KIND = {
 
 
 class Controllers:
-    """Receives changes of objects and pods, and reconciles them."""
+    """Reconciles objects when they or their pods change."""
 
     def __init__(self, cluster: ClusterPort) -> None:
         self._cluster = cluster
@@ -47,7 +46,7 @@ class Controllers:
     async def run(self) -> None:
         """Work until cancelled."""
         for resource in KINDS:
-            self._stops.append(self._cluster.listen(resource, self._heard(resource)))
+            self._stops.append(self._cluster.listen(resource, self._listener(resource)))
             for entry in self._cluster.list(resource):
                 self._wake(resource, entry.obj)
         self._stops.append(self._cluster.listen("pods", self._wake_owner))
@@ -62,14 +61,14 @@ class Controllers:
             for stop in self._stops:
                 stop()
 
-    def _heard(self, resource: str) -> Callable[[Seen], None]:
-        def heard(change: Seen) -> None:
+    def _listener(self, resource: str) -> Callable[[Change], None]:
+        def on_change(change: Change) -> None:
             self._wake(resource, change.entry.obj)
             self._wake_owner(change)
 
-        return heard
+        return on_change
 
-    def _wake_owner(self, change: Seen) -> None:
+    def _wake_owner(self, change: Change) -> None:
         for owner in change.entry.obj["metadata"].get("ownerReferences") or ():
             resource = next(
                 (
@@ -105,22 +104,22 @@ class Controllers:
     # ----------------------------------------------------------------------------------------------
 
     def _deployment(self, resource: str, obj: Json) -> None:
-        """One ReplicaSet of the newest template; the ones before are deleted with their pods."""
+        """Keep one ReplicaSet, of the newest template. Earlier ones are deleted with their pods."""
         metadata, spec = obj["metadata"], obj["spec"]
         namespace, name = metadata["namespace"], metadata["name"]
         revision = _hash(spec["template"])
-        mine = list(
+        own_replica_sets = list(
             _owned(self._cluster.list("replicasets", namespace), "Deployment", metadata["uid"])
         )
         current = next(
             (
                 replica_set
-                for replica_set in mine
+                for replica_set in own_replica_sets
                 if replica_set.obj["metadata"]["name"] == f"{name}-{revision}"
             ),
             None,
         )
-        for replica_set in mine:
+        for replica_set in own_replica_sets:
             if replica_set is not current:
                 self._cluster.delete("replicasets", replica_set.obj["metadata"]["name"], namespace)
         wanted = _count(spec.get("replicas"))
@@ -146,7 +145,7 @@ class Controllers:
         self._status(resource, obj, {**status, "conditions": [condition, progressing]})
 
     def _replicas(self, resource: str, obj: Json) -> None:
-        """As many live pods as asked for; a finished one is replaced."""
+        """Keep as many live pods as requested. A finished pod is replaced."""
         metadata, spec = obj["metadata"], obj["spec"]
         pods = list(
             _owned(
@@ -259,7 +258,7 @@ class Controllers:
             )
 
     def _collect(self, resource: str, namespace: str, name: str) -> None:
-        """What an owner that is gone leaves behind."""
+        """Delete what a deleted owner has left."""
         kind = _KIND[resource]
         for replica_set in self._cluster.list("replicasets", namespace):
             if resource == "deployments" and any(

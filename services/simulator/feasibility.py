@@ -1,10 +1,9 @@
-"""Which tasks fit no single node of the empty cluster at all: plain arithmetic, independent of any
-scheduler.
+"""The tasks that fit no node of the empty cluster, by plain arithmetic.
 
-A container must find a set of zones that its node's policy allows (one zone for single-numa-node;
-the narrowest sets that suffice for restricted; any for the rest), containers one after another,
-every choice tried; and the whole pod must fit the node. Must not know the kubelet model, the
-scheduler, or what runs.
+Each container needs a set of zones that the node's policy allows: one zone under single-numa-node,
+the narrowest sets that suffice under restricted, any set otherwise. Containers take zones one after
+another, and every choice is tried. The whole pod must fit the node. This module does not know the
+kubelet model, the scheduler, or running pods.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ Free = tuple[Amounts, ...]
 
 
 class Room(msgspec.Struct, frozen=True):
-    """The amounts of one empty node: totals (all CPUs, reserved ones included), free by zone,
-    allocatable, policy, scope. `is_owned`: Topolog chooses zones for CPUs and memory of the whole
-    pod, and only for these.
+    """The amounts of one empty node: in total by zone (reserved CPUs included), free by zone, and
+    allocatable. If it `is_owned`, Topolog chooses zones for the whole pod, for CPUs and memory
+    only.
     """
 
     total: Free
@@ -45,7 +44,7 @@ class Infeasible(msgspec.Struct, frozen=True):
 
 
 def rooms(nodes: Iterable[SimulatedNode]) -> tuple[Room, ...]:
-    """The distinct rooms of a cluster: equal nodes count once."""
+    """Return the distinct rooms of a cluster: equal nodes count once."""
     listed_rooms: list[Room] = []
     for room in map(_room, nodes):
         if room not in listed_rooms:
@@ -54,7 +53,7 @@ def rooms(nodes: Iterable[SimulatedNode]) -> tuple[Room, ...]:
 
 
 def infeasible(tasks: Iterable[Task], cluster: tuple[Room, ...]) -> list[Infeasible]:
-    """The tasks that fit no room; equal shapes are judged once."""
+    """Return the tasks that fit no room. Equal containers are judged once."""
     verdicts: dict[bytes, bool] = {}
     infeasible_tasks = []
     for task in tasks:
@@ -67,7 +66,7 @@ def infeasible(tasks: Iterable[Task], cluster: tuple[Room, ...]) -> list[Infeasi
 
 
 def task_fits(task: Task, room: Room) -> bool:
-    """True when the empty node has room for the task under its policy."""
+    """Return whether the empty node has room for the task under its policy."""
     demand = _pod_demand(task.containers)
     if any(amount > room.node.get(name, 0) for name, amount in {**demand, PODS: 1}.items()):
         return False
@@ -101,7 +100,7 @@ def _room(node: SimulatedNode) -> Room:
 
 
 def _pod_demand(containers: Iterable[TaskContainer]) -> Amounts:
-    """Per resource the larger of the app containers' sum and any one init container."""
+    """Return, by resource, the larger of the app containers' sum and any init container."""
     containers, demand = tuple(containers), dict[str, int]()
     for container in containers:
         if not container.init:
@@ -117,7 +116,9 @@ def _pod_demand(containers: Iterable[TaskContainer]) -> Amounts:
 
 
 def _aligned(container: TaskContainer, guaranteed: bool) -> Amounts:
-    """The part that the managers pin: whole CPUs and memory of Guaranteed pods, devices always."""
+    """Return the requests that the managers pin: whole CPUs and memory of Guaranteed pods, devices
+    of all.
+    """
     return {
         name: amount
         for name, amount in container.requests.items()
@@ -134,8 +135,8 @@ def _guaranteed(task: Task) -> bool:
 
 
 def _aligned_total(task: Task) -> Amounts:
-    """Sum per container: two halves of a CPU are not a whole one, because pinning is decided per
-    container.
+    """Return the sum of what the managers pin. Half CPUs of two containers are not pinned, because
+    each container is judged by itself.
     """
     guaranteed = _guaranteed(task)
     return _pod_demand(
@@ -145,8 +146,8 @@ def _aligned_total(task: Task) -> Amounts:
 
 
 def _containers_fit(task: Task, room: Room) -> bool:
-    """Every way to give the app containers their zones; an init container's share is free again for
-    those after it.
+    """Return whether the containers fit in some way. The zones of an init container are free again
+    for the containers after it.
     """
     guaranteed = _guaranteed(task)
     first = [_aligned(container, guaranteed) for container in task.containers if container.init]
@@ -165,7 +166,7 @@ def _place(demands: list[Amounts], free: Free, room: Room) -> bool:
 
 
 def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
-    """The zone sets that the policy allows and that hold the demand."""
+    """Yield the sets of zones that the policy allows and that hold the demand."""
     zones = range(len(free))
     sizes = [1] if room.policy == SINGLE_NUMA_NODE else list(range(1, len(free) + 1))
     if room.policy == RESTRICTED and not room.is_owned:
@@ -181,7 +182,9 @@ def _sets(demand: Amounts, free: Free, room: Room) -> Iterator[tuple[int, ...]]:
 
 
 def _narrowest(name: str, amount: int, total: Free) -> int:
-    """How many zones an empty machine needs for the amount; 0 when all of them do not suffice."""
+    """Return how many zones an empty machine needs for the amount; 0 if all of them do not
+    suffice.
+    """
     richest = sorted((zone.get(name, 0) for zone in total), reverse=True)
     return next((size for size in range(1, len(richest) + 1) if sum(richest[:size]) >= amount), 0)
 

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client for JSON over kept connections: what a user's client does, at a tenth of
-the cost of a general one.
+"""A small HTTP/1.1 client for JSON over kept connections, at a tenth of the cost of a general one.
 
-Answers are values (status, body); only an unreachable server raises. Must not know Kubernetes.
+Answers are values (status, body); only an unreachable server raises. This module does not know
+Kubernetes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Unreachable(Exception):
-    """The server could not be reached or broke off; names its address."""
+    """The server did not answer. The message names its address."""
 
 
 class HttpClient:
@@ -30,7 +30,7 @@ class HttpClient:
         self._idle: list[_Connection] = []
 
     async def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """One request; a kept connection that the server has closed is replaced once. Raises
+        """Send one request. A kept connection that the server has closed is replaced once. Raises
         Unreachable.
         """
         head = (

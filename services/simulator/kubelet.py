@@ -1,10 +1,10 @@
-"""A simulated kubelet's decisions: which pods it knows, lists and admits, in which steps, and what
-each verdict is.
+"""A simulated kubelet's decisions: which pods it lists and admits, and which steps podresources
+shows.
 
-Pure: a node is a value. A pod is listed as soon as it is assigned, with nothing; admission
-(shared/kubelet) then goes through the states that podresources shows half-way; the pod runs or is
-refused, and ends. One pod is admitted at a time, as a kubelet does. Must not know the API server,
-sockets, files or clocks.
+A kubelet is a value, and this module is pure. A pod is listed with no resources as soon as it is
+assigned. Its admission (shared/kubelet) then goes through the states that podresources shows in
+between. The pod runs or is refused, and ends. One pod is admitted at a time, as in a kubelet. This
+module does not know the API server, sockets, files or clocks.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ Phase = Literal["waiting", "admitting", "running"]
 
 
 class KnownPod(msgspec.Struct, frozen=True):
-    """A pod that this kubelet holds active."""
+    """A pod that is active on this kubelet."""
 
     pod: Pod
     phase: Phase = "waiting"
 
 
 class KubeletNode(msgspec.Struct, frozen=True):
-    """One kubelet. `state` is what its managers hold; `shown` is what podresources reads, behind
-    `state` while a pod is being admitted."""
+    """One kubelet. `state` is its managers' state; `shown` is the state that podresources lists,
+    which is an older one while a pod is being admitted.
+    """
 
     state: KubeletState
     shown: KubeletState
@@ -44,9 +45,7 @@ class KubeletNode(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """An admission carried out: the states that are visible on the way, in order, and the
-    verdict.
-    """
+    """A computed admission: its result, and the states that are visible on the way, in order."""
 
     uid: str
     steps: tuple[KubeletState, ...]
@@ -54,13 +53,13 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class StartError(ValueError):
-    """A kubelet with this machine and configuration would not start; the message is its own, with
-    the node's name.
+    """A kubelet with this machine and configuration would not start. The message is the kubelet's,
+    with the node's name.
     """
 
 
 def start(node: SimulatedNode) -> KubeletNode:
-    """A kubelet on an empty machine. Raises StartError."""
+    """Return a kubelet on an empty machine. Raises StartError."""
     state = build(node.machine, node.kubelet, node.devices)
     if isinstance(state, ConfigError):
         raise StartError(f"node {node.name}: the kubelet would not start: {state}")
@@ -70,10 +69,10 @@ def start(node: SimulatedNode) -> KubeletNode:
 def resume(
     node: KubeletNode, stored: KubeletState, pods: list[Pod]
 ) -> tuple[KubeletNode, list[tuple[str, Admission]]]:
-    """The kubelet started again on its stored state, `pods` admitted again in order, with the
-    refusals of that.
+    """Restart the kubelet on its stored state, and admit the pods again in order. Return it with
+    the refusals.
 
-    A state that the kubelet refuses is left behind: the pods are then admitted on an empty machine.
+    If the kubelet refuses the stored state, the pods are admitted on an empty machine.
     """
     wanted = {pod.uid: ActivePod(pod) for pod in pods}
     for base in (stored, node.state):
@@ -94,18 +93,18 @@ def resume(
 
 
 def holders(state: KubeletState) -> frozenset[str]:
-    """Uids of the pods that some manager's book names."""
+    """Return the uids of pods that hold something of some manager."""
     return frozenset({*state.cpu.entries, *state.memory.entries, *state.devices.held})
 
 
 def assign(node: KubeletNode, pod: Pod) -> KubeletNode:
-    """The node with a new pod: listed at once, with nothing."""
+    """Return the node with a new pod, which is listed at once with no resources."""
     return _with_pods(node, {**node.pods, pod.uid: KnownPod(pod)})
 
 
 def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
-    """Admit a waiting pod. Its holdings become visible by `show`, step by step, and last from
-    `conclude` on.
+    """Compute the admission of a waiting pod. `show` makes its steps visible, and `conclude` ends
+    it.
     """
     pod = node.pods[uid].pod
     walk = admission.admission_steps(node.state, pod)
@@ -122,7 +121,7 @@ def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
 
 
 def show(node: KubeletNode, step: KubeletState) -> KubeletNode:
-    """The node with one step of an admission visible."""
+    """Return the node with one step of an admission visible."""
     return KubeletNode(node.state, step, node.allocatable, node.pods)
 
 
@@ -140,8 +139,8 @@ def conclude(node: KubeletNode, trial: Trial) -> KubeletNode:
 
 
 def end(node: KubeletNode, uid: str) -> KubeletNode:
-    """The node after a pod ended or was deleted; a pod in admission leaves the list now and its
-    resources at `conclude`.
+    """Return the node after a pod ended or was deleted. A pod in admission leaves the list now, and
+    frees its resources at `conclude`.
     """
     known_pod = node.pods.get(uid)
     if known_pod is None:
@@ -155,9 +154,7 @@ def end(node: KubeletNode, uid: str) -> KubeletNode:
 
 
 def rebase(node: KubeletNode, trial: Trial) -> Trial:
-    """Return the result of an admission during which other pods ended: their holdings are free in
-    the state after it.
-    """
+    """Return the admission with the resources of pods freed that ended during it."""
     state = trial.verdict.state
     for uid in set(state.pods) - set(node.state.pods) - {trial.uid}:
         state = _without(state, uid)
@@ -165,8 +162,9 @@ def rebase(node: KubeletNode, trial: Trial) -> Trial:
 
 
 def _without(state: KubeletState, uid: str) -> KubeletState:
-    """The state after a pod ended, its resources free at once: a kubelet drops them at its next
-    call, with the same result for the next pod."""
+    """Return the state after a pod ended, with its resources free at once. A kubelet frees them at
+    its next admission, with the same result for the next pod.
+    """
     return admission.drop_stale(admission.remove(state, uid))
 
 
@@ -175,8 +173,8 @@ def _with_pods(node: KubeletNode, pods: Mapping[str, KnownPod]) -> KubeletNode:
 
 
 def _after_predicates(node: KubeletNode, pod: Pod, verdict: Admission) -> Admission:
-    """The node-level check behind the Topology Manager: OutOfcpu and its like (kubelet 1.36,
-    GeneralPredicates).
+    """Return the result of the node-level check that follows the Topology Manager: `OutOfcpu` and
+    the like (kubelet 1.36, GeneralPredicates).
     """
     if not verdict.admitted:
         return verdict

@@ -1,8 +1,7 @@
-"""One simulated kubelet at work: holds the node's value, keeps its answers and files current, and
-drives admissions.
+"""Runs one simulated kubelet: keeps its answers and files current, and admits its pods.
 
-The shell around `kubelet` for one node. Time comes from an agenda, effects on the cluster go
-through `Posts`. Must not know the API server, sockets, or other nodes.
+This is the shell around `kubelet` for one node. Actions run at the times of an agenda, and `Posts`
+carries effects to the cluster. This module does not know the API server, sockets, or other nodes.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from shared.kubelet.machine import KubeletState
 
 
 class Delays(msgspec.Struct, frozen=True):
-    """Real seconds: from assignment to admission (listed with nothing), between two steps of an
-    admission, from the verdict to running, from a deletion to the end. Measured on a slow machine:
-    0.045-0.21, 0.02-0.045 (kubelet 1.36)."""
+    """Real seconds from the assignment of a pod to its admission (`listed_s`), between two steps of
+    the admission, from its result to Running, and from a deletion to the end. A kubelet 1.36 on a
+    slow machine needed 0.045 to 0.21 and 0.02 to 0.045 s for the first two.
+    """
 
     listed_s: float = 0.03
     step_s: float = 0.01
@@ -35,20 +35,20 @@ class Delays(msgspec.Struct, frozen=True):
 
 
 class Posts(Protocol):
-    """The calls of a kubelet to the cluster."""
+    """What a kubelet posts to the cluster."""
 
     def started(self, pod: Pod) -> None:
-        """All containers run."""
+        """Post that all containers run."""
 
     def refused(self, pod: Pod, reason: str, message: str) -> None:
-        """The pod was not admitted."""
+        """Post that the pod was not admitted."""
 
     def stopped(self, pod: Pod) -> None:
-        """A pod that was deleted has ended."""
+        """Post that a deleted pod has ended."""
 
 
 class KubeletAgent:
-    """One node. `now` is the agenda's clock in seconds."""
+    """One kubelet. `clock_s` is the agenda's clock."""
 
     def __init__(
         self,
@@ -84,36 +84,34 @@ class KubeletAgent:
         return self._node
 
     def knows(self, uid: str) -> bool:
-        """True for an active pod of this node."""
+        """Return whether this is an active pod of the node."""
         return uid in self._node.pods
 
     def list_bytes(self) -> bytes:
-        """The answer to List: messages joined are one message."""
+        """Return the answer to List. Joined messages of pods are one message."""
         return b"".join(self._messages.values())
 
     def allocatable_bytes(self) -> bytes:
-        """The answer to GetAllocatableResources."""
+        """Return the answer to GetAllocatableResources."""
         return self._allocatable
 
     def pod_bytes(self, namespace: str, name: str) -> bytes | None:
-        """The answer to Get."""
+        """Return the answer to Get, None for an unknown pod."""
         for known_pod in self._node.pods.values():
             if (known_pod.pod.namespace, known_pod.pod.name) == (namespace, name):
                 return listing.get_message(known_pod.pod, self._node.shown)
         return None
 
     def assign(self, pod: Pod) -> None:
-        """A pod was bound to this node: listed now, admitted when its turn comes."""
-        self._become(kubelet.assign(self._node, pod), pod.uid)
+        """List a pod that was bound to this node, and admit it when its turn comes."""
+        self._set_node(kubelet.assign(self._node, pod), pod.uid)
         ready = self._now() + self._delays.listed_s
         self._queue.append((pod.uid, ready))
         if len(self._queue) == 1 and self._trial is None:
             self._agenda.add(ready, self._admit_next)
 
     def terminate(self, uid: str) -> None:
-        """A pod was deleted: its containers end in a moment, or it is gone at once when none
-        run.
-        """
+        """Stop a deleted pod: after a delay if its containers run, otherwise at once."""
         known_pod = self._node.pods.get(uid)
         if known_pod is None or uid in self._stopping:
             return
@@ -124,15 +122,15 @@ class KubeletAgent:
             self._stop(uid)
 
     def end(self, uid: str) -> Pod | None:
-        """A pod is over: it leaves the list, its resources are free. The pod, or None when it was
-        not active.
+        """Remove a pod that ended, and free its resources. Return the pod, None if it was not
+        active.
         """
         known_pod = self._node.pods.get(uid)
         if known_pod is None:
             return None
         self._stopping.discard(uid)
         self._messages.pop(uid, None)
-        self._become(kubelet.end(self._node, uid))
+        self._set_node(kubelet.end(self._node, uid))
         if self._enforcer is not None:
             self._enforcer.end(uid)
         return known_pod.pod
@@ -144,9 +142,7 @@ class KubeletAgent:
             self.end(uid)
 
     def _admit_next(self) -> None:
-        """Begin the admission of the next pod that is still there and has been listed long
-        enough.
-        """
+        """Begin the admission of the next active pod that has been listed for long enough."""
         while self._trial is None and self._queue:
             uid, ready = self._queue[0]
             if uid in self._node.pods and ready > self._now():
@@ -162,9 +158,8 @@ class KubeletAgent:
         if len(steps) < 2:
             self._conclude()
             return
-        # A kubelet frees what has ended, looks for zones and allocates in one go: nobody sees a
-        # moment in between, in which
-        # somebody else has ended and nothing is allocated yet.
+        # A kubelet frees ended pods, chooses zones and allocates in one call. No reader sees the
+        # state in between, in which ended pods are freed and nothing is allocated yet.
         self._show(steps[0])
         begun_s = self._now()
         for step in steps[1:-1]:
@@ -174,7 +169,7 @@ class KubeletAgent:
 
     def _show(self, step: KubeletState) -> None:
         if self._trial is not None:
-            self._become(kubelet.show(self._node, step), self._trial.uid)
+            self._set_node(kubelet.show(self._node, step), self._trial.uid)
 
     def _conclude(self) -> None:
         trial = self._trial
@@ -182,7 +177,7 @@ class KubeletAgent:
             return
         self._trial = None
         known_pod = self._node.pods.get(trial.uid)
-        self._become(kubelet.conclude(self._node, kubelet.rebase(self._node, trial)), trial.uid)
+        self._set_node(kubelet.conclude(self._node, kubelet.rebase(self._node, trial)), trial.uid)
         if known_pod is not None and trial.verdict.admitted:
             problem = self._enforcer.create(known_pod.pod) if self._enforcer is not None else ""
             if problem:
@@ -200,8 +195,8 @@ class KubeletAgent:
         if known_pod is not None and uid not in self._stopping:
             self._posts.started(known_pod.pod)
 
-    def _become(self, node: KubeletNode, changed: str = "") -> None:
-        """Take on a new value: files first, then what podresources shows."""
+    def _set_node(self, node: KubeletNode, changed: str = "") -> None:
+        """Replace the node's value: first in the files, then in what podresources shows."""
         old_state, new_state = self._node.shown, node.shown
         self._node = node
         if new_state is not old_state or changed:

@@ -1,4 +1,4 @@
-"""A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's own
+"""A simulated kubelet's state on disk: the three checkpoints of its managers, in the kubelet's
 format.
 
 Each file is replaced by renaming, so that a process that is killed half-way leaves the old file
@@ -92,14 +92,13 @@ def load(folder: Path, fresh: KubeletState) -> tuple[KubeletState | None, str]:
         or isinstance(devices, CheckpointError)
     ):
         return None, "unreadable"
-    books = (
-        CpuState(cpu.default_cpus, cpu.entries),
-        MemoryState(fresh.memory.config, memory.nodes, memory.entries),
-    )
-    return KubeletState(fresh.kubelet, *books, _held(fresh.devices, devices)), ""
+    cpu_state = CpuState(cpu.default_cpus, cpu.entries)
+    memory_state = MemoryState(fresh.memory.config, memory.nodes, memory.entries)
+    device_state = _with_entries(fresh.devices, devices)
+    return KubeletState(fresh.kubelet, cpu_state, memory_state, device_state), ""
 
 
-def _held(state: DeviceState, stored: DeviceCheckpoint) -> DeviceState:
+def _with_entries(state: DeviceState, stored: DeviceCheckpoint) -> DeviceState:
     for entry in stored.entries:
         names = {name for listed in entry.devices.values() for name in listed}
         state = hold(state, entry.pod_uid, entry.container, entry.resource, names)

@@ -1,8 +1,8 @@
-"""All simulated kubelets of a process: receives pods from the cluster's store, posts statuses, ends
-pods, serves sockets.
+"""Runs all simulated kubelets of a process: takes pods from the cluster's store, posts statuses,
+ends pods, and serves the sockets.
 
-One loop for all nodes: changes of pods, actions by real time (admission steps) and by virtual time
-(lifetimes). Must not know HTTP, the player, or what a scheduler does.
+One loop serves all nodes: changes of pods, actions by real time (steps of an admission) and by
+virtual time (lifetimes). This module does not know HTTP, the player, or schedulers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.simulator import kubelet, kubelet_files, machine_files, pod_status
 from services.simulator.agenda import Action, Agenda
 from services.simulator.clock import VirtualClock
 from services.simulator.cluster import SimulatedNode
-from services.simulator.cluster_port import ClusterPort, Json, Seen
+from services.simulator.cluster_port import Change, ClusterPort, Json
 from services.simulator.kubelet_agent import Delays, KubeletAgent
 from services.simulator.machine_files import NodeFiles
 from services.simulator.node_agent import NodeAgent
@@ -34,8 +34,8 @@ from shared.kubelet.machine import KubeletState
 from shared.runtime.waiting import set_within
 
 log = structlog.get_logger()
-# Work in one turn of the event loop. gRPC's server handles one event per turn after it: with turns
-# as long as all due work, kubelets on a busy machine answered no request while pods arrived.
+# The longest turn of work in the event loop. gRPC's server handles one event after each turn, so
+# with longer turns kubelets on a busy machine answered no request while pods arrived.
 TURN_S = 0.002
 _ENDED = ("Failed", "Succeeded")
 _UNTAINTED = {"spec": {"taints": None}}
@@ -51,9 +51,7 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class KubeletRunner:
-    """Runs the kubelets of `nodes` against a cluster. `rejections` lists every refusal since the
-    start.
-    """
+    """The kubelets of `nodes` in a cluster. `rejections` lists every refusal since the start."""
 
     def __init__(
         self,
@@ -80,10 +78,10 @@ class KubeletRunner:
         self._addresses = 0
 
     async def start(self) -> None:
-        """Write the nodes' files, register Node objects, resume pods, listen on the sockets. Raises
-        StartError, OSError.
+        """Write the nodes' files, register Node objects, resume pods, and listen on the sockets.
+        Raises StartError and OSError.
         """
-        self._unlisten.append(self._cluster.listen("pods", self._heard))
+        self._unlisten.append(self._cluster.listen("pods", self._on_change))
         for node, files in self._nodes.values():
             self._start_node(node, files)
         for entry in self._cluster.list("pods"):
@@ -109,7 +107,7 @@ class KubeletRunner:
             enforcer.close()
 
     def agent(self, node: str) -> KubeletAgent:
-        """Return the kubelet of a node. Raises KeyError for one that is not simulated here."""
+        """Return the kubelet of a node. Raises KeyError if the node is not simulated here."""
         return self._agents[node]
 
     async def restart_node(self, node: str) -> None:
@@ -149,7 +147,7 @@ class KubeletRunner:
             if pod.uid in verdicts:
                 self.refused(node.name, pod, verdicts[pod.uid].reason, verdicts[pod.uid].message)
             elif running:
-                self._live(node.name, pod)
+                self._start_lifetime(node.name, pod)
             else:
                 self.started(node.name, pod)
 
@@ -194,11 +192,11 @@ class KubeletRunner:
             )
         self._cluster.patch("nodes", node.name, "", _UNTAINTED, form="merge")
 
-    def _heard(self, change: Seen) -> None:
+    def _on_change(self, change: Change) -> None:
         self._note(change.entry.obj)
 
     def _note(self, obj: Json) -> None:
-        """Remember that one of our pods changed. Its state is read when its turn comes."""
+        """Note a changed pod of these nodes. Its state is read later, in its turn."""
         node = obj["spec"].get("nodeName")
         if node not in self._agents:
             return
@@ -211,7 +209,7 @@ class KubeletRunner:
         end_s, more = time.monotonic() + TURN_S, True
         while more and time.monotonic() < end_s:
             due = (
-                self._next_heard(),
+                self._next_change(),
                 self._real.next_due(time.monotonic()),
                 self._virtual.next_due(self._clock.now()),
             )
@@ -219,7 +217,7 @@ class KubeletRunner:
             for action in filter(None, due):
                 action()
 
-    def _next_heard(self) -> Action | None:
+    def _next_change(self) -> Action | None:
         uid = next(iter(self._inbox), None)
         return None if uid is None else partial(self._pod_changed, uid, *self._inbox.pop(uid))
 
@@ -252,7 +250,7 @@ class KubeletRunner:
         if agent.knows(uid):
             agent.terminate(uid)
         else:
-            self._let_go(obj)
+            self._finish_deletion(obj)
 
     def _assign(self, agent: KubeletAgent, node: str, obj: Json) -> None:
         pod = pod_from_manifest(obj)
@@ -279,7 +277,7 @@ class KubeletRunner:
         host = self._cluster_address(node)
         status = pod_status.running(obj, now_text(), host, address)
         self._cluster.replace_status("pods", pod.name, pod.namespace, status, pod.uid)
-        self._live(node, pod)
+        self._start_lifetime(node, pod)
 
     def refused(self, node: str, pod: Pod, reason: str, message: str) -> None:
         """Post Failed with the kubelet's reason, and the Warning event."""
@@ -288,13 +286,13 @@ class KubeletRunner:
             self._refuse(node, obj, reason, message)
 
     def stopped(self, pod: Pod) -> None:
-        """Finish a deletion: the containers ended, the object may go."""
+        """Finish a deletion, because the containers have ended."""
         obj = self._current(pod)
         if obj is not None:
-            self._let_go(obj)
+            self._finish_deletion(obj)
 
-    def _let_go(self, obj: Json) -> None:
-        """Post how the pod ended, and delete it: a finalizer may keep the object."""
+    def _finish_deletion(self, obj: Json) -> None:
+        """Post how the pod ended, and delete the object, which a finalizer may keep."""
         metadata, phase = obj["metadata"], obj["status"].get("phase")
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         if phase not in _ENDED:
@@ -313,7 +311,7 @@ class KubeletRunner:
             "events", pod_status.refusal_event(obj, node, reason, message, timestamp), namespace
         )
 
-    def _live(self, node: str, pod: Pod) -> None:
+    def _start_lifetime(self, node: str, pod: Pod) -> None:
         lifetime = _lifetime_s(pod)
         if lifetime is not None:
             self._virtual.add(self._clock.now() + lifetime, partial(self._finish, node, pod))
@@ -342,7 +340,7 @@ class KubeletRunner:
 
 
 class _Posts:
-    """A kubelet's voice, with its node's name."""
+    """The posts of one node's kubelet."""
 
     def __init__(self, runner: KubeletRunner, node: str) -> None:
         self._runner = runner
@@ -359,7 +357,7 @@ class _Posts:
 
 
 def now_text() -> str:
-    """The wall clock as the API writes it."""
+    """Return the time of day as the API writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,9 +1,8 @@
-"""What podresources answers for a simulated kubelet, as encoded messages made from the kubelet's
-state.
+"""The podresources messages of a simulated kubelet, made from its state.
 
-As the real one: app containers and (from 1.30) sidecars only, CPU ids in no order, one device entry
-for each device and zone, memory blocks with their whole set of zones. Must not know admission,
-sockets or time.
+They are those of a real kubelet: app containers and (from 1.30) sidecars only, CPU ids in no order,
+one device entry for each device and zone, memory blocks with their whole set of zones. This module
+does not know admission, sockets or time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from shared.kubelet.masks import nodes_of
 
 
 def pod_message(pod: Pod, state: KubeletState) -> bytes:
-    """The pod's entry as a ListPodResourcesResponse of its own; such messages joined are one answer
+    """Return the pod's entry as a ListPodResourcesResponse. Such messages, joined, are one answer
     to List.
     """
     response = pb.ListPodResourcesResponse()
@@ -28,14 +27,14 @@ def pod_message(pod: Pod, state: KubeletState) -> bytes:
 
 
 def get_message(pod: Pod, state: KubeletState) -> bytes:
-    """The answer to Get."""
+    """Return the answer to Get."""
     response = pb.GetPodResourcesResponse()
     _fill(response.pod_resources, pod, state)
     return response.SerializeToString()
 
 
 def allocatable_message(state: KubeletState) -> bytes:
-    """The answer to GetAllocatableResources; it does not shrink when resources are handed out."""
+    """Return the answer to GetAllocatableResources, which does not depend on the pods."""
     response = pb.AllocatableResourcesResponse()
     manager = state.kubelet.cpu
     if manager.policy == "static":
@@ -74,7 +73,7 @@ def _fill(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
 
 
 def _fill_pool(entry: pb.PodResources, pod: Pod, state: KubeletState) -> None:
-    """A pod's pool, as kubelet 1.37 lists it (KEP-5526)."""
+    """Add the pod's pool, as kubelet 1.37 lists it (KEP-5526)."""
     entry.cpu_ids.extend(each_cpu(state.cpu.of(pod.uid, POD_LEVEL)))
     for block in state.memory.entries.get(pod.uid, {}).get(POD_LEVEL, ()):
         _block(entry.memory.add(), block.resource, block.size, block.mask)
@@ -87,7 +86,7 @@ def _block(entry: pb.ContainerMemory, resource: str, size: int, mask: int) -> No
 
 
 def _add_device(entries: object, resource: str, name: str, device: Device) -> None:
-    """One entry for each zone of the device; a device without topology has one entry without
+    """Add one entry for each zone of the device. A device without topology has one entry without
     zones.
     """
     for zone in nodes_of(device.mask) if device.mask else (None,):

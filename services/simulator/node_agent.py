@@ -1,8 +1,8 @@
 """The agent of a simulated node, which enforces the zones that Topolog chose.
 
-The decisions are the agent's own (`services.agent.core`); cgroups have what the agent sets. In
-addition it adds up the amounts of all annotations and refuses a pod that overfills a zone, which a
-real agent cannot see. Must not know kubelets, sockets or the API server.
+The agent's own core (`services.agent.core`) decides; cgroups always have what it sets. In addition
+this agent sums the amounts of all annotations and refuses a pod that overfills a zone, which a real
+agent cannot notice. This module does not know kubelets, sockets or the API server.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class NodeAgent:
         return cpus_of(self._held.get(uid, ()))
 
     def _overfilled(self, pod: Pod) -> str:
-        """Return the zone that has less than its pods' annotations say; note the pod's amounts."""
+        """Return which zone has less than the annotations of its pods say, "" for none. Then the
+        pod's amounts are added.
+        """
         holding = holding_of(pod.annotations)
         zones_of_pods = dict(self._held)
         zones_of_pods[pod.uid] = {

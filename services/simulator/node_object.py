@@ -26,7 +26,7 @@ _CONDITIONS = (
 
 
 def node_object(node: SimulatedNode, boot_id: str, address: str, timestamp: str) -> Json:
-    """The whole object, status included."""
+    """Return the whole object with its status."""
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",
@@ -44,7 +44,7 @@ def node_object(node: SimulatedNode, boot_id: str, address: str, timestamp: str)
 
 
 def node_status(node: SimulatedNode, boot_id: str, address: str, timestamp: str) -> Json:
-    """The status that a kubelet posts."""
+    """Return the status that a kubelet posts."""
     return {
         "addresses": [
             {"address": address, "type": "InternalIP"},

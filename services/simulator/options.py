@@ -34,7 +34,7 @@ class OptionsError(ValueError):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """A simulation: cluster, workload, pace, places."""
+    """The options of a simulation."""
 
     data_dir: Path
     nodes: int = 8
@@ -104,7 +104,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """The options of a command line. Raises OptionsError with every problem."""
+    """Return the options of a command line. Raises OptionsError with every problem."""
     given = vars(_parser().parse_args(list(argv)))
     given["data_dir"] = Path(given["data_dir"])
     options = Options(**given)
@@ -115,7 +115,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def check(options: Options) -> list[str]:
-    """Every problem, one sentence each."""
+    """Return every problem, one sentence each."""
     problems = [
         f"{flag} is {value}; give {low} to {high}"
         for flag, value, low, high in (
@@ -130,7 +130,7 @@ def check(options: Options) -> list[str]:
     ]
     if options.workload not in (DEMO, NONE) and not options.workload.startswith(OPENB):
         problems.append(f"--workload {options.workload!r}: give demo, openb:FOLDER or none")
-    for make in (lambda: options.pace, lambda: _tried(options) if not problems else None):
+    for make in (lambda: options.pace, lambda: _read_inputs(options) if not problems else None):
         try:
             make()
         except ValueError as error:
@@ -138,7 +138,7 @@ def check(options: Options) -> list[str]:
     return problems
 
 
-def _tried(options: Options) -> None:
+def _read_inputs(options: Options) -> None:
     """Read the files that the workload needs, so that a wrong folder is reported at once."""
     if options.workload.startswith(OPENB):
         options.cluster()

@@ -1,8 +1,7 @@
-"""The rate of virtual time under `--speed max`: as fast as the machine keeps up, judged by the
-number of waiting pods. Pure.
+"""The rate of virtual time under `--speed max`: as fast as the machine can keep up. Pure.
 
-With few waiting pods the rate rises; with many it falls, but never below a floor at which the queue
-depends on capacity and not on the machine. This module does not know clocks or pods.
+The rate rises if few pods wait, and falls if many do, but never below a floor at which the queue
+depends on the cluster's capacity and not on the machine. This module does not know clocks or pods.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import msgspec
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Bounds of the rate and of the queue. Above `hold` waiting pods no pod is created until some
-    are bound.
+    """Bounds of the rate and of the queue. If `hold` pods wait, no pod is created until some are
+    bound.
     """
 
     start: float = 15.0
@@ -25,19 +24,19 @@ class Pace(msgspec.Struct, frozen=True):
     slower: float = 0.85
 
     def next(self, rate: float, waiting: int) -> float:
-        """The rate for the next half second."""
+        """Return the rate for the next half second."""
         if waiting > self.many:
             return max(self.floor, rate * self.slower)
         return min(self.ceiling, rate * self.faster) if waiting < self.few else rate
 
 
 def fixed(rate: float) -> Pace:
-    """A pace that never changes and never holds."""
+    """Return a pace that never changes and never delays pods."""
     return Pace(rate, rate, rate, 0, 2**62, 2**62, 1.0, 1.0)
 
 
 def parse_speed(text: str) -> Pace:
-    """`max`, or a positive number of virtual seconds a real second. Raises ValueError."""
+    """Read `max`, or a positive number of virtual seconds per real second. Raises ValueError."""
     if text == "max":
         return Pace()
     try:

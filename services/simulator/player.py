@@ -1,8 +1,8 @@
 """Plays a workload: creates pods through the HTTP API as a user would, at their virtual times, and
-deletes finished ones.
+deletes finished pods.
 
-At most a bounded number of pods wait. The fate of each pod is read from the cluster's changes. Must
-not know how pods are scheduled or admitted.
+If too many pods wait, it creates no more. It follows each pod by the cluster's changes. This module
+does not know how pods are scheduled or admitted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from services.simulator.clock import VirtualClock
-from services.simulator.cluster_port import ClusterPort, Seen
+from services.simulator.cluster_port import Change, ClusterPort
 from services.simulator.feasibility import Room, infeasible
 from services.simulator.http_client import HttpClient, Unreachable
 from services.simulator.pace import Pace
@@ -28,9 +28,9 @@ TICK_S = 0.02
 PACE_INTERVAL_S = 0.5
 RETRY_S = 0.5
 MAX_TRIES = 20
+# An endless workload creates no pod while this many feasible pods wait.
 ENDLESS_HOLD = 400
-# An endless workload waits while this many feasible pods wait, and withdraws infeasible ones beyond
-# this number.
+# Infeasible pods that an endless workload leaves in the cluster; it deletes older ones.
 INFEASIBLE_KEPT = 4
 _CREATED, _EXISTS = 201, 409
 
@@ -48,8 +48,8 @@ class Play(msgspec.Struct, frozen=True):
 
 
 class Player:
-    """Plays `arrivals` against the server of `client`. `cluster` shows what happens to the pods.
-    `keep` saves the progress for a later process.
+    """Plays `arrivals` on the server of `client`. `cluster` shows what happens to the pods. `keep`
+    saves the progress for a later process.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Player:
         self._over = asyncio.Event()
 
     def summary(self) -> Summary:
-        """The state of the workload."""
+        """Return the state of the workload."""
         virtual_s, real_s = self._ended_at or (self._clock.now(), self._clock.real_elapsed())
         began_virtual_s, began_real_s = self._began_at or (virtual_s, real_s)
         return self.progress.summary(
@@ -89,10 +89,10 @@ class Player:
         )
 
     async def run(self) -> None:
-        """Play to the end: every pod created and every feasible one over."""
+        """Play until every pod was created and every feasible pod has ended."""
         self._began_at = self._clock.now(), self._clock.real_elapsed()
         self.progress.begins(time.monotonic())
-        stop = self._cluster.listen("pods", self._heard)
+        stop = self._cluster.listen("pods", self._on_change)
         self._resume()
         deleting = asyncio.create_task(self._delete_finished())
         pacing = asyncio.create_task(self._keep_pace())
@@ -218,8 +218,9 @@ class Player:
             )
 
     async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request, again while the server is away or busy. Return (0, reason) if it stays
-        so."""
+        """Send a request, and repeat it while the server is away or busy. Return (0, reason) if it
+        remains so.
+        """
         reason = b""
         for _ in range(MAX_TRIES):
             try:
@@ -232,7 +233,7 @@ class Player:
             await asyncio.sleep(RETRY_S)
         return 0, reason
 
-    def _heard(self, change: Seen) -> None:
+    def _on_change(self, change: Change) -> None:
         self._note(change.kind, change.entry.obj)
 
     def _note(self, kind: str, obj: dict[str, object]) -> None:

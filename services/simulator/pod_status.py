@@ -44,14 +44,14 @@ def succeeded(pod: Json, timestamp: str) -> Json:
 
 
 def never_started(pod: Json) -> Json:
-    """The status of a pod that was deleted before its containers ran (kubelet 1.36,
+    """Return the status of a pod that was deleted before its containers ran (kubelet 1.36,
     TerminatePod).
     """
     return {**pod["status"], "phase": "Failed", "observedGeneration": _generation(pod)}
 
 
 def refused(pod: Json, reason: str, message: str, timestamp: str) -> Json:
-    """The status of a pod that was not admitted: no conditions, no containers."""
+    """Return the status of a pod that was not admitted: no conditions, no containers."""
     return {
         **_base(pod, "Failed", timestamp),
         "message": f"Pod was rejected: {message}",

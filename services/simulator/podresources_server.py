@@ -24,16 +24,16 @@ _Handler = Callable[[bytes, "grpc.aio.ServicerContext[bytes, bytes]"], Awaitable
 
 
 class Answers(Protocol):
-    """What the server asks of a simulated kubelet; encoded messages of podresources v1."""
+    """The encoded answers of a simulated kubelet (podresources v1)."""
 
     def list_bytes(self) -> bytes:
-        """A ListPodResourcesResponse."""
+        """Return a ListPodResourcesResponse."""
 
     def allocatable_bytes(self) -> bytes:
-        """An AllocatableResourcesResponse."""
+        """Return an AllocatableResourcesResponse."""
 
     def pod_bytes(self, namespace: str, name: str) -> bytes | None:
-        """A GetPodResourcesResponse, or None for a pod that is unknown or not active."""
+        """Return a GetPodResourcesResponse, None if the pod is unknown or not active."""
 
 
 class PodresourcesServer:

@@ -1,7 +1,7 @@
-"""The progress of a workload: every pod's stage from the cluster's changes, counts, latencies, and
-when it is over.
+"""The progress of a workload: the stage of every pod by the cluster's changes, counts, latencies,
+and whether it is over.
 
-Pure bookkeeping: changes and moments in, a summary out. This module does not know clocks, HTTP or
+Pure: it takes changes and times, and returns a summary. This module does not know clocks, HTTP or
 the scheduler.
 """
 
@@ -19,8 +19,8 @@ Stage = Literal["waiting", "bound", "running", "succeeded", "rejected", "lost", 
 LATENCIES_KEPT = 100_000
 # A number of pods that stands for a workload without end.
 ENDLESS = -1
-# How many ended pods are still known by uid.
-LATELY = 512
+# Ended pods that are remembered by uid.
+ENDED_KEPT = 512
 _OVER = ("succeeded", "rejected", "lost", "withdrawn")
 
 
@@ -63,7 +63,7 @@ class Summary(msgspec.Struct, frozen=True):
     resumed: int = 0
 
 
-class Ended(msgspec.Struct, frozen=True):
+class PlayedBefore(msgspec.Struct, frozen=True):
     """What an earlier process recorded of the same workload: created pods, results of ended ones,
     recently ended uids, and names of pods that it requested and never saw.
 
@@ -81,15 +81,15 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Counts of one workload of `total` pods. `before` counts what an earlier process has done of
-    it, which may be more than `total`.
+    """Counts of one workload of `total` pods. `earlier` has what an earlier process did of it,
+    which may be more than `total`.
     """
 
-    def __init__(self, total: int, earlier: Ended | None = None) -> None:
-        self._before = earlier or Ended()
+    def __init__(self, total: int, earlier: PlayedBefore | None = None) -> None:
+        self._before = earlier or PlayedBefore()
         self.total = total if total == ENDLESS else max(total, self._before.created)
         self._stages: dict[str, Stage] = {}
-        self._gone: dict[str, Stage] = dict(self._before.lately)
+        self._recently_ended: dict[str, Stage] = dict(self._before.lately)
         self._asked = dict.fromkeys(self._before.missing)
         self._names: dict[str, str] = {}
         self._infeasible: dict[str, Infeasible] = {}
@@ -97,8 +97,8 @@ class Progress:
         self._counts: dict[str, int] = dict.fromkeys(("waiting", "bound", "running"), 0)
         self._counts |= {name: getattr(self._before, name) for name in _OVER}
         self._created_at: dict[str, float] = {}
-        self._to_bound = _Reached()
-        self._to_running = _Reached()
+        self._to_bound = _Latencies()
+        self._to_running = _Latencies()
         self._last_s: float | None = None
 
     @property
@@ -113,11 +113,13 @@ class Progress:
         return self._before.missing
 
     @property
-    def ended(self) -> Ended:
+    def ended(self) -> PlayedBefore:
         """The record that a later process needs."""
-        lately = self._gone | {uid: stage for uid, stage in self._stages.items() if stage in _OVER}
+        lately = self._recently_ended | {
+            uid: stage for uid, stage in self._stages.items() if stage in _OVER
+        }
         over = {name: self._counts[name] for name in _OVER}
-        return Ended(self._all_created(), **over, lately=lately, missing=tuple(self._asked))
+        return PlayedBefore(self._all_created(), **over, lately=lately, missing=tuple(self._asked))
 
     @property
     def waiting(self) -> int:
@@ -126,12 +128,12 @@ class Progress:
 
     @property
     def done(self) -> bool:
-        """True when every pod was created and every feasible one has ended."""
+        """Whether every pod was created and every feasible pod has ended."""
         ended = sum(self._counts[name] for name in _OVER)
         return self.total != ENDLESS and ended + self._stuck >= self.total
 
     def expect_infeasible(self, infeasible: Iterable[Infeasible]) -> None:
-        """Name tasks that fit no node; they may wait for ever."""
+        """Note tasks that fit no node and may wait for ever."""
         for task in infeasible:
             self._infeasible[task.task] = task
             self._stuck += sum(
@@ -149,7 +151,7 @@ class Progress:
         self._asked[name] = None
 
     def created(self, uid: str, name: str, now_s: float) -> None:
-        """A pod was created; `now_s` is when its request was sent."""
+        """Note a created pod, whose request was sent at `now_s`."""
         self._created_at[uid] = now_s
         self._names[uid] = name
         if uid not in self._stages:
@@ -177,7 +179,7 @@ class Progress:
         return [name for name in stuck if name in self._infeasible][: -kept or None]
 
     def summary(self, now_s: float, virtual_s: float, real_s: float) -> Summary:
-        """The workload now; `now_s` on the clock of `created` and `seen`."""
+        """Return the workload's state. `now_s` is by the clock of `created` and `seen`."""
         open_stages = ("waiting", "bound", "running")
         waiting = sorted(
             self._names[uid] for uid, stage in self._stages.items() if stage in open_stages
@@ -209,14 +211,14 @@ class Progress:
         memory."""
         self._infeasible.pop(self._names.pop(uid, ""), None)
         if (stage := self._stages.pop(uid, None)) in _OVER:
-            self._gone[uid] = stage
-        if len(self._gone) > LATELY:
-            del self._gone[next(iter(self._gone))]
+            self._recently_ended[uid] = stage
+        if len(self._recently_ended) > ENDED_KEPT:
+            del self._recently_ended[next(iter(self._recently_ended))]
         self._created_at.pop(uid, None)
 
     def _enter(self, uid: str, stage: Stage, now_s: float) -> None:
         self._asked.pop(self._names[uid], None)
-        old_stage = self._stages.get(uid) or self._gone.pop(uid, None)
+        old_stage = self._stages.get(uid) or self._recently_ended.pop(uid, None)
         if old_stage is not None:
             self._counts[old_stage] -= 1
         self._stages[uid] = stage
@@ -246,8 +248,8 @@ def _stage(kind: str, obj: Json) -> Stage:
     return "bound" if obj["spec"].get("nodeName") else "waiting"
 
 
-class _Reached:
-    """Times at which pods reached a stage, and how long they needed."""
+class _Latencies:
+    """When pods reached a stage, and how long that took."""
 
     def __init__(self) -> None:
         self._took_s: list[float] = []

@@ -1,7 +1,6 @@
-"""A whole simulated cluster in one process: API server, kubelets, workload. Composition and status
-only.
+"""Composes a simulated cluster in one process: API server, kubelets and workload.
 
-The status (address, exporter files, progress, refusals) goes to a file and, as JSON lines, to
+Its status (address, exporter files, progress, refusals) is written to a file and, as JSON lines, to
 standard output. This module does not know the scheduler or any other service.
 """
 
@@ -27,7 +26,7 @@ from services.simulator.http_client import HttpClient
 from services.simulator.kubelet_runner import KubeletRunner, Rejection
 from services.simulator.options import Options
 from services.simulator.player import Play, Player
-from services.simulator.progress import Ended, Progress, Summary
+from services.simulator.progress import PlayedBefore, Progress, Summary
 from services.simulator.volumes import VolumeBinder
 
 STATUS_INTERVAL_S = 0.5
@@ -37,10 +36,8 @@ PLAYED_FILE = "played.json"
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The simulation now. `nodes_files` are for exporters, one process each; `workload` is None
-    without one.
-
-    `done` is true when the workload is over, at once for none.
+    """The state of a simulation. `nodes_files` has one file for each exporter process. `workload`
+    is None, and `done` is true, if there is no workload.
     """
 
     api_url: str
@@ -93,7 +90,7 @@ class Simulation:
             await self._close(client)
 
     def status(self) -> Status:
-        """The simulation now."""
+        """Return the state of the simulation."""
         summary = self._player.summary() if self._player else None
         return Status(
             api_url=self._api.url if self._api else "",
@@ -134,14 +131,14 @@ class Simulation:
             await asyncio.sleep(START_LOOK_S)
         await player.run()
 
-    def _played_before(self) -> Ended:
-        """What an earlier process in the same folder has done of this workload."""
+    def _played_before(self) -> PlayedBefore:
+        """Return what an earlier process in the same folder has done of this workload."""
         try:
             return msgspec.json.decode(
-                (self._options.data_dir / PLAYED_FILE).read_bytes(), type=Ended
+                (self._options.data_dir / PLAYED_FILE).read_bytes(), type=PlayedBefore
             )
         except (OSError, msgspec.MsgspecError):
-            return Ended()
+            return PlayedBefore()
 
     async def _report(self) -> None:
         """Keep the status file current and print a line a second."""
@@ -176,7 +173,7 @@ class Simulation:
 
 
 async def _first_failure_or(stopping: asyncio.Event, running: list[asyncio.Task[None]]) -> None:
-    """Wait for the stop; a work that fails ends the simulation with its error."""
+    """Wait for the stop. If a task fails, raise its error, which ends the simulation."""
     stop = asyncio.create_task(stopping.wait())
     pending: set[asyncio.Task[object]] = {stop, *running}
     while not stop.done():
@@ -186,7 +183,7 @@ async def _first_failure_or(stopping: asyncio.Event, running: list[asyncio.Task[
 
 
 def _write_shards(options: Options, files: tuple[machine_files.NodeFiles, ...]) -> tuple[str, ...]:
-    """The nodes files of the exporters: every n-th node in each."""
+    """Write the nodes files of the exporters, with every n-th node in each. Return their paths."""
     paths = []
     for shard in range(min(options.shards, len(files))):
         path = options.data_dir / f"exporter-{shard}.json"
@@ -207,7 +204,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def run(options: Options) -> None:
-    """Run a simulation until SIGTERM or SIGINT. Raises what made it impossible."""
+    """Run a simulation until SIGTERM or SIGINT. Raises the error that stopped it."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_main(options))
 

@@ -1,10 +1,10 @@
-"""A cluster trace in a folder: its node list and task list, read and checked. Decides no overlay.
+"""Reads and checks the node list and the task list of a cluster trace. Zones are not decided here.
 
 Files: `nodes.csv` and `tasks.csv`, or those of the Alibaba cluster trace GPU v2023 under their
 published names; gzipped or not. Columns: node `sn` or `name`, `cpu_milli`, `memory_mib`, `gpu`;
 task `name`, `cpu_milli`, `memory_mib`, `num_gpu`, `creation_time`, `deletion_time` (seconds).
-Either may have `rdma` (a count), and nodes `zones`; other columns are left alone. Must not know
-pods or clocks.
+Either may have `rdma` (a count), and nodes `zones`; other columns are ignored. This module does not
+know pods or clocks.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ import msgspec
 NODES_FILE = "openb_node_list_all_node.csv"
 TASKS_FILE = "openb_pod_list_default.csv"
 OWN_NODES_FILE, OWN_TASKS_FILE = "nodes.csv", "tasks.csv"
+# The most that one node of a trace may have.
 MAX_ZONES, MAX_CPUS, MAX_DEVICES = 64, 8192, 1024
-"""The most that one node of a trace may have."""
 MAX_NUMBER = 10**15
 # `nodes=200` means every 7th node of the list, the first 200 of those.
 SAMPLE_STRIDE = 7
 
 
 class TraceError(ValueError):
-    """A trace folder or row that cannot be read; names file, row, field and what was expected."""
+    """A trace folder or row cannot be read. The message names file, row, field and the expected
+    value.
+    """
 
 
 class TraceNode(msgspec.Struct, frozen=True):
@@ -60,15 +62,13 @@ def is_openb(folder: Path) -> bool:
 
 
 def is_trace(folder: Path) -> bool:
-    """Does the folder hold a node list?"""
+    """Return whether the folder has a node list."""
     return any(_file(folder, name) is not None for name in (OWN_NODES_FILE, NODES_FILE))
 
 
 def read_nodes(folder: Path, count: int = 0) -> tuple[TraceNode, ...]:
-    """The first `count` of every seventh node; more than there are that way means the whole list
-    from its start, 0 all of it.
-
-    Raises TraceError.
+    """Return `count` nodes: every seventh one of the list, or its first ones if that gives too few.
+    0 means all nodes. Raises TraceError.
     """
     path = _found(folder, OWN_NODES_FILE, NODES_FILE)
     listed = [_node(path, row, number) for row, number in _rows(path)]
@@ -94,7 +94,7 @@ def _node(path: Path, row: dict[str, str], number: _Number) -> TraceNode:
 
 
 def read_tasks(folder: Path) -> tuple[TraceTask, ...]:
-    """All tasks in the order of the list. Raises TraceError."""
+    """Return all tasks in the order of the list. Raises TraceError."""
     path = _found(folder, OWN_TASKS_FILE, TASKS_FILE)
     tasks = tuple(
         TraceTask(

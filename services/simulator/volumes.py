@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from services.simulator.cluster_port import ClusterPort, Json, Seen
+from services.simulator.cluster_port import Change, ClusterPort, Json
 
 VOLUMES, CLAIMS = "persistentvolumes", "persistentvolumeclaims"
 PAUSE_S = 0.05
 
 
 class VolumeBinder:
-    """Receives changes of volumes and claims, and reconciles them."""
+    """Binds claims when volumes or claims change."""
 
     def __init__(self, cluster: ClusterPort) -> None:
         self._cluster = cluster
@@ -25,7 +25,7 @@ class VolumeBinder:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._stops = [self._cluster.listen(kind, self._heard) for kind in (VOLUMES, CLAIMS)]
+        self._stops = [self._cluster.listen(kind, self._on_change) for kind in (VOLUMES, CLAIMS)]
         self._woken.set()
         try:
             while True:
@@ -38,7 +38,7 @@ class VolumeBinder:
             for stop in self._stops:
                 stop()
 
-    def _heard(self, _change: Seen) -> None:
+    def _on_change(self, _change: Change) -> None:
         self._woken.set()
 
     def _bind(self, claim: Json) -> None:
@@ -46,15 +46,16 @@ class VolumeBinder:
         volume = self._cluster.get(VOLUMES, name) if name else None
         if volume is None:
             return
-        mine, has = (
+        claim_key, bound_to = (
             {"namespace": metadata["namespace"], "name": metadata["name"]},
             volume.obj["spec"].get("claimRef"),
         )
-        if has and (
-            claim["status"].get("phase") == "Bound" or {key: has.get(key) for key in mine} != mine
+        if bound_to and (
+            claim["status"].get("phase") == "Bound"
+            or {key: bound_to.get(key) for key in claim_key} != claim_key
         ):
             return
-        reference = {"kind": "PersistentVolumeClaim", **mine, "uid": metadata["uid"]}
+        reference = {"kind": "PersistentVolumeClaim", **claim_key, "uid": metadata["uid"]}
         self._cluster.patch(VOLUMES, name, "", {"spec": {"claimRef": reference}}, form="merge")
         self._cluster.replace_status(VOLUMES, name, "", {"phase": "Bound"})
         self._cluster.replace_status(

@@ -1,9 +1,9 @@
 """The workload: tasks with requests, lifetimes and arrivals, and the pod manifests for them.
 
-There are two sources: a demo mixture, and the openb trace under the project's overlay (Guaranteed,
-one container, whole CPUs, lifetime at most 600 s, Poisson arrivals at `load` times the cluster's
-capacity). All randomness comes from a seed. Times are virtual seconds. This module does not know
-the API server, clocks or the scheduler.
+Tasks come from a demo mixture, or from a trace under the project's overlay: Guaranteed pods of one
+container, whole CPUs, lifetimes of at most 600 s, Poisson arrivals at `load` times the cluster's
+capacity. All randomness comes from a seed. Times are virtual seconds. This module does not know the
+API server, clocks or the scheduler.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ MIB, GIB = 2**20, 2**30
 
 
 class TaskContainer(msgspec.Struct, frozen=True):
-    """One container: requests in Topolog's units; limits equal them unless `burst` (then there are
-    none).
-    """
+    """One container: requests in Topolog's units, and equal limits, or none if `burst` is set."""
 
     name: str
     requests: Amounts
@@ -42,7 +40,7 @@ class TaskContainer(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One pod to be: name, containers, and how long it runs once it runs (virtual seconds)."""
+    """A future pod: its name and containers, and how many virtual seconds it runs."""
 
     name: str
     containers: tuple[TaskContainer, ...]
@@ -57,7 +55,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 def manifest(task: Task, scheduler: str, namespace: str, workload: str) -> dict[str, Any]:
-    """The Pod object of a task."""
+    """Return the Pod object of a task."""
     made = [_container(container) for container in task.containers if not container.init]
     first = [_container(container) for container in task.containers if container.init]
     spec: dict[str, Any] = {
@@ -88,7 +86,9 @@ def _container(container: TaskContainer) -> dict[str, Any]:
 
 
 def poisson(tasks: Iterable[Task], rate_per_s: float, seed: int) -> Iterator[Arrival]:
-    """The tasks in order, at exponential distances. A rate of 0 or less means all at once."""
+    """Yield the tasks in order, at exponentially distributed intervals. A rate of 0 or less means
+    all at once.
+    """
     chance = random.Random(seed)
     at_s = 0.0
     for task in tasks:
@@ -97,8 +97,8 @@ def poisson(tasks: Iterable[Task], rate_per_s: float, seed: int) -> Iterator[Arr
 
 
 def trace_node(node: TraceNode, policies: Policies) -> SimulatedNode:
-    """A machine of the trace under the overlay: as many zones as it names, else 2 from 32 CPUs on,
-    else 1.
+    """Return a machine of the trace with the zones that the trace names, else with 2 from 32 CPUs
+    on, else with 1.
     """
     zones = node.zones or (2 if node.cpus >= ZONES_FROM_CPUS else 1)
     devices = {name: count for name, count in ((GPU, node.gpus), (NIC, node.rdma)) if count}
@@ -106,15 +106,17 @@ def trace_node(node: TraceNode, policies: Policies) -> SimulatedNode:
 
 
 def trace_tasks(rows: tuple[TraceTask, ...]) -> Iterator[Task]:
-    """The trace's tasks without end: after the last one the list starts over under new names."""
+    """Yield the trace's tasks without end. After the last task the list begins again, under new
+    names.
+    """
     for lap in numbers():
         for row in rows:
             yield _trace_task(row, row.name if lap == 0 else f"{row.name}-{lap}")
 
 
 def _trace_task(row: TraceTask, name: str) -> Task:
-    """Whole CPUs; a task without memory gets 1Mi, since a pod without a memory limit is not
-    Guaranteed.
+    """Return a task with whole CPUs. A task without memory gets 1Mi, because a pod without a memory
+    limit is not Guaranteed.
     """
     requests = {CPU: -(-row.cpu_milli // 1000) * 1000, MEMORY: max(1, row.memory_mib) * MIB}
     requests.update({name: count for name, count in ((GPU, row.gpus), (NIC, row.rdma)) if count})
@@ -124,13 +126,13 @@ def _trace_task(row: TraceTask, name: str) -> Task:
 
 
 def trace_rate(nodes: Iterable[SimulatedNode], load: float) -> float:
-    """Tasks a second that offer `load` times the cluster's GPUs."""
+    """Return how many tasks a second use the share `load` of the cluster's GPUs."""
     return load * sum(len(node.devices.get(GPU, ())) for node in nodes) / GPU_SECONDS_A_TASK
 
 
 def scarce_rate(nodes: Iterable[SimulatedNode], tasks: Sequence[Task], load: float) -> float:
-    """Tasks a second that offer `load` times what the cluster has of the resource that these tasks
-    use up first.
+    """Return how many tasks a second use the share `load` of the resource that these tasks exhaust
+    first.
     """
     offered: Amounts = {}
     for node in nodes:
@@ -148,7 +150,7 @@ def scarce_rate(nodes: Iterable[SimulatedNode], tasks: Sequence[Task], load: flo
 
 
 def demo_shape(zones: int) -> NodeShape:
-    """The nodes of the demo: a zone has 16 CPUs, 64 GiB with 2 GiB of hugepages, 4 GPUs and 2
+    """Return the demo's node: each zone has 16 CPUs, 64 GiB with 2 GiB of hugepages, 4 GPUs and 2
     NICs.
     """
     per_zone = {GPU: 4, NIC: 2}
@@ -212,7 +214,7 @@ INFEASIBLE_EVERY = 25
 
 
 def demo_tasks(seed: int) -> Iterator[Task]:
-    """The demo's tasks without end: a mixture of shapes, lifetimes of 15 to 60 s, one in 25
+    """Yield the demo's tasks without end: a mixture of pods, lifetimes of 15 to 60 s, one in 25
     infeasible.
     """
     chance = random.Random(seed)
@@ -225,8 +227,8 @@ def demo_tasks(seed: int) -> Iterator[Task]:
 
 
 def demo_rate(nodes: Iterable[SimulatedNode], load: float) -> float:
-    """Tasks a second that offer `load` times the cluster's CPUs, by the demo's mean of CPUs and
-    lifetime.
+    """Return how many tasks a second use the share `load` of the cluster's CPUs, by the demo's
+    means of CPUs and lifetime.
     """
     sample = [task for task, _ in zip(demo_tasks(0), range(500), strict=False)]
     work = sum(

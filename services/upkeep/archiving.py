@@ -23,8 +23,9 @@ DAY_US = 86_400 * 1_000_000
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What stays in rows: events younger than `older_than_days`, and `keep_bytes` of events. 0
-    disables a limit; without limits everything possible is archived."""
+    """The events to keep as rows: those younger than `older_than_days`, and the newest
+    `keep_bytes`. 0 disables a limit; without limits everything possible is archived.
+    """
 
     older_than_days: float = 0.0
     keep_bytes: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UpkeepRefused(Exception):
-    """Nothing was changed. `problem` names the thing, `remedy` the next command."""
+    """A command of upkeep was refused, and nothing was changed. `remedy` is the next command."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")

@@ -23,7 +23,7 @@ ITS_RELEASE = "import it by the release that wrote it, or a newer one"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem at a position, and what to do."""
+    """A problem at a position, and its remedy."""
 
     position: int
     what: str
@@ -31,14 +31,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class HistoryChecks:
-    """Sees every block of a history once, in order."""
+    """Checks a history, block by block and in order."""
 
     def __init__(self) -> None:
         self._versions: dict[str, int] = {}
         self._unknown: dict[int, Problem] = {}
 
-    def see(self, block: Sequence[Envelope]) -> Problem | None:
-        """Return the problem of these events that no later event can resolve."""
+    def check(self, block: Sequence[Envelope]) -> Problem | None:
+        """Return the first problem that no later event can resolve, None if there is none."""
         for event in block:
             expected = self._versions.get(event.stream, 0) + 1
             if event.version != expected:
@@ -56,7 +56,7 @@ class HistoryChecks:
         return None
 
     def finish(self) -> Problem | None:
-        """Return the problem of the whole history."""
+        """Return the problem that remains at the end of the history, None if there is none."""
         return next(iter(self._unknown.values()), None)
 
     def _skip(self, event: Envelope) -> None:

@@ -83,7 +83,7 @@ def _blocks(
     checks = HistoryChecks()
     for item in checked(file):
         if isinstance(item, Block):
-            _require_none(checks.see(item.envelopes), file)
+            _require_none(checks.check(item.envelopes), file)
             yield item.envelopes
             for position in redactions_in(item.envelopes):
                 unrecorded.pop(position, None)

@@ -74,7 +74,7 @@ def _require_regular(out: Path, target: Path) -> None:
 
 @contextmanager
 def _locked(out: Path, partial: Path) -> Iterator[BinaryIO]:
-    """The partial file, empty and locked; the lock ends with its process."""
+    """Open the partial file, empty and locked. The lock ends with its process."""
     descriptor = os.open(
         partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666
     )

@@ -66,7 +66,7 @@ async def redact(
 
 
 async def _namesakes(log: EventLog, requested: list[str]) -> dict[str, list[str]]:
-    """Return, for each namespace/name of these pods, the uids of all pods that ever had it."""
+    """Return the uids of all pods that ever had a name of these pods, by `namespace/name`."""
     keys: dict[str, None] = {}
     for uid in requested:
         async for _, event in readable_events_of(log, streams.pod(uid)):

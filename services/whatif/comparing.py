@@ -32,7 +32,7 @@ class SideFailed(Exception):
 
 
 class Player(msgspec.Struct, frozen=True):
-    """Everything that one side needs to run."""
+    """The inputs of one side's run."""
 
     name: str
     world: World
@@ -42,7 +42,7 @@ class Player(msgspec.Struct, frozen=True):
     ask: tuple[int, str] = NOBODY
 
 
-class Word(msgspec.Struct, frozen=True):
+class SideMessage(msgspec.Struct, frozen=True):
     """A message of a running side: its progress, its result, or the answer to a question."""
 
     share: float = 0.0
@@ -52,8 +52,9 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class FirstDifference(msgspec.Struct, frozen=True):
-    """The first decision that differs: its number, its time (seconds from the start of the
-    history), its pod, and each side's reason together with its judgement of the other's node.
+    """The first decision that differs. `at_s` is seconds from the start of the history. `before`
+    and `after` are the decisions of the two sides; `..._of_other` is a side's judgement of the node
+    that the other side chose.
     """
 
     number: int
@@ -69,8 +70,8 @@ class FirstDifference(msgspec.Struct, frozen=True):
 def as_recorded(recorded: Recorded) -> Side:
     """Return the results in the history itself.
 
-    A pod that waited before the history begins waits from its beginning, as on the simulated sides.
-    The history has no zones in use and no fragmentation (0).
+    The wait of a pod that waited already when the history begins counts from there, as on the
+    simulated sides. Zones in use and fragmentation are 0, because the history does not show them.
     """
     replaced = set(recorded.replaced.values())
     roots = [
@@ -89,13 +90,13 @@ def as_recorded(recorded: Recorded) -> Side:
         elif not past.ended_us or past.rejected:
             waiting.append((recorded.end_us - seen_us) / 1e6)
             underway += bool(past.node) and not past.rejected
-    every = sorted([*waits, *waiting])
+    all_waits = sorted([*waits, *waiting])
     rejected = sum(past.rejected for past in recorded.pods.values())
     mean, p99 = (
-        sum(every) / max(1, len(every)),
-        every[min(len(every) - 1, int(len(every) * 0.99))] if every else 0.0,
+        sum(all_waits) / max(1, len(all_waits)),
+        all_waits[min(len(all_waits) - 1, int(len(all_waits) * 0.99))] if all_waits else 0.0,
     )
-    counts = len(every), len(waits), rejected, len(waiting)
+    counts = len(all_waits), len(waits), rejected, len(waiting)
     return Side("recorded", *counts, round(mean, 2), round(p99, 2), 0.0, 0.0, underway)
 
 
@@ -110,17 +111,17 @@ def side_by_side(
     first: Player, second: Player, progress: Callable[[float], None], jobs: int = 2
 ) -> tuple[Side, Side]:
     """Run both sides to the end. `progress` receives the share that is done. Raises SideFailed."""
-    first_side, second_side = (word.side for word in _played((first, second), progress, jobs))
+    first_side, second_side = (message.side for message in _played((first, second), progress, jobs))
     if first_side is None or second_side is None:
-        raise SideFailed("a side ended where nobody asked it")
+        raise SideFailed("a side ended before its last decision")
     return first_side, second_side
 
 
 def first_difference(
     first: Player, second: Player, sides: tuple[Side, Side], keys: dict[str, str], jobs: int = 2
 ) -> FirstDifference | None:
-    """Return the first difference; None if every decision is the same. Both sides run again up to
-    it.
+    """Return the first difference; None if every decision is the same. Both sides run again
+    up to it.
     """
     first_decisions, second_decisions = (side.decisions for side in sides)
     number = next(
@@ -142,7 +143,7 @@ def first_difference(
         msgspec.structs.replace(player, ask=(number, node))
         for player, node in zip((first, second), about, strict=True)
     ]
-    asked, answered = (word.asked for word in _played(players, lambda _: None, jobs))
+    asked, answered = (message.asked for message in _played(players, lambda _: None, jobs))
     if asked is None or answered is None:
         raise SideFailed("a side did not come to the same decision again")
     pod = keys.get(mine.uid, mine.uid)
@@ -171,7 +172,9 @@ def _alike(first: Decided, second: Decided) -> bool:
     return (first.uid, first.node) == (second.uid, second.node)
 
 
-def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: int) -> list[Word]:
+def _played(
+    players: Sequence[Player], progress: Callable[[float], None], jobs: int
+) -> list[SideMessage]:
     """Run each player in a process of its own, or all in this one (`jobs` 1). Returns their last
     messages in order.
     """
@@ -181,7 +184,7 @@ def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: 
         ]
     context = multiprocessing.get_context("spawn")
     waiting, running = list(enumerate(players)), dict[Connection, tuple[int, Any]]()
-    last, shares = dict[int, Word](), dict[int, float]()
+    last, shares = dict[int, SideMessage](), dict[int, float]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -194,11 +197,11 @@ def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: 
                 running[ours] = number, process
             for ready in cast("list[Connection]", wait(list(running))):
                 number, process = running[ready]
-                word = _received(ready, players[number].name)
-                shares[number] = word.share
+                message = _received(ready, players[number].name)
+                shares[number] = message.share
                 progress(sum(shares.values()) / len(players))
-                if word.side is not None or word.asked is not None:  # its last one
-                    last[number] = word
+                if message.side is not None or message.asked is not None:  # its last message
+                    last[number] = message
                     process.join()
                     del running[ready]
     finally:
@@ -207,33 +210,35 @@ def _played(players: Sequence[Player], progress: Callable[[float], None], jobs: 
     return [last[number] for number in range(len(players))]
 
 
-def _received(ready: Connection, name: str) -> Word:
+def _received(ready: Connection, name: str) -> SideMessage:
     try:
-        word = msgspec.msgpack.decode(ready.recv_bytes(), type=Word)
+        message = msgspec.msgpack.decode(ready.recv_bytes(), type=SideMessage)
     except EOFError:
         raise SideFailed(f"the side {name!r} ended without a result") from None
-    if word.error:
-        raise SideFailed(f"the side {name!r} failed: {word.error}")
-    return word
+    if message.error:
+        raise SideFailed(f"the side {name!r} failed: {message.error}")
+    return message
 
 
-def _alone(number: int, player: Player, count: int, progress: Callable[[float], None]) -> Word:
-    word = _last_word(player, lambda share: progress((number + share) / count))
-    if word.error:
-        raise SideFailed(f"the side {player.name!r} failed: {word.error}")
-    return word
+def _alone(
+    number: int, player: Player, count: int, progress: Callable[[float], None]
+) -> SideMessage:
+    message = _last_message(player, lambda share: progress((number + share) / count))
+    if message.error:
+        raise SideFailed(f"the side {player.name!r} failed: {message.error}")
+    return message
 
 
 def _play_one(player: Player, pipe: Connection) -> None:
     lean.collect_seldom()
 
-    def say(word: Word) -> None:
-        pipe.send_bytes(msgspec.msgpack.encode(word))
+    def say(message: SideMessage) -> None:
+        pipe.send_bytes(msgspec.msgpack.encode(message))
 
-    say(_last_word(player, lambda share: say(Word(share))))
+    say(_last_message(player, lambda share: say(SideMessage(share))))
 
 
-def _last_word(player: Player, progress: Callable[[float], None]) -> Word:
+def _last_message(player: Player, progress: Callable[[float], None]) -> SideMessage:
     began = time.process_time()
     try:
         side = play(
@@ -246,7 +251,9 @@ def _last_word(player: Player, progress: Callable[[float], None]) -> Word:
             player.ask,
         )
     except Asked as reached:
-        return Word(1.0, asked=(reached.decided, reached.at_s, reached.judgement))
+        return SideMessage(1.0, asked=(reached.decided, reached.at_s, reached.judgement))
     except Exception as error:
-        return Word(error=f"{type(error).__name__}: {error}")
-    return Word(1.0, msgspec.structs.replace(side, cpu_s=round(time.process_time() - began, 2)))
+        return SideMessage(error=f"{type(error).__name__}: {error}")
+    return SideMessage(
+        1.0, msgspec.structs.replace(side, cpu_s=round(time.process_time() - began, 2))
+    )

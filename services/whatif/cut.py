@@ -49,9 +49,8 @@ def _at_the_end(window_s: float, sides: Sequence[Side]) -> list[str]:
     ]
     if any(side.underway for side in sides):
         lines.append(
-            "delays that the history does not tell (of reports, of an admission's steps) are "
-            "those of a real cluster: a history "
-            "that ran faster than the clock leaves little time for them, and its end cuts "
-            "off more pods than it did when recorded"
+            "delays that the history does not show (of reports, of an admission's steps) are "
+            "those of a real cluster. If the history ran faster than the clock, they take a "
+            "larger share of it, and more pods wait at its end than when it was recorded"
         )
     return lines

@@ -22,18 +22,19 @@ from shared.kubelet.observed import empty_kubelet
 
 
 class RecordedNode(SimulatedNode, frozen=True):
-    """`offered` is the allocatable of the Node object."""
+    """A node with the allocatable amounts of its Node object (`offered`)."""
 
     offered: Amounts = {}
 
     def allocatable(self) -> Amounts:
-        """As recorded."""
+        """Return the recorded allocatable amounts."""
         return self.offered
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """The nodes, and those that others are cloned from. `guessed` are nodes whose CPUs or devices
-    no report numbers. `left_out` are nodes on which no kubelet would start, with its error.
+    """The machines of a history, and those from which further nodes are cloned. `guessed` are nodes
+    whose CPUs or devices no report numbers. `left_out` are nodes on which no kubelet would start,
+    with its error.
     """
 
     nodes: tuple[RecordedNode, ...]

@@ -33,7 +33,7 @@ SHAPES = 40
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
-    """One decision: a node, or "" and the reason why there is none."""
+    """One decision: a node, or "" with the reason why no node takes the pod."""
 
     uid: str
     node: str = ""
@@ -51,8 +51,8 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One moment: pods that run or ran, rejections so far, waiting pods, zones in use, and the
-    share of free CPUs in zones too small for the workload's own containers (0..1).
+    """The state at one moment: pods that run or ran, rejections so far, waiting pods, zones in use,
+    and the share of free CPUs in zones too small for the workload's own containers (0..1).
     """
 
     at_s: float
@@ -107,27 +107,29 @@ class DecidingRow(LedgerRow):
 
     def proposed(self, now_s: float) -> list[Proposal]:
         made = super().proposed(now_s)
-        mates: list[PodReserved] = []
+        batch_reservations: list[PodReserved] = []
         for event in (draft.event for proposal in made for draft in proposal.drafts):
             if isinstance(event, PodReserved):
                 self._note(
-                    Decided(event.uid, event.node, event.score, event.candidates), mates, now_s
+                    Decided(event.uid, event.node, event.score, event.candidates),
+                    batch_reservations,
+                    now_s,
                 )
-                mates.append(event)
+                batch_reservations.append(event)
             elif isinstance(event, PodVerdictChanged):
-                self._note(Decided(event.uid, message=event.message), mates, now_s)
+                self._note(Decided(event.uid, message=event.message), batch_reservations, now_s)
         return made
 
-    def _note(self, decided: Decided, mates: list[PodReserved], now_s: float) -> None:
+    def _note(self, decided: Decided, batch_reservations: list[PodReserved], now_s: float) -> None:
         if len(self.decisions) == self._ask_at:
-            raise Asked(decided, now_s, self._of_other(decided.uid, mates))
+            raise Asked(decided, now_s, self._of_other(decided.uid, batch_reservations))
         self.decisions.append(decided)
 
-    def _of_other(self, uid: str, mates: list[PodReserved]) -> list[str]:
+    def _of_other(self, uid: str, batch_reservations: list[PodReserved]) -> list[str]:
         if not self._ask_of or self.core.config.upstream is not None:
             return []
         followed, pod = self.core.folded, self.core.ledger.pods[uid].pod
-        placing = placing_at(followed, self.core.config.cycle, None, mates)
+        placing = placing_at(followed, self.core.config.cycle, None, batch_reservations)
         refusal = placing.verdict(pod, self._ask_of)
         if refusal is not None:
             keys = {pod_uid: entry.pod.key for pod_uid, entry in followed.ledger.pods.items()}
@@ -180,7 +182,7 @@ class SideMeasures(Measures):
 
 
 def _whole(node: TrueNode) -> dict[int, int]:
-    """Return zone -> millicpu of the empty node."""
+    """Return the millicpu of the empty node by zone."""
     manager = node.kubelet.state.kubelet.cpu
     return {
         zone: (mask & ~manager.reserved).bit_count() * 1000

@@ -26,19 +26,19 @@ from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
 from shared.events.surroundings_events import SurroundingEnded, SurroundingEvent, stream_of
 
-# A pod of the same kind that appears this soon after a rejection replaces the rejected one.
+# A pod of the same kind that appears within this time after a rejection replaces the rejected pod.
 AGAIN_WITHIN_US = 120_000_000
 # Assumed if no pod of the history ended.
 FIRST_LIFETIME_S = 60.0
 
 
-# What is played in addition to pods and reports: nodes, and cluster objects.
+# Events that are played in addition to pods and reports: those of nodes and cluster objects.
 News = NodeObserved | NodeEnded | SurroundingEvent
 
 
 class Past(msgspec.Struct):
     """The times of one pod in Unix microseconds, 0 for a step that did not happen.
-    `bound_by_others`: bound without a reservation.
+    `bound_by_others` means that it was bound without a reservation.
     """
 
     pod: Pod
@@ -169,8 +169,8 @@ def _seen(history: Recorded, event: PodObserved, time_us: int) -> None:
 
 
 def _link(history: Recorded) -> None:
-    """Link a pod to the rejected pod that it replaces: of the same kind and name stem, soon after
-    the rejection.
+    """Link a rejected pod to its replacement: the next pod of the same kind and name stem, soon
+    after the rejection.
     """
     rejected = sorted(
         ((past.ended_us, uid) for uid, past in history.pods.items() if past.rejected),

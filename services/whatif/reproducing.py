@@ -30,16 +30,16 @@ from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved, PodVerdictChanged
 
 NAMES_LOOKED_AT = 200
-NAMED = 20
 # Differences that the result names one by one.
+NAMED = 20
 
 CODE = "decided by another code"
 CONFIGURATION = "decided under another configuration"
-UNKNOWN = "decided by code and configuration that the fact does not name"
+UNKNOWN = "decided by code and configuration that the event does not name"
 NO_POD = "the history does not hold the pod"
 UNRECORDED = (
-    "decided beside what the log does not hold (a reservation that lost its race, a "
-    "search that another load cut)"
+    "decided with something that the log does not hold (a reservation that lost its race, "
+    "a search that was shorter under load)"
 )
 
 
@@ -54,8 +54,8 @@ class Differing(msgspec.Struct, frozen=True):
 
 
 class Reproduced(msgspec.Struct, frozen=True):
-    """`others` were not Topolog's choice (a kube-scheduler asked its extender) and are not
-    recomputed.
+    """The decisions of a history, computed again. `others` were kube-scheduler's decisions, which
+    asked Topolog's extender, and are not computed again.
     """
 
     decisions: int
@@ -113,8 +113,8 @@ async def scheduler_name(log: EventLog, uids: Iterable[str], configured: str) ->
 
 
 async def _batches(log: EventLog, first: int, last: int) -> dict[int, list[list[_Made]]]:
-    """Return the position that decisions were based on -> batches, each in the order of its
-    decisions.
+    """Return the batches by the position on which their decisions were based, each in the order of
+    its decisions.
     """
     batches: dict[int, dict[tuple[str, int], list[_Made]]] = {}
     async for envelope in reading.envelopes(log, first - 1, last):
@@ -203,7 +203,9 @@ class _Tally:
             )
 
     def _take_share(self, placing: ColumnarPlacing, share: Shard) -> None:
-        """Each of several schedulers tried nodes of its own first."""
+        """Restore the scheduler's share of the nodes, which it tried first because several
+        schedulers ran.
+        """
         if share != self._share:
             placing.share(None if share.alone else share.has)
             self._share = share
@@ -217,7 +219,7 @@ class _Tally:
         return CONFIGURATION if event.config.partition(MARK)[0] != provenance.config else UNRECORDED
 
     def reproduced(self) -> Reproduced:
-        """What came out."""
+        """Return the counts."""
         differs = sum(self._why.values())
         return Reproduced(
             self._same + differs,
@@ -230,7 +232,7 @@ class _Tally:
 
 
 def recorded_text(event: Decision) -> str:
-    """The decision as the log holds it."""
+    """Return the decision in the log as text."""
     return (
         event.message
         if isinstance(event, PodVerdictChanged)
@@ -239,7 +241,7 @@ def recorded_text(event: Decision) -> str:
 
 
 def outcome_text(outcome: Placed | Unplaceable | None) -> str:
-    """The decision as it is made here."""
+    """Return the decision that was computed again as text."""
     if outcome is None:
         return "not decided"
     return (

@@ -50,7 +50,7 @@ class NothingToPlay(ValueError):
 
 
 class RecordedDelays(Delays):
-    """The recorded delay of a pod if there is one, else a drawn one."""
+    """The recorded delays of pods, and drawn delays for what no event shows."""
 
     def __init__(self, seed: int, recorded: dict[str, dict[str, float]]) -> None:
         super().__init__(seed)
@@ -115,7 +115,7 @@ def world(recorded: Recorded, changes: Changes) -> World:
 
 
 def _is_gone(past: Past, nodes: tuple[RecordedNode, ...]) -> bool:
-    """Return whether it belongs to a node that is left out."""
+    """Return whether the pod belongs to a node that is left out."""
     return past.bound_by_others and past.node not in {node.name for node in nodes}
 
 
@@ -206,8 +206,8 @@ def _notes(recorded: Recorded, made: Machines, gone: int) -> list[str]:
         (
             len(recorded.replaced),
             (
-                "rejected pods were taken over by a pod of the same kind, which is not an "
-                "arrival of its own"
+                "rejected pods were replaced by a pod of the same kind, which does not count as "
+                "an arrival"
             ),
         ),
         (
@@ -216,7 +216,7 @@ def _notes(recorded: Recorded, made: Machines, gone: int) -> list[str]:
         ),
         (
             waited["deleted"],
-            "pods were deleted before they ran: they are again, if they still wait then",
+            "pods were deleted before they ran: they are deleted again if they still wait then",
         ),
         (
             len(made.guessed),

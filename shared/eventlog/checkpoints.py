@@ -2,7 +2,7 @@
 
 A snapshot is keyed by the code of its fold. A checkpoint is keyed by the form of the stored state,
 and names the code that made it. Upcasters convert an older form to the next one, as for events.
-Writing, damage and thinning are those of a snapshot.
+Checkpoints are written, checked for damage and thinned out as snapshots are.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import msgspec
 from shared.eventlog.port import EventLog, Place
 from shared.eventlog.snapshots import seal, unseal
 
-# Positions between two checkpoints. It divides the size of a partition, so that each partition
-# begins behind a checkpoint.
+# Positions between two checkpoints. The size of a partition is a multiple of it, so that each
+# partition begins right after a checkpoint.
 EVERY = 100_000
+# Of zlib: a checkpoint is written while the service works.
 LEVEL = 1
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The stored form of a fold's state. Raise `version` if a release cannot read the former one,
-    and add the upcaster: former version -> conversion of the dumped state to the next version."""
+    """The stored form of a fold's state. If a release cannot read the former version, raise
+    `version` and add an upcaster under the former number. It converts the dumped state to the next
+    version.
+    """
 
     version: int = 1
     upcasters: Mapping[int, Callable[[bytes], bytes]] = {}
@@ -72,7 +75,7 @@ async def nearest_checkpoint(
         for number in range(version, form.version):
             state = form.upcasters[number](state)
     except (zlib.error, msgspec.MsgspecError, ValueError, KeyError, TypeError):
-        # A checkpoint is a cache: whatever is wrong with it, a replay is the fix.
+        # A checkpoint is a cache, so the caller replays the log instead.
         return None
     return Checkpoint(newest[0], stored.code, state)
 

@@ -77,7 +77,6 @@ CATALOG: dict[str, Entry] = {
         surroundings.NodeVolumesLimited,
         surroundings.NominationObserved,
         surroundings.DeviceClassObserved,
-        surroundings.PodGroupObserved,
         surroundings.SurroundingEnded,
     ),
     **_area(

@@ -12,7 +12,7 @@ from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
-WithdrawCause = Literal["node_ended", "unasked", "gang"]
+WithdrawCause = Literal["node_ended", "unasked"]
 
 AsideCause = Literal["rejected", "denied", "contested"]
 HoldEndCause = Literal["placed", "ended", "hopeless", "unasked"]
@@ -42,17 +42,15 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     """A node was chosen for the pod. Stream `pod/<uid>`, in one commit with `NodeCharged`.
 
     `report_version` is the version of `report/<node>` that the decision used, and `order` is its
-    place in the batch. `score` is 0 to 100, and `candidates` is how many nodes passed. `predicted`
-    has zone ids by container, by the kubelet model (empty: none). `certain` is True if every
-    kubelet state that log and report allow leads to these zones, whatever the order of the other
-    pods and ends; later events on the node may void that (`shared/ledger/certainty.py`).
-    `one_zone` is what must be in one zone although the kubelet's policy does not require it
-    (`container`: each of them, `pod`, or nothing), and `without_effect` are keys of other
-    schedulers that express a preference, which this decision ignores. `allocation` is what the pod
-    gets if Topolog chooses the node's zones, else None. `gang` is how many pods of its gang this
-    commit reserves, 0 for a pod by itself. `config` and `code` are fingerprints: with
-    the log up to `based_on` and the earlier reservations of the batch, the same configuration and
-    code decide the same again (`topolog replay explain`)."""
+    place in the batch. `candidates` is how many nodes passed. `predicted` has zone ids by
+    container, by the kubelet model. `certain` is True if every kubelet state that log and report
+    allow leads to these zones; later events may void that (`shared/ledger/certainty.py`).
+    `one_zone` is what must be in one zone although the kubelet's policy does not require it (each
+    `container`, the `pod`, or nothing), and `without_effect` are keys of other schedulers whose
+    preferences are ignored. `allocation` is what the pod gets if Topolog chooses the node's zones.
+    `config` and `code` are fingerprints: with the log up to `based_on` and the earlier reservations
+    of the batch, the same configuration and code decide the same again (`topolog replay explain`).
+    """
 
     uid: str
     node: str
@@ -69,7 +67,6 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     without_effect: tuple[str, ...] = ()
     one_zone: str = ""
     allocation: ZoneAllocation | None = None
-    gang: int = 0
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -99,10 +96,7 @@ class PodAllocationFound(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, 
 class ReservationWithdrawn(
     AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 ):
-    """The reservation ends, and no binding was or will be made by it. Stream `pod/<uid>`.
-
-    Its node ended, the extender's caller no longer waits (`unasked`), or too few pods of its `gang`
-    still have a node."""
+    """The reservation ends, and no binding was or will be made by it. Stream `pod/<uid>`."""
 
     uid: str
     node: str

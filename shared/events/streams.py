@@ -10,14 +10,12 @@
 
 from __future__ import annotations
 
-from shared.domain.gang import APIS
-
 LOG = "log"
 # Demand classes and their weights, of the whole cluster.
 DEMAND = "demand"
 
 # The kinds that this release knows: the part before the first slash.
-KINDS: frozenset[str] = frozenset(
+KINDS = frozenset(
     {
         "report",
         "node",
@@ -30,7 +28,6 @@ KINDS: frozenset[str] = frozenset(
         "deviceclass",
         "hold",
         "listing",
-        *APIS,
     }
 )
 

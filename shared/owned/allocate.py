@@ -31,7 +31,9 @@ from shared.owned.values import (
 
 
 class Shortage(msgspec.Struct, frozen=True, gc=False):
-    """The resource that a mask cannot give, and whether its CPU ids are too few, not its amount."""
+    """The resource that a mask cannot give. Of CPUs, the ids may be too few although the amount is
+    enough.
+    """
 
     resource: str
     is_of_ids: bool = False
@@ -163,7 +165,7 @@ def roomiest_last(mask: tuple[int, ...], free: Mapping[int, int]) -> list[int]:
 
 
 def _unit(trial: Trial, resource: str) -> int:
-    """Return the smallest part: whole CPUs or cores for a CPU set."""
+    """Return the unit in which the resource is split: a CPU or a core for a CPU set."""
     if resource != CPU or trial.machine is None:
         return 1
     full = trial.bind_is_required and trial.bind == FULL_PCPUS

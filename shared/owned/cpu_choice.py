@@ -38,7 +38,7 @@ _PASSES = (True, False)
 
 
 class CpuRequest(msgspec.Struct, frozen=True):
-    """How many CPUs are asked for, and how they are to be chosen."""
+    """The requested number of CPUs, and the policy by which they are chosen."""
 
     count: int
     bind: BindPolicy = ""
@@ -74,7 +74,9 @@ def choose_cpus(
 
 
 def _take(machine: CpuNesting, available: int, request: CpuRequest, held: HeldCpus) -> int:
-    """Return `request.count` of the available CPUs, of which there are enough."""
+    """Return `request.count` of the available CPUs. The caller has checked that there are
+    enough.
+    """
     if request.count < 1:
         return 0
     choice = _Choice(machine, available, request, held)

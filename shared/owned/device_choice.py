@@ -231,7 +231,9 @@ def _ordered(
 def _function(
     free: FreeDevices, request: DeviceRequest, kind: DeviceType, minor: int
 ) -> tuple[str, ...] | None:
-    """Return the virtual function to take, none if the pod asks none; None if all are taken."""
+    """Return the virtual function to take, an empty tuple if the pod requests none; None if all are
+    taken.
+    """
     selector = request.hint(kind).function_selector
     if selector is None:
         return ()

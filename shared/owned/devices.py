@@ -20,7 +20,7 @@ from shared.owned.values import LEAST_ALLOCATED, DeviceHolding, DeviceType, Stra
 Scope = Literal["", "Device", "PCIe", "NUMANode", "Node"]
 
 GPU: Final = "gpu"
-# Stands for the zone of a device that is near to every zone.
+# The zone of a device that is near to every zone.
 ANY_ZONE = -1
 APPLY_FOR_ALL: Final = "ApplyForAll"
 REQUESTS_AS_COUNT: Final = "RequestsAsCount"

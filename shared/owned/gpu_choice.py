@@ -80,7 +80,9 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Chosen GPUs: how deep in the tree, how many parts above are used, and the score."""
+    """Chosen GPUs: their depth in the tree, how many of the parts above them are used, and the
+    score.
+    """
 
     minors: Minors
     depth: int

@@ -282,7 +282,7 @@ def test_the_back_off_ends_at_its_limit_whatever_the_attempts() -> None:
     waits = []
     for attempt in range(1100):
         queue.refused("u", float(attempt))
-        queue.stir(float(attempt))
+        queue.wake(float(attempt))
         due_s = queue.next_s()
         assert due_s is not None
         waits.append(queue._pods["u"].ready_s - attempt)

@@ -40,14 +40,14 @@ def comes(node: TrueNode, name: str, cpus: int, order: int = 0) -> Pod:
 
 def test_an_end_that_was_not_reported_let_another_pod_into_the_zone(node: TrueNode) -> None:
     ended = comes(node, "ended", 3)
-    node.let_go(ended, 0.0, UNKNOWN_S)
+    node.end(ended, 0.0, UNKNOWN_S)
     comes(node, "other", 5, EARLIER)
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == AFTER_END
 
 
 def test_an_end_that_was_known_explains_nothing(node: TrueNode) -> None:
     ended = comes(node, "ended", 3)
-    node.let_go(ended, 0.0, KNOWN_S)
+    node.end(ended, 0.0, KNOWN_S)
     comes(node, "other", 5, EARLIER)
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == UNEXPLAINED
 
@@ -60,7 +60,7 @@ def test_one_that_was_decided_later_came_earlier(node: TrueNode) -> None:
 def test_of_two_causes_that_each_sufficed_one_was_an_end(node: TrueNode) -> None:
     """The end sent `other` to zone 0; had it not, `later` would be there, which knew of the end."""
     ended = comes(node, "ended", 3)
-    node.let_go(ended, 0.0, UNKNOWN_S)
+    node.end(ended, 0.0, UNKNOWN_S)
     comes(node, "other", 5, EARLIER)
     comes(node, "later", 3, LATER)
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == AFTER_END
@@ -71,8 +71,8 @@ def test_an_end_sufficed_next_to_one_that_another_decision_relied_on(node: TrueN
     pods.
     """
     larger, smaller = comes(node, "larger", 2), comes(node, "smaller", 1)
-    node.let_go(smaller, 0.0, UNKNOWN_S)
-    node.let_go(larger, 0.0, UNKNOWN_S)
+    node.end(smaller, 0.0, UNKNOWN_S)
+    node.end(larger, 0.0, UNKNOWN_S)
     comes(node, "other", 5, EARLIER)
     comes(node, "later", 1, LATER)
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == AFTER_END
@@ -82,8 +82,8 @@ def test_an_end_excuses_no_pod_that_was_overtaken_anyway(node: TrueNode) -> None
     """The end was in the other zone."""
     comes(node, "filler", 7)
     ended = comes(node, "ended", 3)
-    node.let_go(node.past[0].pod, 0.0, KNOWN_S)
-    node.let_go(ended, 0.0, UNKNOWN_S)
+    node.end(node.past[0].pod, 0.0, KNOWN_S)
+    node.end(ended, 0.0, UNKNOWN_S)
     comes(node, "other", 5, LATER)
     assert node.why_refused(pod("late", 4, gpu=True), DECIDED) == OVERTAKEN
 
@@ -102,5 +102,5 @@ def test_an_agent_refuses_cpus_of_another_pod_and_nothing_explains_it() -> None:
     assert "belong to pod ns/bound" in verdict.message
     assert node.why_refused(twin, DECIDED) == UNEXPLAINED
     assert [mask.bit_count() for mask in node.zones_of(bound)] == [1]
-    node.let_go(bound, 0.0, KNOWN_S)
+    node.end(bound, 0.0, KNOWN_S)
     assert node.zones_of(bound) == []

@@ -198,10 +198,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
             "spec.containers.resources.claims",
         ),
         ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
-        (
-            {"schedulingGroup": {"podGroupName": "x", "rank": 1}},
-            "spec.schedulingGroup.rank",
-        ),
+        ({"schedulingGroup": {"podGroupName": "x"}}, "spec.schedulingGroup"),
         ({"workloadRef": {"name": "x"}}, "spec.workloadRef"),
         ({"os": {"name": "windows"}}, "spec.os.name"),
         ({"placementOfTomorrow": 1}, "spec.placementOfTomorrow"),

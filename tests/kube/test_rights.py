@@ -31,7 +31,6 @@ LIST_KINDS = {
     "persistentvolumeclaims": "PersistentVolumeClaimList",
     "csinodes": "CSINodeList",
     "deviceclasses": "DeviceClassList",
-    "podgroups": "PodGroupList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
 }

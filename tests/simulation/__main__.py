@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from services.simulator.cluster import KUBELET, OWNERS
-from tests.simulation.profile import DRAWN, NEWEST, OFTEN, Fixed, known_faults
+from tests.simulation.profile import DRAWN, NEWEST, OFTEN, OWNING, Fixed, known_faults
 from tests.simulation.runner import COLUMNS, STEPS, keep, run_seed
 from tests.simulation.world import Broken
 
@@ -100,7 +100,7 @@ def _options() -> argparse.Namespace:
     )
     often = f"a fault that is {OFTEN} times as frequent as by itself; may be given again"
     parser.add_argument(
-        "--often", action="append", default=[], choices=sorted(known_faults(NEWEST)), help=often
+        "--often", action="append", default=[], choices=sorted(known_faults(OWNING)), help=often
     )
     parser.add_argument(
         "--trace", action="store_true", help="print the trace of seeds that pass, too"

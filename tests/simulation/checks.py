@@ -401,7 +401,8 @@ class Checks:
 
     def _allocated_once(self, charge: Charge, node: LedgerNode) -> None:
         """S4 where Topolog chooses: the CPUs of a reservation are in its zones, no other pod has
-        them, and its zones have what all pods in them were given.
+        them, and its zones have what all pods in them were given, and all that pods of unknown
+        zones request.
         """
         allocation, report = charge.allocation, node.report
         if allocation is None or report is None or not owners_of(report).is_owned:
@@ -413,12 +414,21 @@ class Checks:
         if twice := cpus & union(parse_cpus(other.cpus) for other in held):
             self.broken.append(f"S4: CPUs {format_cpus(twice)} of {node.name} twice")
         zones = {zone.id: zone.offered for zone in report.zones}
+        based_on = self.reserved[charge.uid].based_on
+        anywhere = [
+            c.request
+            for uid, c in node.charges.items()
+            if c.allocation is None and uid != charge.uid and c.charged_at <= based_on
+        ]
+        if anywhere:
+            self.marks.add("zones chosen beside pods of unknown zones")
         assert machine is not None
         if cpus & ~union(machine.in_zone[zone] for zone in allocation.zones if zone in zones):
             self.broken.append(f"S4: CPUs {allocation.cpus} outside of {sorted(allocation.zones)}")
         for zone, amounts in allocation.zones.items():
             for name in amounts:
                 given = sum(one.zones.get(zone, {}).get(name, 0) for one in (allocation, *held))
+                given += sum(request.get(name, 0) for request in anywhere)
                 if given > zones.get(zone, {}).get(name, 0):
                     self.broken.append(f"S4: zone {zone} of {node.name} gives {given} {name}")
 
@@ -426,7 +436,7 @@ class Checks:
         """An agent cannot keep an annotation: a pod that the log no longer knows is still there."""
         self.after_step()
         over = {uid for uid in node.kubelet.pods if uid in self._ended_at and uid != pod.uid}
-        if over or any(each.what in CAUSES for each in node.changes):
+        if over or any(each.what in CAUSES and each.what != "policy" for each in node.changes):
             self.marks.add("an annotation that is not kept")
         else:
             self.broken.append(f"S4: the agent of {node.name} refused {pod.name}: {problem}")

@@ -195,6 +195,10 @@ class Api:
                 "nodes", node.name, "", node_status(node, boot_id, "10.0.0.1", NOW)
             )
 
+    def label_node(self, name: str, labels: dict[str, str | None]) -> None:
+        """Set labels of a node; None removes one."""
+        self.store.patch("nodes", name, "", {"metadata": {"labels": labels}}, form="merge")
+
     def has_node(self, name: str) -> bool:
         """Whether there is such a Node object."""
         return self.store.get("nodes", name) is not None

@@ -20,7 +20,7 @@ from shared.ledger.view import compute_free_min
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode
 from tests.simulation.process import Process
-from tests.simulation.profile import FAULTS, LATER_FAULTS, NEWEST_FAULTS
+from tests.simulation.profile import OWNING, known_faults
 from tests.simulation.world import Broken, World
 
 QUIET = {
@@ -38,7 +38,7 @@ QUIET = {
     "back up",
     "check",
 }
-CALM = frozenset(FAULTS) | frozenset(LATER_FAULTS) | frozenset(NEWEST_FAULTS) | QUIET
+CALM = frozenset(known_faults(OWNING)) | QUIET
 ROUNDS = 60
 ACTIONS = 4000
 ROUND_MS = 6_000

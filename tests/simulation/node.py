@@ -15,10 +15,11 @@ import msgspec
 
 from services.exporter import core as exporter
 from services.exporter.reserved import Reserved
+from services.exporter.statement import NOBODY
 from services.scheduler.snapshot.owners import is_owned_resource
 from services.scheduler.snapshot.topology_policy import POLICY_LABEL
 from services.simulator import kubelet, reading
-from services.simulator.cluster import KUBELET, NodeShape, SimulatedNode, lay_out
+from services.simulator.cluster import KUBELET, NodeShape, Policies, SimulatedNode, lay_out
 from services.simulator.kubelet import KubeletNode, Trial
 from services.simulator.node_agent import NodeAgent
 from shared.domain.effective import effective_request
@@ -28,6 +29,7 @@ from shared.domain.report import Freshness, Report, ZonedAmount
 from shared.domain.resources import MEMORY
 from shared.domain.statement import TOPOLOG, Statement
 from shared.kubelet.admission import Admission, start_containers
+from shared.kubelet.config import KubeletConfig
 from shared.kubelet.device_state import DevicePool
 from shared.kubelet.fingerprint import ALL, EXCLUSIVE
 from shared.kubelet.machine import KubeletState
@@ -108,9 +110,9 @@ class SimNode:
     def _install(self) -> None:
         """Start an agent if Topolog chooses the zones, and label the node with the policy."""
         self.agent: NodeAgent | None = None
-        if policy := self.shape.owned_policy:
-            labels = {POLICY_LABEL: LABELS[policy]} if policy in LABELS else {}
-            self.shape = msgspec.structs.replace(self.shape, labels=labels)
+        self.owned_policy = self.shape.owned_policy
+        if self.owned_policy:
+            self.shape = msgspec.structs.replace(self.shape, labels=_labels(self.owned_policy))
             self.agent = NodeAgent(self.shape, None)
 
     # -- what may happen
@@ -150,6 +152,8 @@ class SimNode:
         add("restart", self.name, lambda: self.restart("restart"))
         add("reboot", self.name, self.reboot)
         add("policy", self.name, self._new_policy)
+        if self.owned_policy and self._trial is None:
+            add("owner", self.name, self._new_owner)
         add("lose state", self.name, lambda: self.restart("lost state"))
         add("remove node", self.name, self.remove)
         if self._trial is None:
@@ -299,7 +303,7 @@ class SimNode:
     def _new_policy(self) -> str:
         """The kubelet gets another configuration and restarts within the boot."""
         chosen = policies(self.rng)
-        if self.agent is not None:
+        if self.owned_policy:
             return self.restart("policy")
         config = msgspec.structs.replace(
             self.shape.kubelet,
@@ -308,6 +312,46 @@ class SimNode:
         )
         self.shape = msgspec.structs.replace(self.shape, kubelet=config)
         return f"{chosen.topology_policy}/{chosen.topology_scope}: {self.restart('policy')}"
+
+    def _new_owner(self) -> str:
+        """The agent stops or starts, the Node object gets another policy, or the kubelet gets
+        static managers, next to which no agent runs, or loses them. Pods stay."""
+        if self._is_static():
+            return self._managers(KubeletConfig(reserved_cpus=self.shape.kubelet.reserved_cpus))
+        what = self.rng.choice(("agent", "label", "kubelet"))
+        if what == "agent":
+            return self._start_agent() if self.agent is None else self._stop_agent()
+        if what == "label":
+            self.owned_policy = self.rng.choice(("none", *LABELS))
+            labels = _labels(self.owned_policy)
+            self.shape = msgspec.structs.replace(self.shape, labels=labels)
+            self.api.label_node(self.name, {POLICY_LABEL: labels.get(POLICY_LABEL)})
+            return self.owned_policy
+        self._stop_agent()
+        aligning = Policies(self.owned_policy, self.shape.kubelet.topology_scope)
+        return self._managers(lay_out(self.name, self._size(), aligning).kubelet)
+
+    def _is_static(self) -> bool:
+        return bool(self.owned_policy) and self.shape.kubelet.cpu_policy == "static"
+
+    def _managers(self, config: KubeletConfig) -> str:
+        self.shape = msgspec.structs.replace(self.shape, kubelet=config)
+        restarted = self.restart("policy")
+        return f"kubelet's CPU Manager {config.cpu_policy}: {restarted}"
+
+    def _stop_agent(self) -> str:
+        """Containers keep their CPUs, and nothing confines new ones."""
+        self.agent = None
+        return "agent stopped"
+
+    def _start_agent(self) -> str:
+        """The agent reads the annotations of running pods, which never contradict each other."""
+        self.agent = NodeAgent(self.shape, None)
+        for uid in self.running():
+            pod = self.kubelet.pods[uid].pod
+            if problem := self.agent.create(pod):
+                self.unkept(self, pod, problem)
+        return "agent started"
 
     def _turn(self, resource: str, device: str) -> str:
         """Make a device unhealthy, or healthy again."""
@@ -351,9 +395,11 @@ class SimNode:
         self.changes.append(Changed(self.clock.now_ms, self.api.store.version, what))
 
     def heal(self) -> None:
-        """All devices are well again (faults have stopped)."""
+        """All devices are well again, and the agent runs (faults have stopped)."""
         for resource, device in sorted(self._sick) if self._trial is None and not self.down else ():
             self._turn(resource, device)
+        if self.owned_policy and self.agent is None and not (self.down or self._is_static()):
+            self._start_agent()
 
     def remove(self) -> str:
         """The Node object is deleted and the machine is gone."""
@@ -368,7 +414,7 @@ class SimNode:
         """Another machine registers under the name."""
         self._boot()
         drawn = msgspec.structs.replace(
-            policies(self.rng), owner=TOPOLOG if self.agent is not None else KUBELET
+            policies(self.rng), owner=TOPOLOG if self.owned_policy else KUBELET
         )
         self.shape = lay_out(self.name, self._size(), drawn)
         self.kubelet = kubelet.start(self.shape)
@@ -443,7 +489,7 @@ class SimNode:
         scan = reading.scan(node.shown, pods, freshness, self.mode == "uid")
         if not empty:
             scan, self._begun = self._completed(scan), None
-        if self.agent is not None:
+        if self.owned_policy:
             scan = self._enforced(scan, empty)
         rules = exporter.Rules(ALL if self.mode == "all prints" else EXCLUSIVE)
         report = exporter.report(self.name, f"exporter-{self.name}", scan, rules)
@@ -451,13 +497,13 @@ class SimNode:
 
     def _enforced(self, scan: exporter.Scan, empty: bool) -> exporter.Scan:
         """Return the scan with what the kubelet reserves, and what the agent says."""
-        agent = self.agent if self.agent is not None and not empty else None
         memory = self.shape.system_memory * len(self.shape.machine.zones)
         reserved = Reserved(self.shape.kubelet.reserved_cpus, {MEMORY: memory})
+        statement = NOBODY if self.agent is None else self.agent.statement
         return msgspec.structs.replace(
             scan,
             kubelet=msgspec.structs.replace(scan.kubelet, reserved=reserved),
-            statement=Statement() if agent is None else agent.statement,
+            statement=Statement() if empty and self.agent is not None else statement,
         )
 
     def read(self) -> str:
@@ -478,6 +524,10 @@ class SimNode:
             for name in ("freshness", "machine", "allocatable", "kubelet")
         }
         return msgspec.structs.replace(scan, **earlier)
+
+
+def _labels(policy: str) -> dict[str, str]:
+    return {POLICY_LABEL: LABELS[policy]} if policy in LABELS else {}
 
 
 def _started(node: KubeletNode) -> KubeletNode:

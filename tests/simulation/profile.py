@@ -172,6 +172,11 @@ HOLDING = 795_830_000
 HOLD_AFTER_S = 3.0
 
 
+# In worlds of seeds from here on, nodes whose zones Topolog chooses change hands with pods on them.
+OWNING = 795_840_000
+OWNER_FAULTS = {"owner": 1.5}
+
+
 # What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong
 # reservation.
 EXCUSES = (
@@ -181,6 +186,7 @@ EXCUSES = (
     "force",
     "steal",
     "policy",
+    "owner",
     "lose device",
     "remove node",
     "lose state",
@@ -284,6 +290,7 @@ def known_faults(seed: int) -> dict[str, float]:
         **FAULTS,
         **(LATER_FAULTS if seed >= LATER else {}),
         **(NEWEST_FAULTS if seed >= NEWEST else {}),
+        **(OWNER_FAULTS if seed >= OWNING else {}),
     }
 
 

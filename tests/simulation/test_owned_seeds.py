@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.profile import HOLDING, LATER, Fixed
+from tests.simulation.profile import HOLDING, LATER, OWNING, Fixed
 from tests.simulation.runner import STEPS, run_seed
 
 SEEDS = {
     **dict.fromkeys(range(LATER + 400, LATER + 404), ()),
+    # Nodes change hands: the agent stops, the policy's label changes, the kubelet's managers do.
+    **dict.fromkeys((OWNING + 25, OWNING + 27), ()),
+    **dict.fromkeys((OWNING + 16, OWNING + 40), ("owner",)),
     **dict.fromkeys(range(HOLDING + 400, HOLDING + 404), ("crash", "takeover", "answer lost")),
 }
 

@@ -78,7 +78,7 @@ def test_a_whole_status_replaces_conditions_and_keeps_the_qos_class() -> None:
     }
     gone = store.delete("pods", "p", "default")
     assert isinstance(gone, Deleted)
-    assert gone.gone
+    assert gone.is_removed
 
 
 def _contents(store: ClusterStore) -> dict[str, dict[tuple[str, str], object]]:

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from services.simulator import kubelet, options
-from services.simulator.cluster_port import Seen
+from services.simulator.cluster_port import Change
 from services.simulator.feasibility import Infeasible
 from services.simulator.http_client import HttpClient, Unreachable
 from services.simulator.options import Options, OptionsError
 from services.simulator.pace import Pace, fixed, parse_speed
-from services.simulator.progress import ENDLESS, LATELY, Ended, Progress
+from services.simulator.progress import ENDED_KEPT, ENDLESS, PlayedBefore, Progress
 from services.simulator.simulation import PLAYED_FILE, Simulation
 from services.simulator.workload import demo_tasks
 from shared.domain.manifest import pod_from_manifest
@@ -159,9 +159,9 @@ async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
     simulation_run = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0))
     deleted: list[int] = []
 
-    def look(change: Seen) -> None:
+    def look(change: Change) -> None:
         if change.kind == "DELETED":
-            written = msgspec.json.decode((tmp_path / PLAYED_FILE).read_bytes(), type=Ended)
+            written = msgspec.json.decode((tmp_path / PLAYED_FILE).read_bytes(), type=PlayedBefore)
             deleted.append(written.succeeded)
 
     simulation_run.store.listen("pods", look)
@@ -176,7 +176,7 @@ async def test_pods_that_a_killed_process_asked_for_and_never_saw_are_created_by
     chosen = Options(tmp_path, nodes=2, pods=8, speed="400", load=2.0)
     tasks = [task.name for task in islice(demo_tasks(chosen.seed), 8)]
     (tmp_path / PLAYED_FILE).write_bytes(
-        msgspec.json.encode(Ended(3, 3, missing=(tasks[1], tasks[3])))
+        msgspec.json.encode(PlayedBefore(3, 3, missing=(tasks[1], tasks[3])))
     )
     simulation_run = Simulation(chosen)
     names = set()
@@ -196,7 +196,7 @@ def test_pod_that_was_asked_for_is_missing_until_it_is_seen() -> None:
         first.asked(f"pod-{uid}")
     first.seen("ADDED", entry("b"), 1.0)
     first.created("c", "pod-c", 1.0)
-    assert first.ended == Ended(2, missing=("pod-a",))
+    assert first.ended == PlayedBefore(2, missing=("pod-a",))
     later = Progress(3, first.ended)
     assert (later.asked_before, later.missing_before, later.ended.missing) == (
         3,
@@ -239,11 +239,11 @@ def test_progress_counts_stages_and_ends_when_only_infeasible_pods_wait() -> Non
         summary.factor,
     ) == (1, 1, 0, 2.0, 2.0)
     assert (summary.to_bound.p50_ms, summary.to_running.p50_ms) == (1000.0, 3000.0)
-    assert progress.ended == Ended(3, 1, 1, lately={"a": "succeeded", "b": "rejected"})
+    assert progress.ended == PlayedBefore(3, 1, 1, lately={"a": "succeeded", "b": "rejected"})
 
 
 def test_a_workload_that_goes_on_is_not_quiet_before_it_is_played() -> None:
-    progress = Progress(30, Ended(created=30, succeeded=29))
+    progress = Progress(30, PlayedBefore(created=30, succeeded=29))
     assert progress.summary(5000.0, 0.0, 0.0).quiet_s == 0.0
     progress.begins(5000.0)
     assert progress.summary(5002.0, 0.0, 0.0).quiet_s == 2.0
@@ -354,14 +354,14 @@ def test_a_workload_without_end_goes_on_and_forgets_what_is_gone() -> None:
         False,
     )
     assert progress._names == progress._stages == {}
-    for number in range(2 * LATELY):
+    for number in range(2 * ENDED_KEPT):
         pod = {
             "metadata": {"uid": f"v{number}", "name": "p"},
             "spec": {},
             "status": {"phase": "Succeeded"},
         }
         progress.seen("DELETED", pod, 3.0)
-    assert len(progress.ended.lately) == LATELY
+    assert len(progress.ended.lately) == ENDED_KEPT
 
 
 def test_infeasible_pods_of_a_workload_without_end_are_withdrawn_and_not_lost() -> None:

@@ -114,7 +114,7 @@ class BulkEvaluator:
         return others
 
     def parted(self, pod_class: PodClass, slots: Slots) -> list[tuple[Selection, Selected]]:
-        """Return the nodes in these slots, parted by the class's plan on them: their index in
+        """Return the nodes in these slots, grouped by the class's plan on them: their index in
         `slots`, and the nodes. No slot is empty.
         """
         arrays = self._arrays
@@ -157,7 +157,7 @@ class BulkEvaluator:
 
 
 def _is_one_of(numbers: Sequence[int], arrays: NodeArrays) -> Bools:
-    """Return by number of a profile whether it is one of these."""
+    """Return as an array, by number of a profile, whether it is one of these."""
     is_one = np.zeros(len(arrays.profiles), dtype=np.bool_)
     is_one[numbers] = True
     return is_one
@@ -264,8 +264,8 @@ class PlanEvaluation:
         return scores - STEP * np.where(wide, self._spread_bounds.least(selection), 0), sure
 
     def _aligned_scores(self, bounds: AlignedBounds, selection: Selection, size: int) -> Ints:
-        """The mean of the parts' scores, rounded down; 0 for a part that no zone holds alone. Nodes
-        on which a part needs several zones count as one zone.
+        """Return the mean of the parts' scores, rounded down; 0 for a part that no zone holds
+        alone. Nodes on which a part needs several zones count as one zone.
         """
         if not self._strategy.at_once:
             return self._highest_scores(selection, size)
@@ -286,7 +286,9 @@ class PlanEvaluation:
         return np.where(bounds.wide, self._whole_scores(selection, size), total)
 
     def _landing_scores(self, items: Items, landing: Slots, selection: Selection) -> Ints:
-        """The part lands in the lowest zone that holds it; `landing` has the positions."""
+        """Return the scores if the part gets the lowest zone that holds it; `landing` has the
+        positions.
+        """
         by_sets = self._lost_by_sets(items, landing, selection)
         landed = self._strategy.landed(items, self._arrays.rows)
         return landed.scores(*self._by_position(), landing, by_sets)
@@ -297,7 +299,9 @@ class PlanEvaluation:
         return self._arrays.free_min.reshape(rows), self._arrays.whole.reshape(rows)
 
     def _lost_by_sets(self, items: Items, landing: Slots, selection: Selection) -> Floats | None:
-        """What sets of zones lose on nodes whose kubelets admit pods in them."""
+        """Return the room that sets of zones lose, on nodes whose kubelets admit pods in several
+        zones.
+        """
         if self._plan.rule.policy != RESTRICTED or not self._strategy.ranks_by_demand:
             return None
         free = select(self._arrays.free_min, selection)
@@ -314,7 +318,9 @@ class PlanEvaluation:
         return self._strategy.part_on_all(items, free_min, whole, fits)
 
     def _highest_scores(self, selection: Selection, size: int) -> Ints:
-        """Upper bounds of the scores: of each part alone, on all that may be free."""
+        """Return upper bounds of the scores: those of each part alone, with all that may be
+        free.
+        """
         highest = np.full(size, HIGHEST, dtype=np.int64)
         if not self._strategy.is_bounded:
             return highest
@@ -343,7 +349,9 @@ class PlanEvaluation:
         return np.where(size.any(axis=0), free, amount)
 
     def _whole_scores(self, selection: Selection, size: int) -> Ints:
-        """The node as one zone; an upper bound if the zones in use count."""
+        """Return the scores of the nodes as one zone each; upper bounds if the zones in use
+        count.
+        """
         if self._plan.counted_zones:
             return np.full(size, HIGHEST, dtype=np.int64)
         if self._plan.mode == "unaligned" and not self._strategy.at_once:

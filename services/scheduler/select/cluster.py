@@ -62,7 +62,7 @@ class Cluster:
         self._vacant: list[int] = []
         self._constraints = ConstraintColumns(config.max_shapes, self._columns)
         self.evaluator = Evaluator(config, self._arrays, self._constraints, self._slots)
-        # Pod -> the node that it is nominated for.
+        # The node that each pod is nominated for, by uid.
         self._claims: dict[str, str] = {}
         self._unconfirmed: set[str] = set()
         # Few nodes have unusable resources, and every pod asks: kept by resource and by node.
@@ -217,7 +217,9 @@ class Cluster:
     def _reservation(
         self, node_info: NodeInfo, pod_class: PodClass, zones: ZoneAmounts
     ) -> ReservationArrays:
-        """Equal reservations on nodes of one profile are equal as arrays."""
+        """Return the reservation as arrays. Equal reservations on nodes of one profile
+        share them.
+        """
         shape = self._arrays.shape
         kept = pod_class.reservation_arrays.get(node_info.profile_id)
         if kept is None or kept[0] is not zones or kept[1] != shape:
@@ -258,7 +260,7 @@ class Cluster:
             self._unusable.setdefault(name, {})[node] = resource
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
-        """The pod is where the ledger has it, or nowhere."""
+        """Move the pod to the node that it has in the ledger, if any."""
         if entry is not None and entry.node:
             earlier = self.view.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
@@ -318,7 +320,9 @@ class Cluster:
 
 
 def _added(total: list[int], counts: list[int]) -> list[int]:
-    """Both counts of each class; NOWHERE counts as none, and stays if both are."""
+    """Return the sums for each class. NOWHERE counts as 0, and remains if both counts are
+    NOWHERE.
+    """
     return [
         max(one, other) if NOWHERE in (one, other) else one + other
         for one, other in zip(total, counts, strict=True)

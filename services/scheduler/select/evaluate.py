@@ -31,7 +31,7 @@ from services.scheduler.snapshot.pod_class import Plan, PodClass, key_of, withou
 from shared.domain.pod import Pod
 from shared.hints.admission_orders import UNKNOWN
 
-# No rank: the search used up its budget. The cache keeps it as ruled out.
+# No rank, because the search used up its budget. The cache keeps it as ruled out.
 UNDECIDED = RULED_OUT - 1
 
 
@@ -209,7 +209,7 @@ class Evaluator:
         return score
 
     def evaluate_harder(self, pod_class: PodClass, node_info: NodeInfo) -> int:
-        """The last resort: the same with a larger budget, without keeping it."""
+        """Evaluate one node with the larger budget of the last resort. The result is not kept."""
         score = self._evaluate(pod_class, node_info, self.config.steps_last_resort)
         self.over_budget += score == UNDECIDED
         return max(score, RULED_OUT)

@@ -28,9 +28,9 @@ from shared.ledger.state import LedgerPod
 
 Pods = Mapping[str, LedgerPod]
 
-# Nodes that lack least, for which the filter is asked.
+# How many of the nodes that lack least are filtered.
 MOST_TRIED = 16
-# What a node lacks is a share of the request, in parts of this.
+# The unit of what a node lacks, which is a share of the request.
 ALL = 1 << 20
 # Pods of this priority and above run on every node, or keep the cluster alive
 # (system-cluster-critical).
@@ -112,7 +112,9 @@ def lacking(cluster: Cluster, pod_class: PodClass, node_info: NodeInfo) -> int |
 
 
 def _lack_in_zones(amounts: Amounts, node_info: NodeInfo) -> int | None:
-    """In one zone if one is large enough, else in the fewest zones, each resource by itself."""
+    """Return the lack in one zone if one is large enough, else in the fewest zones, each resource
+    by itself.
+    """
     free = node_info.free_min
     alone = [
         _lack(amounts, free.get(zone, {}))

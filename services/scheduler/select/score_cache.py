@@ -54,7 +54,7 @@ class ScoreCache:
     # -- rows and columns
 
     def reserve(self, slot: int, name: str) -> None:
-        """Put a new node into this slot: every pod class has yet to evaluate it."""
+        """Add a new node in this slot, which no pod class has evaluated yet."""
         self.size = max(self.size, slot + 1)
         rows, wide = self.scores.shape
         if slot >= wide:
@@ -85,13 +85,15 @@ class ScoreCache:
     # -- changes of nodes
 
     def changed(self, slot: int) -> None:
-        """Anything may have changed on the node."""
+        """Note that anything may have changed on the node."""
         self.changes += 1
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
 
     def tightened(self, slot: int) -> None:
-        """The node has less free: its scores may be any, but ruled-out classes stay ruled out."""
+        """Note that the node has less free: its scores may be any, but ruled-out classes stay ruled
+        out.
+        """
         self.changes += 1
         if kernel.COMPILED is not None:
             kernel.COMPILED.tighten(self.scores, self.sure, self.exact, slot)
@@ -101,7 +103,7 @@ class ScoreCache:
         self.sure[:, slot], self.exact[:, slot] = ruled_out, False
 
     def reranked(self) -> None:
-        """Every score may be any, but ruled-out nodes stay ruled out."""
+        """Note that every score may have changed, while ruled-out nodes stay ruled out."""
         self.changes += 1
         ruled_out = self.scores == RULED_OUT
         self.scores[~ruled_out] = OPTIMISTIC
@@ -109,12 +111,14 @@ class ScoreCache:
         self.exact[:] = False
 
     def confirmed(self, slot: int) -> None:
-        """The node's bounds are unchanged; its kubelet states and its refusals may not be."""
+        """Note that the node's kubelet states and refusals may have changed, but its bounds have
+        not.
+        """
         self.changes += 1
         self.exact[:, slot] = False
 
     def emptied(self, slot: int) -> None:
-        """The node ended."""
+        """Note that the node ended."""
         self.changes += 1
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
@@ -143,7 +147,7 @@ class ScoreCache:
         return self._ranked.get(row) == self.changes
 
     def note_ranked(self, row: int) -> None:
-        """No node of the row is unsure at OPTIMISTIC."""
+        """Note that no node of the row is unsure at OPTIMISTIC."""
         self._ranked[row] = self.changes
 
     # -- looking

@@ -105,7 +105,9 @@ def last_resort(
 
 
 def _nominated(cluster: Cluster, pod: Pod, pod_class: PodClass, checks: PodChecks) -> Placed | None:
-    """A pod that others were evicted for takes its claim, if that is enough by now."""
+    """Return the placement of a nominated pod on its node, None if its claim is not
+    sufficient yet.
+    """
     node_info = cluster.claimed_by(pod.uid)
     if node_info is None or checks.refusal(node_info) is not None:
         return None

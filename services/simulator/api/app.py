@@ -88,7 +88,9 @@ class ApiApp:
         return objects.bound(self.store, place.namespace, str(name), body, request)
 
     async def _await_version(self, request: Request) -> None:
-        """Wait a moment for a version that is not reached yet, as the real watch cache does."""
+        """Wait for a version that is not reached yet, for a limited time, as the real watch cache
+        does.
+        """
         if request.method != "GET" or "resourceVersion" not in request.query:
             return
         version = request.number("resourceVersion")
@@ -114,5 +116,5 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 def build_app(store: ClusterStore, settings: ApiSettings | None = None) -> ApiApp:
-    """The ASGI application over a store."""
+    """Return the ASGI application of a store."""
     return ApiApp(store, settings or store.settings)

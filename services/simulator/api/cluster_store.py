@@ -46,8 +46,8 @@ _FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One event of a subscription: ADDED, MODIFIED or DELETED, and the object (no kind, no
-    apiVersion; never change it).
+    """One event of a watch: ADDED, MODIFIED or DELETED, and the object (no kind, no apiVersion;
+    never change it).
     """
 
     type: str
@@ -59,7 +59,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class WatchLaggedError(RuntimeError):
-    """A subscriber fell too far behind. List again and subscribe again."""
+    """A watcher fell too far behind. It must list and watch again."""
 
 
 class ClusterStore:
@@ -91,7 +91,7 @@ class ClusterStore:
         self.core.listen("poddisruptionbudgets", self._budget_changed)
 
     def moment(self) -> Moment:
-        """Now, with a fresh uid and name suffix."""
+        """Return the current time, with a new uid and name suffix."""
         suffix = "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
         return Moment(
             self._clock(), str(uuid.UUID(int=self._random.getrandbits(128), version=4)), suffix
@@ -125,7 +125,7 @@ class ClusterStore:
         )
 
     def get(self, kind: Kind | str, name: str, namespace: str = "") -> Entry | None:
-        """GET; None when it is not there."""
+        """GET. Return None if the object does not exist."""
         return self.core.get(kind_of(kind).storage, namespace, name)
 
     def list(
@@ -135,7 +135,7 @@ class ClusterStore:
         label_selector: str = "",
         field_selector: str = "",
     ) -> list[Entry]:
-        """LIST; ValueError for a bad selector."""
+        """LIST. Raises ValueError for a bad selector."""
         resource_kind = kind_of(kind)
         chosen = _chosen(resource_kind, namespace, label_selector, field_selector)
         return [
@@ -180,8 +180,8 @@ class ClusterStore:
     def patch_status(
         self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = ""
     ) -> Entry | Refusal:
-        """Strategic merge patch of /status, as a kubelet posts it; a `uid` guards against a
-        namesake.
+        """Apply a strategic merge patch to /status, as a kubelet does. With a `uid`, an object of
+        the same name with another uid is not changed.
         """
         body: Json = {"status": status}
         if uid:
@@ -191,7 +191,7 @@ class ClusterStore:
     def replace_status(
         self, kind: Kind | str, name: str, namespace: str, status: Json, uid: str = ""
     ) -> Entry | Refusal:
-        """Put a whole status in place of the old one (lists too)."""
+        """Replace the whole status, its lists included."""
         resource_kind = kind_of(kind)
         old = self.core.get(resource_kind.storage, namespace, name)
         if old is None:
@@ -209,7 +209,7 @@ class ClusterStore:
         return bind(self.core, namespace, name, body, False, self.moment())
 
     def evict(self, name: str, namespace: str) -> Entry | Refusal:
-        """Evict a pod, minding disruption budgets."""
+        """Evict a pod if its disruption budgets allow it."""
         return evict(self.core, namespace, name, {}, DeleteOptions(), self.moment())
 
     def delete(
@@ -221,7 +221,9 @@ class ClusterStore:
         grace_s: int | None = None,
         uid: str = "",
     ) -> Deleted | Refusal:
-        """DELETE; a kubelet finishes a terminating pod with `grace_s=0` and the pod's uid."""
+        """DELETE. A kubelet ends the deletion of a terminating pod with `grace_s=0` and the pod's
+        uid.
+        """
         options = DeleteOptions(grace_s, uid)
         return delete(self.core, kind_of(kind), namespace, name, options, self.moment())
 
@@ -242,8 +244,8 @@ class ClusterStore:
         field_selector: str = "",
         initial: bool = True,
     ) -> AsyncIterator[WatchEvent]:
-        """Live objects as ADDED (unless `initial` is off), then every change, without an end.
-        WatchLaggedError after a long backlog.
+        """Yield the objects as ADDED (unless `initial` is False), then every change without end.
+        Raises WatchLaggedError if too many changes wait.
         """
         resource_kind = kind_of(kind)
         chosen = _chosen(resource_kind, namespace, label_selector, field_selector)
@@ -309,7 +311,7 @@ class ClusterStore:
 
 
 def kind_of(kind: Kind | str) -> Kind:
-    """A `Kind` by resource name; KeyError names the ones there are."""
+    """Return the `Kind` of a resource name. Raises KeyError with all names."""
     if isinstance(kind, Kind):
         return kind
     if kind not in kinds.BY_STORAGE:

@@ -53,8 +53,8 @@ class Journal:
                 self._replay(store, line, number)
 
     def _take(self) -> None:
-        """Keep a second process out of the same file; the lock goes with this process, however it
-        ends.
+        """Lock the file against a second process. The lock ends with this process, however
+        it ends.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
@@ -116,7 +116,7 @@ class Journal:
         return self._written > self._compact_at
 
     def close(self) -> None:
-        """Close the file and let others have it; `append` is not allowed afterwards."""
+        """Close the file and release its lock. `append` is not allowed afterwards."""
         self._close_file()
         if self._lock >= 0:
             os.close(self._lock)
@@ -129,6 +129,8 @@ class Journal:
 
 
 def _complete_lines(data: bytes) -> Iterator[bytes]:
-    """Lines that end in a newline: a torn last one is left out."""
+    """Return the lines that end in a newline. A last line without one is incomplete and
+    left out.
+    """
     end = data.rfind(b"\n")
     return iter(data[:end].split(b"\n") if end > 0 else [])

@@ -15,7 +15,7 @@ from shared.runtime import listening
 
 
 class ApiServer:
-    """A running server: its address and the call that stops it."""
+    """A running server."""
 
     def __init__(
         self, server: uvicorn.Server, app: ApiApp, task: asyncio.Task[None], address: str
@@ -37,8 +37,8 @@ class ApiServer:
 
 
 async def start(store: ClusterStore, host: str = "127.0.0.1", port: int = 0) -> ApiServer:
-    """Start serving in the running loop; port 0 takes a free one. OSError when the address is
-    taken.
+    """Start serving in the running loop. Port 0 chooses a free port. Raises OSError if the address
+    is in use.
     """
     listener = listening.listener(host, port, both_families=True)
     taken = listener.getsockname()[1]

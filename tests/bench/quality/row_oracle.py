@@ -112,7 +112,7 @@ class OracleRow(LedgerRow):
     def _look_at(self, node: TrueNode, now_s: float) -> None:
         ledger_node = self.core.ledger.nodes.get(node.name)
         for uid in list(ledger_node.charges) if ledger_node is not None else ():
-            if uid not in node.kubelet.pods and uid not in node.coming:
+            if uid not in node.kubelet.pods and uid not in node.pending:
                 self._ended.add(uid)
                 ended = PodEnded(uid, "succeeded", node.name)
                 super().evolve(streams.pod(uid), ended, now_s)

@@ -18,7 +18,7 @@ from services.simulator.api.core.refusals import Refusal, refuse
 from services.simulator.api.core.strategic import MERGE_KEYS
 
 Json = dict[str, Any]
-# Steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"c"}`, `f:image`.
+# Steps of a path as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"c"}`, `f:image`.
 Path = tuple[str, ...]
 
 _UNOWNED = frozenset(
@@ -244,7 +244,7 @@ _ABSENT: Any = ("absent",)
 
 
 def _value(obj: Any, path: Path) -> Any:
-    """Return the value at a path. A list element that is owned as such only has its key."""
+    """Return the value at a path. Of an owned list element this is only its key."""
     for step in path:
         if step.startswith("f:"):
             obj = obj.get(step[2:], _ABSENT) if isinstance(obj, dict) else _ABSENT

@@ -24,8 +24,9 @@ _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 def bind(
     store: Store, namespace: str, name: str, body: Any, dry_run: bool, moment: Moment
 ) -> Entry | Refusal:
-    """Assign a pod to a node. The node need not exist; the Binding's labels and annotations
-    overwrite the pod's, and the node's region and zone those."""
+    """Assign a pod to a node, which need not exist. The Binding's labels and annotations replace
+    the pod's, and the node's region and zone replace both.
+    """
     if refused := _wrong_body(namespace, name, body) or namespace_ends(
         store, PODS, namespace, name
     ):
@@ -117,7 +118,9 @@ def _bound(pod: Json, node: str, given: Json, stamp: str) -> Json:
 
 
 def with_condition(status: Json, condition: Json, stamp: str) -> Json:
-    """A pod status with one condition set; its transition time moves only when its status does."""
+    """Return a pod status with one condition set. Its transition time changes only with its
+    status.
+    """
     old = next(
         (item for item in status.get("conditions") or [] if item["type"] == condition["type"]), None
     )

@@ -36,12 +36,12 @@ _SHOWN_EMPTY = frozenset({"eventTime"})
 
 
 def to_core(event: Json) -> Json:
-    """An events.k8s.io/v1 body in the stored core/v1 form."""
+    """Return an events.k8s.io/v1 body in the stored core/v1 form."""
     return {_TO_CORE.get(key, key): value for key, value in event.items()}
 
 
 def from_core(event: Json) -> Json:
-    """The stored form as events.k8s.io/v1: empty fields are left out except eventTime."""
+    """Return the stored form as events.k8s.io/v1, without empty fields except eventTime."""
     shown: Json = {"metadata": event["metadata"], "eventTime": event.get("eventTime")}
     for key, value in event.items():
         if key == "source" and value == {}:
@@ -54,13 +54,13 @@ def from_core(event: Json) -> Json:
 
 
 def with_defaults(event: Json) -> Json:
-    """The stored event: what Go writes even when it is empty."""
+    """Return the event with the empty fields that Go writes, too."""
     return {**_CORE_DEFAULTS, **{key: value for key, value in event.items() if value is not None}}
 
 
 def problems(kind: Kind, event: Json) -> list[Cause]:
-    """Violations of a stored-form event that came in as `kind`: events.k8s.io/v1 asks for much more
-    than core/v1.
+    """Return the violations of an event in stored form that was posted as `kind`. events.k8s.io/v1
+    requires much more than core/v1.
     """
     namespace = event["metadata"].get("namespace", "")
     involved = (event.get("involvedObject") or {}).get("namespace", "")

@@ -31,7 +31,9 @@ _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 def evict(
     store: Store, namespace: str, name: str, body: Any, options: DeleteOptions, moment: Moment
 ) -> Entry | Refusal:
-    """Delete a pod unless a budget forbids it. A terminating pod is left alone, with success."""
+    """Delete a pod unless a budget forbids it. For a terminating pod answer success and do
+    nothing.
+    """
     wrong = schema.mistyped("Eviction", body) if isinstance(body, dict) else "it is no JSON object"
     if wrong:
         return bad_request(f'Eviction in version "v1" cannot be handled as a Eviction: {wrong}')
@@ -101,7 +103,7 @@ def _covers(budget: Entry, pod: Entry) -> bool:
 
 
 def budget_status(store: Store, budget: Entry, stamp: str) -> Json:
-    """The status that the disruption controller would write for the pods as they are now."""
+    """Return the status that the disruption controller would write for the current pods."""
     pods = [pod for pod in store.entries("pods", budget.key[0]) if _covers(budget, pod)]
     expected = [
         pod for pod in pods if pod.obj["status"].get("phase") not in ("Succeeded", "Failed")

@@ -45,7 +45,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def group_in_errors(self) -> str:
-        """The group that error texts name (Events always speak as the core group)."""
+        """The group that error texts name (for Events always the core group)."""
         return self.group if self.error_group is None else self.error_group
 
     @property

@@ -48,14 +48,14 @@ _NAME_TEXT = (
 
 
 def subdomain_problem(name: str) -> str:
-    """Why a name is no RFC 1123 subdomain (object names), or empty."""
+    """Return why a name is no RFC 1123 subdomain (names of objects), "" if it is one."""
     if len(name) > 253:
         return "must be no more than 253 characters"
     return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_TEXT
 
 
 def label_problem(name: str) -> str:
-    """Why a name is no RFC 1123 label (containers, namespaces), or empty."""
+    """Return why a name is no RFC 1123 label (containers, namespaces), "" if it is one."""
     if len(name) > 63:
         return "must be no more than 63 characters"
     return "" if _LABEL.fullmatch(name) else _LABEL_TEXT

@@ -41,8 +41,8 @@ def new_node(node: Json, *, add_taint: bool) -> Json:
 
 
 def node_status(status: Json) -> Json:
-    """A Node's status as Go writes it: quantities canonical, condition times and node info always
-    there.
+    """Return a Node's status as Go writes it: with canonical quantities, times of conditions, and
+    node info.
     """
     full = dict(status)
     for field in ("capacity", "allocatable"):
@@ -76,7 +76,9 @@ def new_volume(obj: Json, phase: str) -> Json:
 
 
 def lease_malformed(lease: Json) -> str:
-    """A time that the decoder refuses (MicroTime wants six digits), or empty."""
+    """Return the problem with a time that the decoder refuses (MicroTime has six digits), "" for
+    none.
+    """
     for field in ("acquireTime", "renewTime"):
         text = (lease.get("spec") or {}).get(field)
         if text is None or (isinstance(text, str) and _MICRO_TIME.match(text)):
@@ -147,7 +149,7 @@ def new_priority_class(obj: Json) -> Json:
 
 
 def priority_class_problems(obj: Json) -> list[Cause]:
-    """A name or a value that is kept for the system."""
+    """Return violations: a name or a value that is reserved for the system."""
     name, causes = obj["metadata"].get("name") or "", []
     if name.startswith(RESERVED):
         why = f"priority class names with '{RESERVED}' prefix are reserved for system use only"
@@ -173,13 +175,17 @@ def new_runtime_class(obj: Json) -> Json:
 
 
 def runtime_class_malformed(obj: Json) -> str:
-    """An overhead that is no quantity, which the decoder refuses, or empty."""
+    """Return the problem with an overhead that the decoder refuses, because it is no quantity; ""
+    for none.
+    """
     fixed = (obj.get("overhead") or {}).get("podFixed")
     return quantities.WRONG_QUANTITY if fixed and quantities.canonical_map(fixed) is None else ""
 
 
 def runtime_class_problems(obj: Json) -> list[Cause]:
-    """A handler that no container runtime can have, and an overhead below zero."""
+    """Return violations: a handler that no container runtime can have, or an overhead below
+    zero.
+    """
     handler, causes = obj.get("handler") or "", []
     if not handler:
         causes.append(Cause("FieldValueRequired", "Required value", "handler"))

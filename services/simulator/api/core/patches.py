@@ -11,7 +11,7 @@ MAX_STEPS = 10_000
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: null removes, objects merge, everything else replaces."""
+    """Apply a patch of RFC 7396: null removes, objects merge, all other values replace."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -30,7 +30,9 @@ class PatchError(ValueError):
 
 
 def json_patch(target: Any, steps: Any) -> Any:
-    """RFC 6902; PatchError when a step is malformed, points nowhere, or a `test` fails."""
+    """Apply a patch of RFC 6902. Raises PatchError if a step is malformed, its path does not exist,
+    or a `test` fails.
+    """
     if not isinstance(steps, list) or len(steps) > MAX_STEPS:
         raise PatchError(f"a JSON patch is a list of at most {MAX_STEPS} operations")
     for step in steps:

@@ -40,7 +40,7 @@ def problems(spec: Json) -> list[Cause]:
 
 
 def port_problems(container: Json, path: str) -> list[Cause]:
-    """Of one container's ports, each by itself."""
+    """Return violations in the ports of one container."""
     causes = []
     for index, port in enumerate(container.get("ports") or []):
         where, number, host = (
@@ -147,7 +147,7 @@ def _pod_term(term: Json, path: str) -> list[Cause]:
 
 
 def _label_keys(rule: Json, path: str) -> list[Cause]:
-    """Return violations of a rule whose label keys are merged into its selector already."""
+    """Return violations of a rule after its label keys were merged into its selector."""
     selector, match, mismatch = (
         rule.get("labelSelector"),
         rule.get("matchLabelKeys") or [],
@@ -177,7 +177,7 @@ def _keys_themselves(keys: list[str], path: str, selector: Json | None) -> list[
 
 
 def _keys_of_selector(match: list[str], path: str, selector: Json) -> Iterator[Cause]:
-    """Return violations of keys that occur twice in the selector: they were there before the
+    """Return violations of keys that occur twice in the selector, because it had them before the
     merge.
     """
     at_of = {key: index for index, key in enumerate(match)}

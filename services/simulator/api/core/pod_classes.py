@@ -35,12 +35,12 @@ def completed(store: Store, pod: Json) -> Json | Refusal:
     contradicts them.
     """
     spec = dict(pod.get("spec") or {})
-    why = _prioritise(store, spec) or _suit_runtime(store, spec)
+    why = _prioritise(store, spec) or _apply_runtime_class(store, spec)
     return _forbidden(kinds.PODS, pod, why) if why else {**pod, "spec": spec}
 
 
 def overhead_refusal(store: Store, pod: Json) -> Refusal | None:
-    """403 of an overhead that no runtime class gives."""
+    """Return 403 if the pod has an overhead that no runtime class gives."""
     spec = pod["spec"]
     if "overhead" not in spec or "overhead" in (_runtime_class(store, spec) or {}):
         return None
@@ -52,7 +52,7 @@ def overhead_refusal(store: Store, pod: Json) -> Refusal | None:
 
 
 def second_default(store: Store, priority_class: Json) -> Refusal | None:
-    """403 of a priority class that would be a second default."""
+    """Return 403 if the priority class would be a second default."""
     default = _default_class(store)
     if not priority_class.get("globalDefault") or default is NO_CLASS:
         return None
@@ -62,7 +62,7 @@ def second_default(store: Store, priority_class: Json) -> Refusal | None:
 
 
 def _forbidden(kind: Kind, obj: Json, why: str) -> Refusal:
-    """403 as an admission plugin says it."""
+    """Return 403 in an admission plugin's words."""
     metadata = obj.get("metadata") or {}
     shown = metadata.get("name") or metadata.get("generateName") or ""
     return refuse(
@@ -112,9 +112,9 @@ def _runtime_class(store: Store, spec: Json) -> Json | None:
     return entry.obj if entry is not None else None
 
 
-def _suit_runtime(store: Store, spec: Json) -> str:
-    """Give the pod the overhead of its runtime class, and lead it to the nodes that have it; or why
-    not.
+def _apply_runtime_class(store: Store, spec: Json) -> str:
+    """Give the pod the overhead, selector and tolerations of its runtime class, or return the
+    refusal.
     """
     runtime_class = _runtime_class(store, spec)
     if runtime_class is None:
@@ -125,10 +125,14 @@ def _suit_runtime(store: Store, spec: Json) -> str:
         if spec.get("overhead") and quantities.canonical_map(spec["overhead"]) != overhead:
             return "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
         spec["overhead"] = overhead
-    return _lead(spec, runtime_class["scheduling"]) if runtime_class.get("scheduling") else ""
+    return (
+        _apply_scheduling(spec, runtime_class["scheduling"])
+        if runtime_class.get("scheduling")
+        else ""
+    )
 
 
-def _lead(spec: Json, scheduling: Json) -> str:
+def _apply_scheduling(spec: Json, scheduling: Json) -> str:
     selector = spec.get("nodeSelector") or {}
     for key, value in (scheduling.get("nodeSelector") or {}).items():
         if selector.get(key, value) != value:
@@ -151,7 +155,7 @@ def _merged(tolerations: list[Json]) -> list[Json]:
 
 
 def _covers(wide: Json, narrow: Json) -> bool:
-    """Whether what the narrow one tolerates the wide one does, too."""
+    """Return whether the wide toleration tolerates all taints that the narrow one tolerates."""
     if wide == narrow:
         return True
     operator = wide.get("operator") or "Equal"

@@ -20,7 +20,7 @@ Amounts = dict[str, Fraction]
 
 
 def completed(resources: Json, spec: Json) -> Json:
-    """`spec.resources` with its defaults; the containers have theirs."""
+    """Return `spec.resources` with its defaults. The containers have their defaults already."""
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
     if limits or requests:
         together = _together(spec, "limits")

@@ -199,7 +199,7 @@ def _positive(quantity: str | None) -> bool:
 
 
 def complete_status(status: Json) -> Json:
-    """Conditions carry lastProbeTime and lastTransitionTime even when null, as Go writes them."""
+    """Add lastProbeTime and lastTransitionTime to conditions, null if absent, as Go writes them."""
     conditions = status.get("conditions")
     if not conditions:
         return status

@@ -22,7 +22,7 @@ _DECIMAL = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "
 
 @lru_cache(maxsize=4096)
 def value_of(text: str) -> Fraction | None:
-    """The exact value, or None when the text is no quantity."""
+    """Return the exact value, None if the text is no quantity."""
     parsed = _FORM.match(text)
     if parsed is None:
         return None
@@ -42,8 +42,8 @@ def value_of(text: str) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def canonical(value: str | int | float) -> str | None:
-    """The quantity as the API server writes it back (`0.5` -> `500m`, `1024Mi` -> `1Gi`), None when
-    it is none.
+    """Return a quantity in the API server's form (`0.5` -> `500m`, `1024Mi` -> `1Gi`), None if the
+    value is no quantity.
     """
     text = str(value)
     exact = value_of(text)

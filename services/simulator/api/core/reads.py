@@ -59,7 +59,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def bad_version(text: str) -> str:
-    """Why a text is no version, in Go's words; empty when it is one (or absent)."""
+    """Return why a text is no version, in Go's words; "" if it is one, or absent."""
     if not text or _VERSION.fullmatch(text):
         return ""
     return (
@@ -69,8 +69,8 @@ def bad_version(text: str) -> str:
 
 
 def page(store: Store, kind: Kind, chosen: Selection, options: ReadOptions) -> Page | Refusal:
-    """The objects of a list, in key order; at a past version when the request or its token asks for
-    one.
+    """Return the objects of a list in key order, at a past version if the request or its token
+    names one.
     """
     if refused := _refused(store, options):
         return refused
@@ -198,8 +198,8 @@ def beginning(
 
 
 def seen(chosen: Selection, change: Change) -> tuple[str, Entry] | None:
-    """What a selective watch sees of a change: entering is ADDED, leaving is DELETED with the OLD
-    object at the NEW version.
+    """Return the change as a watch with a selector shows it: an object that begins to match is
+    ADDED, and one that ceases to match is DELETED (the old object with the new version).
     """
     entry, old = change.entry, change.old
     if change.kind == "DELETED":

@@ -33,7 +33,7 @@ class Refusal(msgspec.Struct, frozen=True):
 def refuse(
     code: int, message: str, reason: str = "", details: Json | None = None, **metadata: Any
 ) -> Refusal:
-    """A Status of failure; `reason` and `details` are left out when the real server leaves them
+    """Return a Status of failure, without `reason` and `details` if the real server leaves them
     out.
     """
     body: Json = {
@@ -174,7 +174,7 @@ BOUND: Json = {**SUCCESS, "code": 201}
 
 
 def deleted_status(kind: Kind, name: str, uid: str) -> Json:
-    """What DELETE answers for a kind without graceful deletion."""
+    """Return the answer to DELETE for a kind without graceful deletion."""
     details: Json = {"name": name}
     if kind.group:
         details["group"] = kind.group

@@ -23,7 +23,9 @@ MAX_GRACE_S = 1_000_000_000
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """What a DELETE asks for; `grace_s` None means the pod's own terminationGracePeriodSeconds."""
+    """The options of a DELETE. A `grace_s` of None means the pod's
+    terminationGracePeriodSeconds.
+    """
 
     grace_s: int | None = None
     uid: str = ""
@@ -32,10 +34,10 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """A deletion that was begun or carried out; `gone` says which."""
+    """A deletion that has begun, or that has ended (`is_removed`)."""
 
     entry: Entry
-    gone: bool
+    is_removed: bool
 
 
 def delete(
@@ -55,13 +57,13 @@ def delete(
         deleted = _delete_namespace(store, entry, moment)
     else:
         deleted = _delete_at_once(store, kind, entry, moment)
-    if namespace and deleted.gone:
+    if namespace and deleted.is_removed:
         finish_namespace(store, namespace)
     return deleted
 
 
 def unmet_precondition(kind: Kind, entry: Entry, options: DeleteOptions) -> Refusal | None:
-    """409 when the uid or version asked for is not the object's."""
+    """Return 409 if the options name a uid or version that is not the object's."""
     why = ""
     if options.uid and options.uid != entry.uid:
         why = (
@@ -80,7 +82,7 @@ def unmet_precondition(kind: Kind, entry: Entry, options: DeleteOptions) -> Refu
 
 
 def grace_of(pod: Json, options: DeleteOptions) -> int:
-    """Seconds a pod is given: none when it never reached a node or has ended."""
+    """Return the grace period of a pod in seconds: 0 if it has no node or has ended."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Failed", "Succeeded"):
         return 0
     if options.grace_s is not None:
@@ -116,7 +118,9 @@ def _delete_pod(store: Store, entry: Entry, options: DeleteOptions, moment: Mome
 
 
 def _marked(pod: Json, grace_s: int, deleted_at: datetime) -> Json:
-    """The pod with its deletion time; a shorter grace moves an earlier time still earlier."""
+    """Return the pod with its deletion time. A shorter grace period makes an existing time
+    earlier.
+    """
     metadata = dict(pod["metadata"])
     begun = deleted_at
     if metadata.get("deletionTimestamp"):
@@ -147,7 +151,7 @@ def _delete_at_once(store: Store, kind: Kind, entry: Entry, moment: Moment) -> D
 
 
 def _delete_namespace(store: Store, entry: Entry, moment: Moment) -> Deleted:
-    """Mark it Terminating and delete its objects. It is removed when its last pod is gone."""
+    """Mark it Terminating and delete its objects. It is removed with its last pod."""
     if not entry.obj["metadata"].get("deletionTimestamp"):
         metadata = {**entry.obj["metadata"], "deletionTimestamp": moment.stamp}
         status = {**entry.obj.get("status", {}), "phase": "Terminating"}
@@ -163,7 +167,7 @@ def _delete_namespace(store: Store, entry: Entry, moment: Moment) -> Deleted:
 
 
 def finish_namespace(store: Store, namespace: str) -> None:
-    """Take a terminating namespace away once it is empty."""
+    """Remove a terminating namespace that is empty."""
     home = store.get("namespaces", "", namespace)
     if home is None or not home.obj["metadata"].get("deletionTimestamp"):
         return

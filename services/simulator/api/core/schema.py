@@ -112,9 +112,7 @@ _GO_NAMES = {
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Paths of unknown fields, and the first JSON type error in Go's words (empty when there is
-    none).
-    """
+    """Paths of unknown fields, and the first JSON type error in Go's words ("" for none)."""
 
     unknown: tuple[str, ...]
     wrong_type: str = ""

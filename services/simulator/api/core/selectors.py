@@ -19,7 +19,7 @@ _COMPARE = re.compile(r"^(?P<key>[^\s!=,()<>]+)\s*(?P<op>[<>])\s*(?P<value>-?\d+
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Label tests, field tests and a namespace, all of which must hold. An empty one takes
+    """Tests of labels, fields and the namespace, which must all hold. An empty selection matches
     everything.
     """
 
@@ -29,7 +29,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def selective(self) -> bool:
-        """Whether labels or fields can leave an object out."""
+        """Whether labels or fields can exclude an object."""
         return bool(self.labels or self.fields)
 
     def takes(self, entry: Entry) -> bool:
@@ -47,7 +47,7 @@ class Selection(msgspec.Struct, frozen=True):
 def selection(
     kind: Kind, namespace: str, label_selector: str, field_selector: str
 ) -> Selection | Refusal:
-    """Compile the two selectors of a request, or say 400 in the server's words."""
+    """Compile the two selectors of a request, or return 400 in the server's words."""
     labels = parse_labels(label_selector)
     if isinstance(labels, Refusal):
         return labels
@@ -69,7 +69,7 @@ def parse_labels(text: str) -> tuple[Callable[[dict[str, str]], bool], ...] | Re
 
 
 def _split(text: str) -> list[str]:
-    """Requirements of a selector: commas inside parentheses do not part them."""
+    """Split a selector into its requirements, at commas outside of parentheses."""
     parts = re.split(r",(?![^(]*\))", text) if text else []
     return [part.strip() for part in parts if part.strip()]
 

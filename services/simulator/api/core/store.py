@@ -71,8 +71,9 @@ class Change:
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """The requested version is older than the history; `oldest` is the oldest version that is still
-    served."""
+    """The requested version is older than the history. `oldest` is the oldest version that it
+    serves.
+    """
 
     oldest: int
 
@@ -195,7 +196,7 @@ class Store:
         shelf.floor = self.version
 
     def everything(self) -> list[tuple[str, Entry]]:
-        """All live objects with their shelf, in the order in which they were made."""
+        """Return all objects with their shelf, in the order of their creation."""
         return [
             (name, entry)
             for name, shelf in sorted(self._shelves.items())

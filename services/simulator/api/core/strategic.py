@@ -39,7 +39,9 @@ class StrategicError(ValueError):
 
 
 def strategic_merge(target: Any, patch: Any) -> Any:
-    """The object after the patch; StrategicError when a keyed element lacks its key."""
+    """Return the object after the patch. Raises StrategicError if an element lacks its
+    merge key.
+    """
     if not isinstance(patch, dict):
         return patch
     if patch.get("$patch") == "replace":
@@ -58,7 +60,7 @@ def strategic_merge(target: Any, patch: Any) -> Any:
 
 
 def _keep_only(result: Json, patch: Json) -> None:
-    """`$retainKeys`: fields of the live object that the patch does not name go away."""
+    """Apply `$retainKeys`: remove fields of the live object that the patch does not name."""
     keep = patch.get("$retainKeys")
     if isinstance(keep, list):
         for key in [key for key in result if key not in keep]:
@@ -87,7 +89,7 @@ def _is_keyed(items: list[Any]) -> bool:
 
 
 def _key_for(field: str, patch: list[Json], old: Any) -> str:
-    """The merge key in use: `ports` are keyed by containerPort in containers and by port in
+    """Return the merge key of a list: for `ports` containerPort in containers, and port in
     services.
     """
     keys = MERGE_KEYS[field]
@@ -137,7 +139,7 @@ def _interleave(
 
 
 def _ordered(items: list[Json], order: Any, key: str) -> list[Json]:
-    """`$setElementOrder`: named elements in that order, the others after them."""
+    """Apply `$setElementOrder`: named elements in its order, the others after them."""
     if not isinstance(order, list):
         return items
     names = [item.get(key) if isinstance(item, dict) else item for item in order]

@@ -29,8 +29,8 @@ def decode(
     """A request body as an object of `kind`, and warnings. 400 for a wrong kind, type or (under
     Strict) unknown field.
 
-    `examined` is the part to walk for unknown fields when the rest is known to be good (the patch
-    of a stored object).
+    `examined` is the part to check for unknown fields, if the rest is valid (the patch of a stored
+    object).
     """
     if not isinstance(body, dict):
         return _unhandled(
@@ -181,8 +181,8 @@ def _own_problems(kind: Kind, full: Json) -> list[Cause]:
 
 
 def prepare_change(kind: Kind, old: Json, new: Json, subresource: str) -> Json | Refusal:
-    """The next version from an old and a wanted one: a status write takes status and a little
-    metadata, others no status.
+    """Return the next version of an object. A write of the status changes the status and some
+    metadata; any other write does not change the status.
     """
     if subresource == "status":
         return _status_change(kind, old, new)

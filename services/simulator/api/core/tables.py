@@ -57,7 +57,7 @@ def table(
     *,
     headed: bool = True,
 ) -> Json:
-    """A Table; in a watch only the first one is headed."""
+    """Return a Table. In a watch only the first Table has column definitions."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -152,7 +152,7 @@ def _gates(spec: Json, status: Json) -> str:
 
 
 def _pod_reason(pod: Json, statuses: list[Json]) -> str:
-    """The STATUS column: the pod's reason or phase, sharpened by its containers and by its
+    """Return the STATUS column: the pod's reason or phase, or the state of its containers or
     deletion.
     """
     status = pod["status"]

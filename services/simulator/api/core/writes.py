@@ -55,7 +55,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write that was carried out (or would have been): HTTP code, the object and warnings for the
+    """A completed write, or one of a dry run: HTTP code, the object, and warnings for the
     client.
     """
 
@@ -95,7 +95,9 @@ def create(
 
 
 def _not_admitted(store: Store, kind: Kind, full: Json) -> Refusal | None:
-    """What admission plugins say of an object that is valid by itself."""
+    """Return the refusal of an admission plugin for an object that is valid by itself, None for
+    none.
+    """
     if kind is kinds.PODS:
         return pod_classes.overhead_refusal(store, full)
     return pod_classes.second_default(store, full) if kind is kinds.PRIORITIES else None
@@ -104,8 +106,8 @@ def _not_admitted(store: Store, kind: Kind, full: Json) -> Refusal | None:
 def _misplaced(
     store: Store, kind: Kind, namespace: str, metadata: Json, moment: Moment
 ) -> Refusal | None:
-    """The body's namespace against the URL's, and the namespace itself: there, and not on its way
-    out.
+    """Return the refusal if the body's namespace differs from the URL's, does not exist, or is
+    terminating.
     """
     given = metadata.get("namespace") or ""
     if not kind.namespaced:
@@ -270,7 +272,7 @@ def _raised(kind: Kind, old: Json, new: Json, managed: list[Json]) -> Json:
 
 
 def _finished(metadata: Json) -> bool:
-    """Whether the last finalizer of a terminating object has just gone."""
+    """Return whether this is a terminating object without finalizers."""
     waiting = metadata.get("deletionGracePeriodSeconds", 0)
     return (
         bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not waiting
@@ -337,8 +339,8 @@ def _apply(
     options: Options,
     moment: Moment,
 ) -> Written | Refusal:
-    """Server-side apply: create when missing, else merge what the manager applies with what others
-    own.
+    """Apply server-side: create a missing object, or merge the applied fields with those of other
+    managers.
     """
     decoded = strategies.decode(kind, body, "Ignore")
     if isinstance(decoded, Refusal):

@@ -26,7 +26,7 @@ _HEALTH = ("healthz", "livez", "readyz")
 
 
 def answer(request: Request, form: Form | None, address: str) -> Answer:
-    """A GET above the resources."""
+    """Answer a GET of discovery, version or health."""
     parts = [part for part in request.path.split("/") if part]
     if parts and parts[0] in _HEALTH and len(parts) == 1:
         return _health(request)

@@ -241,7 +241,7 @@ def _deleted(
     store: ClusterStore, target: Target, result: Deleted, request: Request, form: Form
 ) -> Answer:
     """Pods and namespaces, and whatever stays, answer with the object; the rest with a Status."""
-    if target.kind in (kinds.PODS, kinds.NAMESPACES) or not result.gone:
+    if target.kind in (kinds.PODS, kinds.NAMESPACES) or not result.is_removed:
         return _one(store, target.kind, 200, result.entry, request, form)
     return value_answer(200, deleted_status(target.kind, target.name, result.entry.uid))
 

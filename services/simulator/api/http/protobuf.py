@@ -33,7 +33,7 @@ class _MalformedError(ValueError):
 
 
 def decode(body: bytes) -> Json | None:
-    """The object, or None when it is malformed or of a kind not understood here."""
+    """Return the object, None if it is malformed or of an unknown kind."""
     if not body.startswith(_MAGIC):
         return None
     try:
@@ -104,8 +104,8 @@ def _scalar(form: str, values: list[bytes | int]) -> Any:
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of one message: numbers as int, everything of a length as bytes; ValueError when
-    malformed.
+    """Yield the fields of one message: numbers as int, length-delimited fields as bytes. Raises
+    ValueError if it is malformed.
     """
     fields: Fields = {}
     offset = 0

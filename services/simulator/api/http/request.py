@@ -34,13 +34,13 @@ class Request(msgspec.Struct, frozen=True):
         return self.query.get(name, "").lower() in ("1", "t", "true")
 
     def number(self, name: str) -> int:
-        """A whole number of a query parameter, 0 when absent or no number."""
+        """A query parameter as whole number, 0 if it is absent or no number."""
         text = self.query.get(name, "")
         return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
 async def read_request(scope: Scope, receive: Receive, max_body_bytes: int) -> Request:
-    """The whole request; TooLargeError when its body is over the limit."""
+    """Read the whole request. Raises TooLargeError if its body exceeds the limit."""
     headers = {name: value for name, value in scope["headers"] if name in _WANTED}
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
     body = b"" if scope["method"] == "GET" else await _body(receive, max_body_bytes)

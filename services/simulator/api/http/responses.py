@@ -31,7 +31,7 @@ class Answer(msgspec.Struct, frozen=True):
 def json_answer(
     code: int, body: bytes, warnings: tuple[str, ...] = (), *, as_yaml: bool = False
 ) -> Answer:
-    """Encoded JSON, as YAML when the client prefers that."""
+    """Return an answer of encoded JSON, or YAML if the client prefers it."""
     if as_yaml:
         return Answer(
             code, yaml.safe_dump(msgspec.json.decode(body), sort_keys=True).encode(), _YAML

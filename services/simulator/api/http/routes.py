@@ -11,8 +11,8 @@ from services.simulator.api.core.kinds import Kind
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a path names: a collection (no `name`), an object, or a subresource. `watching` for the
-    old /watch/ prefix.
+    """The target of a path: a collection (no `name`), an object, or a subresource. `watching` is
+    set for the old /watch/ prefix.
     """
 
     kind: Kind
@@ -30,8 +30,8 @@ class Virtual(msgspec.Struct, frozen=True):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Nothing is there; `status` when the group and version exist (a Status answer instead of plain
-    text).
+    """The path has no resource. `status` is set if group and version exist: the answer is then a
+    Status and not plain text.
     """
 
     status: bool
@@ -48,9 +48,7 @@ _VIRTUAL = {
 
 @lru_cache(maxsize=4096)
 def place_of(path: str) -> Place | None:
-    """The place of a path under /api or /apis; None for paths above resources (discovery,
-    health).
-    """
+    """Return the target of a path under /api or /apis, None for other paths (discovery, health)."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         return _within("", parts[1], parts[2:])

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 def answer(store: ClusterStore, target: Target, request: Request) -> Answer:
-    """GET, PUT or PATCH of the number of replicas."""
+    """Answer GET, PUT or PATCH of the number of replicas."""
     entry = store.get(target.kind, target.name, target.namespace)
     if entry is None:
         return refusal_answer(not_found(target.kind, target.name))

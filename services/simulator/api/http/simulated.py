@@ -13,7 +13,9 @@ SUBRESOURCES = ("log", "exec", "attach", "portforward")
 
 
 def answer(store: ClusterStore, target: Target) -> Answer:
-    """A log is a line that says so; the rest is refused with the same words."""
+    """Answer a log request with one line, which says that no container runs. Refuse exec and the
+    others with the same words.
+    """
     if store.get("pods", target.name, target.namespace) is None:
         return refusal_answer(not_found(target.kind, target.name))
     key = f"{target.namespace}/{target.name}"

@@ -145,7 +145,7 @@ class Watch:
         return msgspec.json.encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
     def end(self) -> None:
-        """Send what waits, then close."""
+        """Send the waiting lines, then close."""
         self.ended = True
         self.wake.set()
 
@@ -159,7 +159,7 @@ async def serve_watch(
     send: Send,
     open_watches: set[Watch],
 ) -> None:
-    """Answer a watch until its timeout, the client's leave or the server's end."""
+    """Answer a watch until its timeout, or until the client or the server ends it."""
     chosen = chosen_by(target, request)
     if isinstance(chosen, Refusal):
         return await send_answer(send, refusal_answer(chosen))
@@ -192,8 +192,8 @@ def _error_line(refusal: Refusal) -> bytes:
 
 
 async def _pump(watch: Watch, send: Send) -> None:
-    """Send waiting lines in chunks; lines that come while one is being sent travel together in the
-    next.
+    """Send waiting lines in chunks. Lines that arrive while a chunk is being sent form the next
+    chunk.
     """
     await send({"type": "http.response.body", "body": b"", "more_body": True})
     while True:
