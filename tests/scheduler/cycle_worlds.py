@@ -25,7 +25,7 @@ ALLOCATABLE = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110, GPU: 8}
 
 
 def amounts(cpu: float = 0, memory: float = 0, gpu: int = 0, **other: int) -> Amounts:
-    """CPUs, GiB and GPUs as exact amounts; zeros left out."""
+    """Return CPUs, GiB and GPUs as exact amounts, without zeros."""
     found = {"cpu": int(cpu * 1000), "memory": int(memory * GIB), GPU: gpu, **other}
     return {name: held for name, held in found.items() if held}
 
@@ -157,5 +157,5 @@ class World:
         self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=node))
 
     def running(self, pod: Pod, node: str) -> None:
-        """A pod seen running."""
+        """Observe a pod as running."""
         self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=node, phase="Running"))

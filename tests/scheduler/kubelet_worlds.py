@@ -31,11 +31,11 @@ from tests.scheduler.cycle_worlds import World
 from tests.scheduler.objects import compare, through_object
 
 NODE = "n"
-# Shard of unconfirmed pods that came although the kubelet has no room for them.
+# Share of the unconfirmed pods that were bound although the kubelet has no room for them.
 STRAY = 0.1
-# States of a scene beyond which it is told as undecided.
+# A scene with more states counts as undecided.
 MOST_STATES = 4000
-# Steps of a search that is told as undecided beyond.
+# A search that needs more steps counts as undecided.
 MOST_STEPS = 60_000
 
 Truth = Literal["admitted", "refused", "endangers", "undecided"]
@@ -62,10 +62,10 @@ def scene(
     between: float = 0.0,
     **settings: Any,
 ) -> Scene:
-    """A random scene: 1 to 3 zones where their number is not given, a few pods that run already, up
-    to `unsettled` that came after the report, a share of which is observed to be `running`. On more
-    than three zones some scenes ask for more than a zone or two have. A share of devices lies
-    `between` two zones.
+    """Return a random scene: 1 to 3 zones if their number is not given, a few running pods, and up
+    to `unconfirmed` pods that were bound after the report, a share of which is observed to be
+    `running`. On more than three zones some pods request more than a zone or two have. A share of
+    the devices lies `between` two zones.
     """
     rng, heard = random.Random(seed), random.Random(f"{seed} heard")
     count = zones or rng.randint(1, 3)
@@ -89,7 +89,7 @@ def scene(
 
 
 def gpus_of_zones(rng: random.Random, zones: int) -> dict[str, int]:
-    """Up to two devices in each zone, with their mask."""
+    """Return up to two devices in each zone, with their mask."""
     return {f"g{z}-{i}": 1 << z for z in range(zones) for i in range(rng.randint(0, 2))}
 
 
@@ -106,7 +106,7 @@ def with_some_between(seed: str, zones: int, gpus: dict[str, int], share: float)
 
 
 def _ran(state: KubeletState, pod: Pod) -> KubeletState:
-    """A pod that was admitted and runs; or nothing."""
+    """Return the kubelet with the pod running, unchanged if it rejects the pod."""
     verdict = admit(state, pod)
     return start_containers(verdict.state, pod) if verdict.admitted else drop_stale(verdict.state)
 
@@ -147,14 +147,14 @@ def _container(
 
 
 def report_of(state: KubeletState, stored: bool = False) -> Report:
-    """The report of a production exporter about this kubelet, with its checkpoints if they are
+    """Return a production exporter's report about this kubelet, with its checkpoints if they are
     `stored`.
     """
     return report_at(drop_stale(state), stored)
 
 
 def report_at(state: KubeletState, stored: bool, time_ms: int = 1) -> Report:
-    """The same of a kubelet that may hold still what ended pods had."""
+    """Return the report about a kubelet that may still hold resources of ended pods."""
     pods = (active.pod for active in state.pods.values())
     return exporter.report(
         NODE,
@@ -196,7 +196,7 @@ def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> Kubel
 def world_of(
     seen: Scene, config: CycleConfig, checkpoints: bool = True, as_object: bool = False
 ) -> World:
-    """A ledger with all pods and the production report, which confirms the running ones."""
+    """Return a ledger with all pods and the production report, which confirms the running ones."""
     world = proven_world(seen.base, config, checkpoints, as_object=as_object)
     for pod in seen.unconfirmed:
         world.bound(pod, NODE)
@@ -246,7 +246,7 @@ def offered_devices(state: KubeletState) -> dict[str, int]:
 
 
 def unhealthy_devices(state: KubeletState) -> dict[str, int]:
-    """Devices that it counts in addition."""
+    """Return the unhealthy devices, which the kubelet counts in addition."""
     counted = {name: len(pool) for name, pool in state.devices.registered.items()}
     return {
         name: counted[name] - healthy
@@ -310,8 +310,8 @@ def _kind(pod: Pod) -> str:
 def _explored(
     starts: Iterable[_Moment], pods: dict[str, Pod], running: frozenset[str] = frozenset()
 ) -> _Explored | None:
-    """Every later moment in which the pods that are reported as running do run, with the pods
-    rejected on the way.
+    """Return every later state in which the pods that are reported as running do run, with the pods
+    that were rejected before it.
     """
     found: dict[Hashable, _Moment] = {}
     comes_from: dict[Hashable, list[Hashable]] = {}
@@ -429,9 +429,10 @@ def measured(
     as_object: bool = False,
     **settings: Any,
 ) -> Outcome:
-    """Judge a scene a seed; counted `into` what was found before. `by_search`: `searched_truth` is
-    held against the verdict. `made` makes other scenes than plain ones. `as_object`: of these, the
-    report comes as a NodeResourceTopology object."""
+    """Compare one scene for each seed, and add the counts to `into`. With `by_search` the truth is
+    `searched_truth`. `made` makes other scenes than plain ones. With `as_object` the report of
+    plain scenes is a NodeResourceTopology object.
+    """
     found = into or Outcome()
     for seed in seeds:
         if made is not None:

@@ -27,12 +27,12 @@ from tests.scheduler.kubelet_worlds import (
 
 HIGH = 1000
 MOST_ZONES = 4
-# (highest priority of a victim, how many).
+# (highest priority of a victim, number of victims).
 Cost = tuple[int, int]
 
 
 class Full(msgspec.Struct, frozen=True):
-    """A kubelet with pods of priorities below HIGH, and the pod that wants room."""
+    """A kubelet with pods of priorities below HIGH, and the pod that needs room."""
 
     state: KubeletState
     pod: Pod
@@ -66,7 +66,7 @@ def _pod(rng: random.Random, name: str, inits: bool, priority: int, scale: int) 
 
 
 def world_of(full: Full) -> World:
-    """A ledger that has seen every pod run, and the newest report with the kubelet's
+    """Return a ledger that has observed every pod running, and the newest report, with
     checkpoints.
     """
     world = World(CycleConfig())
@@ -87,8 +87,8 @@ def world_of(full: Full) -> World:
 
 
 def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
-    """The kubelet model's own answer once these have ended, whichever devices it picks; whatever
-    the scheduler makes of that.
+    """Return the kubelet model's answer after these pods have ended, for every choice of devices.
+    The scheduler is not asked.
     """
     for uid in sorted(gone):  # in what order a kubelet drops them can matter to groups of zones
         state = remove(state, uid)
@@ -96,8 +96,8 @@ def admits(state: KubeletState, pod: Pod, gone: Collection[str] = ()) -> bool:
 
 
 def cheapest(full: Full) -> Cost | None:
-    """The least cost of any set of victims without which the kubelet admits the pod; (0, 0) if it
-    does already.
+    """Return the least cost of any set of victims without which the kubelet admits the pod; (0, 0)
+    if it needs no victims.
     """
     if admits(full.state, full.pod):
         return (0, 0)

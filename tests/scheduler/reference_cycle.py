@@ -44,22 +44,22 @@ class Reference:
         self.over_budget = False
 
     def put_node(self, node: LedgerNode) -> None:
-        """The ledger's word replaces everything."""
+        """Replace the node by the ledger's node, without its own reservations."""
         self.nodes[node.name] = node
         self.ahead[node.name] = []
 
     def drop_node(self, name: str) -> None:
-        """Forget it."""
+        """Forget the node."""
         self.nodes.pop(name, None)
         self.ahead.pop(name, None)
 
     def charge(self, name: str, pod: Pod) -> None:
-        """Reserve ahead of the fold."""
+        """Charge an own reservation that the fold has not reached."""
         self.ahead[name].append(pod)
 
     def scores(self, pod: Pod) -> dict[str, int]:
-        """Node -> rank for every node that takes the pod: every node is predicted, without bounds.
-        `over_budget` says that one node was not decided.
+        """Return the rank of every node that takes the pod. Every node is predicted, without
+        bounds. `over_budget` says that one node was not decided.
         """
         self.over_budget = False
         found = {name: self.score(pod, name) for name in self.nodes}
@@ -75,8 +75,8 @@ class Reference:
         return predicted_spread(node_info, plan)
 
     def place(self, pod: Pod) -> tuple[str, int] | None:
-        """The best node and its score; ties go to the least distance between the hashes of node and
-        pod.
+        """Return the best node and its score. Of equal nodes, the one whose hash is nearest to the
+        pod's wins.
         """
         scores = self.scores(pod)
         salt = xxhash.xxh3_64_intdigest(pod.uid.encode())
@@ -87,7 +87,7 @@ class Reference:
         return (min(ranked)[2], score_of(-min(ranked)[0])) if ranked else None
 
     def score(self, pod: Pod, name: str) -> int | None:
-        """The node's score, None when it refuses."""
+        """Return the node's score, None if it refuses the pod."""
         node, config = self.nodes[name], self.config
         if (
             pod.constraints.unsupported
@@ -215,8 +215,8 @@ def _least_allocated(asked: Amounts, free: Amounts, whole: Amounts) -> int:
 
 
 def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
-    """Five for each remaining device, up to nine of them, and up to 55 by the mean remaining share
-    of the requested resources.
+    """Return the score: 5 for each remaining device, up to nine of them, and up to 55 by the mean
+    remaining share of the requested resources.
     """
     left = {
         name: max(0, free.get(name, 0)) - asked.get(name, 0)

@@ -85,7 +85,7 @@ async def test_a_zone_that_vanishes_takes_nothing_more_and_stops_no_pod(story: S
 
 
 async def test_a_full_queue_drops_no_pod(story: Story) -> None:
-    """Thousands wait; an end wakes the pods that fit, and none is forgotten."""
+    """Thousands of pods wait. The end of a pod wakes those that fit, and none is forgotten."""
     await story.node()
     await story.report(zone(0, 8))
     made = [pod(f"p{number:04}", cpus=8) for number in range(400)]

@@ -107,7 +107,9 @@ def _later(draw: st.DrawFn, node: str, uid: str) -> list[Told]:
 
 
 def decided(core: SchedulerCore) -> list[Proposal]:
-    """Without what demand weighs: how much of it changed is counted from the first look on."""
+    """Return the state without the demand weights, because their changes are counted from the first
+    look on.
+    """
     return [each for each in core.decide(4) if each.correlation != streams.DEMAND]
 
 

@@ -64,7 +64,9 @@ def test_so_has_the_extenders_text_of_a_node_for_any_pod(name: str) -> None:
 
 
 def test_only_nodes_that_may_have_room_are_shown_with_bounds() -> None:
-    """Both are of another version: one has too little whatever its kubelet is like."""
+    """The versions of both kubelets are unknown. One node has too little under the rules of any
+    version.
+    """
     world, asking = other_version()
     world.node("small")
     world.observe("small", kubelet_version="v1.37.0")
@@ -126,7 +128,7 @@ def test_shadow_mode_says_so_of_what_it_would_have_refused() -> None:
 
 
 async def on_another_version() -> tuple[Story, str]:
-    """Two pods, and room for one of them; the other's verdict."""
+    """Return the outcome of the second of two pods, of which the node has room for one."""
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE))]
     await story.node("n0", kubelet_version="v1.37.0")

@@ -95,8 +95,8 @@ class Churn:
         self.world.fold(f"node/{NODE}", NodeCharged(NODE, pod.uid))
         self.sent[pod.uid] = pod
 
-    def come(self, number: int) -> None:
-        """Any of the pods on their way reaches the kubelet."""
+    def admit_pending(self, number: int) -> None:
+        """Let the kubelet admit one of the pending pods."""
         if not self.sent:
             return
         pod = self.sent.pop(self.rng.choice(list(self.sent)))
@@ -108,7 +108,7 @@ class Churn:
             self.world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "rejected", NODE))
 
     def end(self, number: int) -> None:
-        """A pod ends that some watch showed before: see the last sentence of `certainty`."""
+        """End a pod that a watch has shown (see the last sentence of `certainty`)."""
         uids = sorted(self.state.pods.keys() - {pod.uid for pod in self.unobserved})
         if uids:
             uid = self.rng.choice(uids)
@@ -116,7 +116,7 @@ class Churn:
             self.unreported_ends.append(uid)
 
     def observe(self, number: int) -> None:
-        """The watch delivers what happened, at last."""
+        """Deliver the next change to the scheduler."""
         for pod in self.unobserved:
             self.world.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=NODE))
         self.unobserved = []
@@ -128,7 +128,7 @@ class Churn:
                 self.world.fold(f"pod/{uid}", PodRunning(uid, NODE))
 
     def report(self, number: int) -> None:
-        """A report is made, or an earlier one arrives."""
+        """Make a report, or deliver an earlier one."""
         if not self.scans or self.rng.random() < LONG_DELAY:
             self.scans.append(self.state)
             return
@@ -144,7 +144,7 @@ class Churn:
 
 TURNS: tuple[Callable[[Churn, int], None], ...] = (
     *(Churn.send,) * 4,
-    *(Churn.come,) * 4,
+    *(Churn.admit_pending,) * 4,
     *(Churn.end,) * 2,
     *(Churn.observe,) * 2,
     *(Churn.report,) * 4,
@@ -207,7 +207,9 @@ def listed_as(name: str, cpus: int, zone_id: int = 0) -> Placement:
 
 
 def beside_old(in_zone_0: int) -> World:
-    """A, of 4 CPUs, on its way to a node of two zones of 8, next to OLD, confirmed in zone 0."""
+    """Return a node with two zones of 8 CPUs: OLD is confirmed in zone 0, and A of 4 CPUs is
+    pending.
+    """
     world = World()
     world.observe("n")
     world.bound(pod("old", in_zone_0), "n")

@@ -27,7 +27,9 @@ GPU = "example.com/gpu"
 
 
 def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[PendingPart]) -> bool:
-    """The seeker is in the midst of the others."""
+    """Return whether the bound leaves a zone. `asked` is the request of the new pod among the
+    others.
+    """
     parts = [*others[:1], PendingPart(asked, asked), *others[1:]]
     return each_is_left_a_zone(Packing.of(parts, base, rooms), [len(others[:1])])
 
@@ -35,7 +37,9 @@ def leaves_a_zone(asked: Amounts, base: Bounds, rooms: Bounds, others: list[Pend
 def left_in_every_case(
     asked: Amounts, base: Bounds, rooms: Bounds, others: list[PendingPart]
 ) -> bool:
-    """Each of the others is in one zone that is large enough for it alone, or is not there."""
+    """Return whether a zone is left for every placement of the others: each is in one zone that is
+    large enough for it alone, or absent.
+    """
     places = [
         [None, *(zone for zone, room in rooms.items() if part.asked[CPU] <= room[CPU])]
         for part in others
@@ -160,7 +164,7 @@ def test_amounts_that_are_no_machine_s_are_never_found_free() -> None:
 
 
 def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | None = None) -> bool:
-    """By both."""
+    """Return the answer of both forms, which must be equal."""
     base, most = (
         {at: {CPU: free} for at, free in enumerate(each)} for each in (zones, rooms or zones)
     )

@@ -19,9 +19,10 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_an_undecided_answer_stays_undecided_next_to_an_own_reservation(strategy: str) -> None:
-    """Those of 2 and 3 CPUs on their way, and one of 1 that is reserved, fill the zone of 6 in
-    whatever order. That one of 7 finds the other takes a search of more than one step, which is for
-    the last resort, before the reservation and after."""
+    """Two pending pods of 2 and 3 CPUs and a reservation of 1 fill the zone of 6 CPUs in any order.
+    To find that a pod of 7 fits the other zone, the search needs more than one step. Only the last
+    resort has them, before the reservation and after it.
+    """
     later, reserved = (
         guaranteed("later", container("c", amounts(7))),
         guaranteed("reserved", container("c", amounts(1))),
@@ -43,8 +44,8 @@ def test_an_undecided_answer_stays_undecided_next_to_an_own_reservation(strategy
 
 
 def test_a_refusal_next_to_an_own_reservation_is_computed_again_once_the_ledger_has_it() -> None:
-    """Of a pod that is charged anywhere the refusal says that no pod is evicted; an own reservation
-    is not in the ledger.
+    """If a pod on the node is charged in several zones, the refusal says that no pod is evicted. An
+    own reservation is not in the ledger yet.
     """
     world = World()
     world.node(
@@ -59,12 +60,12 @@ def test_a_refusal_next_to_an_own_reservation_is_computed_again_once_the_ledger_
     told = world.cluster.place(later)
     world.ledger_fold("pod/reserved", PodReserved("reserved", "n"))
     world.fold("node/n", NodeCharged("n", "reserved"))
-    assert told != world.cluster.place(later) == asked_anew(world, later)
+    assert told != world.cluster.place(later) == place_without_history(world, later)
 
 
 def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> None:
-    """Every bound on the node is unchanged, and the same pods are there: an answer within few steps
-    is not kept.
+    """The bounds and the pods of the node are the same, so a kept answer would be found, but an
+    answer within few steps is not kept.
     """
     world = World(CycleConfig(steps_node=6, steps_last_resort=6, steps_pod=6))
     world.node("n", zone(0, amounts(6)), zone(1, amounts(4)))
@@ -75,10 +76,10 @@ def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> N
     earlier = msgspec.structs.replace(guaranteed("web", container("c", amounts(2))), uid="earlier")
     world.ledger_fold("pod/earlier", PodObserved(earlier, node="n"))
     world.fold("pod/earlier", PodEnded("earlier", "deleted", "n"))
-    assert told != world.cluster.place(later) == asked_anew(world, later)
+    assert told != world.cluster.place(later) == place_without_history(world, later)
 
 
-def asked_anew(world: World, pod: Pod) -> Placed | Unplaceable:
+def place_without_history(world: World, pod: Pod) -> Placed | Unplaceable:
     """Return the answer of a cluster that had no earlier queries."""
     fresh = ColumnarPlacing(world.cluster.config)
     for node in world.ledger.nodes.values():

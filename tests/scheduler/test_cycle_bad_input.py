@@ -27,7 +27,7 @@ def asking(held: Amounts, annotation: str = "") -> Pod:
 
 
 def refused(world: World, pod: Pod) -> Unplaceable:
-    """The verdict, which must be a refusal; a plain pod must still find its place afterwards."""
+    """Return the refusal of the pod. A plain pod must still be placed afterwards."""
     found = world.cluster.place(pod)
     assert isinstance(found, Unplaceable)
     assert not world.cluster.waiting_could_fit(pod, ["n"])

@@ -118,7 +118,7 @@ def plainly(world: World, pod_class: PodClass, slot: int, steps: int = 1024) -> 
 def test_more_parts_side_by_side_than_zones_have_room_for_need_no_search(
     parts: int, passes: bool
 ) -> None:
-    """Each fits either zone, two of them no zone at once."""
+    """Each part fits either zone, but two parts never fit one zone."""
     world = World(CycleConfig())
     world.node(
         "n0", *(zone(at, amounts(9, 20), WHOLE) for at in range(2)), policy="single-numa-node"

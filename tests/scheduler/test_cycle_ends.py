@@ -83,7 +83,7 @@ class Past:
                 self._hear_end(pod.uid, 0, refused=True)
 
     def _by_the_node(self) -> int:
-        """Changes within two events get the time of one second."""
+        """Return the node's time in seconds. Changes within two events have the same second."""
         return 1_000 + int(self.now_s) // 2
 
     def _run(self, number: int) -> None:
@@ -245,10 +245,10 @@ def test_a_pod_that_came_and_ended_since_the_report_may_have_moved_another() -> 
 
 
 def test_a_pod_that_a_partial_report_lists_with_nothing_came_since() -> None:
-    """The same, and a report that was read while the kubelet admitted X: it lists X, and nothing
-    that X took a moment later.
+    """As before, but the report was read while the kubelet admitted X. It lists X without the
+    resources that X got a moment later.
     """
-    world = with_one_torn("observe")
+    world = with_partial_listing("observe")
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(4)))), Placed)
     assert isinstance(world.cluster.place(guaranteed("b", container("c", amounts(7)))), Unplaceable)
 
@@ -260,12 +260,14 @@ def test_next_to_a_partially_listed_pod_no_zone_is_predicted(
     """A is in zone 1, because X was in zone 0, so that B goes to zone 0; if A had come first, B
     would go to zone 1.
     """
-    placed = with_one_torn(prediction).cluster.place(guaranteed("b", container("c", amounts(4))))
+    placed = with_partial_listing(prediction).cluster.place(
+        guaranteed("b", container("c", amounts(4)))
+    )
     assert isinstance(placed, Placed)
     assert placed.predicted == {}
 
 
-def with_one_torn(prediction: Literal["observe", "trust"]) -> World:
+def with_partial_listing(prediction: Literal["observe", "trust"]) -> World:
     """Zone 0 has 6 CPUs, zone 1 has 8. X of 6 came while the report was read, A of 4 was sent, and
     X ended.
     """
@@ -301,7 +303,7 @@ def end_both(world: World) -> None:
 
 
 def reserve(world: World, pod: Pod) -> None:
-    """An own reservation on the node n, in the log."""
+    """Reserve the pod on node n, in the log."""
     world.fold(f"pod/{pod.uid}", PodObserved(pod))
     world.fold(f"pod/{pod.uid}", PodReserved(pod.uid, "n"))
     world.fold("node/n", NodeCharged("n", pod.uid))
@@ -314,8 +316,8 @@ def reserve(world: World, pod: Pod) -> None:
 def test_init_containers_amounts_block_pods_that_came_before_the_end(
     policy: str, scope: str, checkpoints: bool
 ) -> None:
-    """No listing shows it: the second pod went to the other zone if it came before the end, and to
-    this one if after it.
+    """No report shows the zone of the second pod: it is in the other zone if it was admitted before
+    the end, and in this one otherwise.
     """
     old = guaranteed(
         "old", container("i", amounts(2, 1), kind="init"), container("c", amounts(0.5, 1))

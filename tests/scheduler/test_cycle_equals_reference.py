@@ -32,7 +32,7 @@ kinds = st.sampled_from(KINDS)
 
 @st.composite
 def pods(draw: st.DrawFn) -> Pod:
-    """Mostly guaranteed pods of one to three containers."""
+    """Draw pods of one to three containers, mostly Guaranteed."""
     count = draw(st.integers(1, 3))
     containers = sorted(
         (container(f"c{at}", draw(held), draw(kinds)) for at in range(count)),
@@ -76,7 +76,7 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 class Pair:
-    """A world and a reference that see the same."""
+    """A cluster and a reference that get the same events."""
 
     def __init__(self, strategy: str) -> None:
         config = msgspec.structs.replace(BOUNDLESS, strategy=strategy)
@@ -85,7 +85,7 @@ class Pair:
         self.live: list[tuple[Pod, str]] = []
 
     def follow(self) -> None:
-        """Hand every node of the ledger to the reference."""
+        """Give every node of the ledger to the reference."""
         known = set(self.reference.nodes)
         for name, node in self.world.ledger.nodes.items():
             self.reference.put_node(node)
@@ -110,7 +110,7 @@ class Pair:
         self.follow()
 
     def forget_overlay(self, name: str) -> None:
-        """A refreshed node forgets reservations that no fold brought."""
+        """Refresh a node, which forgets reservations that the fold has not reached."""
         self.live = [
             (pod, at) for pod, at in self.live if at != name or pod.uid in self.world.ledger.pods
         ]
@@ -142,7 +142,9 @@ class Pair:
         self.follow()
 
     def bounds_hold(self) -> None:
-        """A value of the table is never below the true score, or the best node could be skipped."""
+        """Check that no kept score is below the true score. Otherwise the best node could be
+        skipped.
+        """
         evaluator = self.world.cluster.evaluator
         for shape in [each for each in evaluator._pod_classes.values() if each.is_evaluated]:
             for node_info in self.world.cluster.nodes():
@@ -178,8 +180,8 @@ class Pair:
             self.follow()
 
     def report(self, name: str, _: Pod, __: bool, which: int) -> None:
-        """A report that proves one of the node's pods in its first possible zones, whatever is free
-        there.
+        """Fold a report that confirms one of the node's pods in its first possible zones, whatever
+        is free there.
         """
         node = self.world.ledger.nodes.get(name)
         if node is None or node.basis is None:
@@ -204,7 +206,7 @@ class Pair:
 
 
 def guaranteed_like(pod: Pod, name: str) -> Pod:
-    """The same pod under another name."""
+    """Return an equal pod with another name."""
     return Pod(
         uid=name,
         namespace="ns",

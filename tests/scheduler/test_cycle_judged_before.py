@@ -18,8 +18,8 @@ WHOLE = amounts(16, 64, 4)
 def test_a_pod_that_was_evaluated_before_its_decision_harms_no_pending_admission(
     strategy: str,
 ) -> None:
-    """The first pod needs all the rest of the zone with the GPU; the second would take its CPU
-    there, if it came first.
+    """The first pod needs all that is free in the zone with the GPU. The second pod would take a
+    CPU there if the kubelet admitted it first.
     """
     made = World(CycleConfig(strategy=strategy))
     made.node("n0", zone(0, amounts(2, 2, 1), WHOLE), zone(1, amounts(2, 2), WHOLE))

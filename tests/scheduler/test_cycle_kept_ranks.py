@@ -94,8 +94,8 @@ class Kept:
                 self.live.append((pod, placed.node))
 
     def plainly(self, pod: Pod) -> tuple[int, str] | None:
-        """Every node judged with nothing remembered; ties go to the least distance between the
-        hashes of node and pod.
+        """Return the best node with every node evaluated without caches. Of equal nodes, the one
+        whose hash is nearest to the pod's wins.
         """
         cluster = self.world.cluster
         pod_class, salt, found = (

@@ -27,8 +27,10 @@ def asks(name: str, cpus: int) -> Pod:
 def node_with(
     world: World, node: str, before: Sequence[int] = (), after: Sequence[int] = ()
 ) -> None:
-    """Zone 0 has 4 CPUs, which two pods of 2 filled, and zone 1 has 6. They ended after the one and
-    before the others were sent, which ask for so many CPUs."""
+    """Zone 0 has 4 CPUs, which two pods of 2 CPUs filled, and zone 1 has 6. The two pods ended
+    after the pods of `before` were bound and before those of `after` were; both lists have
+    requested CPUs.
+    """
     world.observe(node)
     old = [asks(f"{node}-old{number}", 2) for number in (0, 1)]
     for pod in old:
@@ -80,8 +82,8 @@ def test_whatever_its_name_the_node_with_few_orders_is_searched(name: str) -> No
 
 
 def test_searches_that_end_early_leave_their_steps_to_others() -> None:
-    """Three nodes refuse after some twenty steps each, and the last takes the pod: two whole
-    searches are all that a pod has.
+    """Three nodes refuse the pod after some twenty steps each, and the last one takes it. The pod's
+    steps are enough for two whole searches only.
     """
     world = World(LIMITS)
     for number in range(3):

@@ -41,7 +41,9 @@ def test_where_a_fingerprint_confirms_all_pods_it_is_sound_and_nearly_exact(
 
 
 def annotated(seed: int, policy: str, scope: str) -> Made:
-    """KAI-Scheduler's exporter has annotated each pod of an object's node."""
+    """Return a scene whose report is an object, and whose pods KAI-Scheduler's exporter has
+    annotated.
+    """
     seen = scene(seed, policy, scope, unconfirmed=0)
     world = world_of(seen, CycleConfig(), as_object=True)
     placements = report_of(seen.base).placements or ()

@@ -93,7 +93,7 @@ def huge_world(*zones: Zone) -> World:
 
 
 def huge_zone(number: int, cpus: int, free_gib: int) -> Zone:
-    """With so many CPUs, and so much free of 4 GiB of hugepages."""
+    """Return a zone with these CPUs, and so much free of 4 GiB of hugepages."""
     free, size = ({"hugepages-2Mi": each * GIB} for each in (free_gib, 4))
     return zone(number, amounts(cpus, 64, **free), amounts(cpus, 64, **size))
 

@@ -161,8 +161,8 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
 
 
 def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> PendingParts:
-    """Zones with so many CPUs free; a pod for each of `asked`, with a container for each number of
-    CPUs.
+    """Return zones with these free CPUs, and one pending pod for each of `asked`, with a container
+    for each number of CPUs.
     """
     world = World()
     world.node(NODE, *(zone(at, amounts(cpu=free)) for at, free in enumerate(zones)))
@@ -189,7 +189,7 @@ def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:
 
 
 def test_each_pending_container_must_have_a_zone() -> None:
-    """A container of 1 CPU finds one in any case; the one of 6 next to it does not."""
+    """A container of 1 CPU has a zone in any case; the container of 6 CPUs next to it has not."""
     waiting = _on_the_way([1, 6], zones=[6, 1])
     assert [amounts(cpu=6)] == [each.asked for each in waiting.seek]
 

@@ -134,8 +134,8 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
 def test_a_node_that_is_not_ready_takes_a_pod_that_tolerates_its_taint(
     key: str, effect: str, passes: bool
 ) -> None:
-    """Pods that make a node ready, as network plugins; kube-scheduler (1.36) goes by the taint
-    alone.
+    """This concerns pods that make a node ready, such as network plugins. kube-scheduler (1.36)
+    decides by the taint alone.
     """
     world = World()
     world.node("broken", zone(0, amounts(8, 8)), ready=False)
@@ -163,7 +163,7 @@ def test_a_node_that_is_not_ready_takes_a_pod_that_tolerates_its_taint(
 def test_a_taint_may_be_tolerated_by_comparison(
     operator: str, value: str, taint: str, passes: bool
 ) -> None:
-    """Of numbers as one writes them, within 64 bits (KEP-5471)."""
+    """Values are decimal numbers within 64 bits (KEP-5471)."""
     world = World()
     world.node("n", zone(0, amounts(8, 8)), taints=(Taint("sla", taint, "NoSchedule"),))
     tolerant = Constraints(tolerations=(Toleration("sla", operator, value),))

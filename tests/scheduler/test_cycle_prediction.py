@@ -20,8 +20,8 @@ from tests.scheduler.kubelet_worlds import Scene, scene, world_of
 
 
 def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """(predicted, actual) zones of the containers that are predicted; two empty ones for a pod that
-    is refused.
+    """Return the predicted and the actual zones of the predicted containers; both are empty for a
+    refused pod.
     """
     placed = world_of(seen, CycleConfig()).cluster.place(seen.pod)
     if not isinstance(placed, Placed):

@@ -129,8 +129,8 @@ def test_every_pod_goes_where_the_score_is_best_by_now(
     asked: list[list[tuple[int, int, int]]],
     turns: list[int],
 ) -> None:
-    """Own reservations change scores, up or down, for every other shape, too: what the table keeps
-    must never be stale.
+    """Own reservations raise or lower the scores of all pod classes, so the table must never keep a
+    stale score.
     """
     made = World(CycleConfig(strategy=strategy, steps_node=1024, steps_last_resort=1024))
     for number, zones in enumerate(nodes):
@@ -169,7 +169,9 @@ def test_a_weight_moves_the_choice() -> None:
 
 
 def test_least_allocated_takes_shares_of_what_is_allocatable_not_of_what_is_left() -> None:
-    """As much is free on both; on the large node it is little. Upstream cannot distinguish them."""
+    """Both nodes have the same amount free, which is a small share of the large node. Upstream
+    cannot distinguish them.
+    """
     made = World(CycleConfig(strategy="LeastAllocated"))
     made.node("large", zone(0, amounts(4, 16), amounts(64, 256)))
     made.node("small", zone(0, amounts(4, 16)))

@@ -26,13 +26,13 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 from tests.scheduler.cycle_worlds import report as made_report
 from tests.scheduler.kubelet_worlds import NODE, Scene, proven_world, random_pod, scene, truth
 
-# Within an admission, after it, and who is admitted.
+# The state during an admission, the state after it, and the admitted pod.
 Moment = tuple[KubeletState, KubeletState, Pod]
 
 
 def moments(seed: int, base: KubeletState) -> list[Moment]:
-    """The moments of one admission that succeeds, but for the first, which shows nothing, and the
-    last, which shows all.
+    """Return the moments of one successful admission, without the first, at which podresources
+    shows nothing of the pod, and the last, at which it shows everything.
     """
     pod = random_pod(random.Random(f"torn {seed}"), "torn")
     verdict = admit(base, pod)
@@ -52,7 +52,7 @@ def listed(state: KubeletState, pod: Pod, stored: bool) -> Report:
 
 
 def promised(seen: Scene, moment: Moment, stored: bool) -> bool:
-    """Whether the scheduler would send the pod there."""
+    """Return whether the scheduler would place the pod there."""
     state, _, pod = moment
     world = proven_world(seen.base, CycleConfig(), stored)
     for each in (pod, *seen.unconfirmed):
@@ -87,7 +87,7 @@ def test_no_pod_is_promised_what_another_is_just_being_given(
 
 
 def test_no_pod_is_promised_what_a_torn_pod_held_that_ended_since() -> None:
-    """The pods on their way came before or after the end, or have not come yet."""
+    """The pending pods were admitted before or after the end, or are not admitted yet."""
     unsound, passed = [], 0
     for seed in range(6000, 6300):
         seen = scene(seed, "single-numa-node", "container", unconfirmed=2)
@@ -107,7 +107,9 @@ def test_no_pod_is_promised_what_a_torn_pod_held_that_ended_since() -> None:
 
 
 def after_end(state: KubeletState, pod: Pod, others: tuple[Pod, ...]) -> list[KubeletState]:
-    """The states after the pod's end: some of the others came before it, and some after."""
+    """Return the states after the pod's end, if some of the others were admitted before it and some
+    after.
+    """
     states = []
     for count in range(len(others) + 1):
         for order in permutations(others, count):

@@ -107,7 +107,7 @@ def test_devices_that_are_too_few_are_refused_before_others_are_counted_out() ->
 
 
 class Refuses:
-    """A manager that is asked for nothing but allocations, and refuses all."""
+    """A manager that is asked only for allocations, and refuses all of them."""
 
     def allocate(
         self,
@@ -121,7 +121,7 @@ class Refuses:
 
 
 class Countless(Refuses):
-    """Never rejects."""
+    """A manager that never rejects."""
 
     def allocate(
         self,

@@ -170,7 +170,9 @@ def test_few_nodes_are_evaluated_if_a_bound_shows_the_best(
 
 
 def test_devices_of_no_zone_cost_no_zone() -> None:
-    """On `placeless` the plugin names no zone of its devices: one zone holds the rest."""
+    """The device plugin of `placeless` reports no zones, and one zone has all other requested
+    resources.
+    """
     made, gpus = World(CycleConfig(strategy="LeastNUMANodes")), WHOLE | {GPU: 1}
     made.node(
         "zoned",

@@ -42,8 +42,8 @@ from tests.scheduler.default.story import ROOMY
 
 
 class RoughLog(MemoryEventLog):
-    """Appends of the scheduler lose their answer, or fail, as `troubles` says: before, after, or
-    none.
+    """A log whose appends by the scheduler fail before the commit or lose their answer after it, as
+    `troubles` says.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Scene:
             yield deciders
 
     async def reservations(self, count: int) -> list[PodReserved]:
-        """Wait for so many; then a little longer, for any too many."""
+        """Wait for this many reservations, and a little longer to notice further ones."""
         async with asyncio.timeout(20):
             while len(await self._reserved()) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -128,8 +128,8 @@ def scene() -> Scene:
 
 
 class Slow(SchedulerCore):
-    """Its clock moves only by deciding (1 ms a pod), explaining (20 ms) and waking (1 ms a
-    class).
+    """A scheduler whose clock advances only by deciding (1 ms a pod), explaining (20 ms) and waking
+    (1 ms a pod class).
     """
 
     now_s = 0.0
@@ -260,8 +260,8 @@ async def test_a_race_that_was_lost_for_the_pod_is_not_held_against_its_node(
 
 
 async def test_after_a_lost_race_it_reads_on_before_it_decides_again(scene: Scene) -> None:
-    """Decided at once on its old state, the pod would lose to the same event again and again, and
-    its node be excluded for it.
+    """If the scheduler decided at once on its old state, the pod would lose to the same event again
+    and again, and the node would be excluded for it.
     """
     await scene.node("n1")
     await scene.pods(1)
@@ -410,8 +410,8 @@ async def test_a_skipped_event_moves_its_streams_version_so_that_the_stream_can_
 async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_epoch(
     scene: Scene,
 ) -> None:
-    """Paused for longer than its lease: its earlier decision goes out when it wakes up, and once
-    more under its next epoch.
+    """The scheduler was paused for longer than its lease. It sends its earlier decision when it
+    continues, and once more under its next epoch.
     """
     await scene.node("n1")
     await scene.pods(2)

@@ -25,7 +25,7 @@ ZONAL = ["LeastAllocated", "MostAllocated", "BalancedAllocation"]
 def score(
     pod: Pod, *zones: Zone, strategy: str = "LeastAllocated", policy: str = "single-numa-node"
 ) -> int:
-    """The pod's score on a node of these zones, which must take it."""
+    """Return the pod's score on a node of these zones, which must take the pod."""
     made = World(CycleConfig(strategy=strategy))
     made.node("n", *zones, policy=policy)
     placed = made.cluster.place(pod)

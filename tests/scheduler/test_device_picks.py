@@ -25,7 +25,7 @@ from tests.scheduler.test_cycle_soundness import RULES
 
 
 def every_combination(state: KubeletState, pod: Pod) -> Iterator[Admission]:
-    """By ids, whether they are alike or not."""
+    """Yield the admission for every combination of device ids, equal devices included."""
     pending: list[list[int]] = [[]]
     while pending:
         script, ways = pending.pop(), list[int]()

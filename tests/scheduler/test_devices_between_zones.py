@@ -90,7 +90,7 @@ def test_a_pod_without_a_device_may_cost_another_the_zone_of_its_device() -> Non
 
 @pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED, BEST_EFFORT, NONE])
 def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: str) -> None:
-    """CPUs only in its possible zone: zone 1, because the other has too few."""
+    """The pending pod may hold CPUs only in zone 1, because zone 0 has too few."""
     state = kubelet(2, policy, gpus={"x": 0b01, "y": BETWEEN})
     world = world_of(
         Scene(state, (guaranteed("a", container("c0", 7, 1, 1)),), guaranteed("n")), CycleConfig()

@@ -33,9 +33,9 @@ SIZE = 6
 PODS = 5
 POSITIONS = st.integers(1, 9)
 CPUS = st.integers(1, 5)
-# Of a node's clock that may have been set back; 0 is unknown.
+# Seconds of a node's clock, which may have been set back; 0 is unknown.
 SECONDS = st.sampled_from((0, 0, 10, 11, 12))
-# The node in one of its states, and how many of each kind may still come.
+# One state of the node, and how many pods of each kind may still be admitted.
 Sight = tuple[NodeState, tuple[tuple[object, int], ...]]
 
 
@@ -115,8 +115,8 @@ def steps(number: int, pod: PendingAdmission | EndedPod) -> Iterator[Step]:
 
 
 def may_be_next(step: Step, ahead: frozenset[Step]) -> bool:
-    """By the positions; and no end before an admission of an earlier second of the node's clock,
-    unless positions say so.
+    """Return whether this step may be the next by the positions. Without contrary positions, no end
+    comes before an admission in an earlier second of the node's clock.
     """
     if any(step.first >= other.last for other in ahead):
         return False
@@ -259,7 +259,7 @@ def cpus(count: int) -> HintRequest:
 def test_no_state_is_dropped_if_a_pod_is_known_to_have_come_that_cannot_have(
     known: PendingAdmission | EndedPod,
 ) -> None:
-    """The search ends there, however many may come after that one."""
+    """The search ends at that pod, although more pods may follow."""
     seen = observe(
         report("n", [zone(0, amounts(SIZE), amounts(SIZE))], "single-numa-node"),
         (),

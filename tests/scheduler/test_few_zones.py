@@ -26,7 +26,7 @@ SCENES = range(500)
 
 
 def asking_for_several(seed: int) -> Pod:
-    """More than a zone or two have of something."""
+    """Return a pod that requests more of some resource than one or two zones have."""
     rng, found = random.Random(f"{seed} wide"), []
     for at in range(rng.choice((1, 1, 2))):
         asked = {
@@ -76,8 +76,8 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
 
 
 def test_an_overstated_amount_rules_no_pod_out() -> None:
-    """More available than allocatable: by that, one zone would be enough of memory, and the kubelet
-    takes two.
+    """The report has more available than allocatable memory. By this amount one zone would be
+    enough, but the kubelet takes two.
     """
     world = World()
     told = [zone(at, amounts(cpu=8, memory=30), amounts(cpu=8, memory=16)) for at in range(2)]

@@ -114,7 +114,9 @@ def test_it_passes_only_where_every_order_puts_it_into_one_zone(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_later_pods_do_not_take_the_zone_of_a_pod_that_is_on_its_way(policy: str) -> None:
-    """Both are placed on one state; whichever comes first, the first pod is in one zone."""
+    """Both pods are placed on one state. Whichever the kubelet admits first, the first pod is in
+    one zone.
+    """
     both = 0
     for seed in range(8000, 8060):
         seen = scene(seed, policy, "container", zones=2, unconfirmed=0)

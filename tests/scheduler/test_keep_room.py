@@ -44,7 +44,7 @@ ONE = {CPU: 8000}
 
 
 class Told:
-    """A core on a log in miniature."""
+    """A scheduler core on a minimal log."""
 
     def __init__(self, strategy: str = "KeepRoom", policy: str = "single-numa-node") -> None:
         self.config = CoreConfig(cycle=CycleConfig(strategy=strategy))

@@ -54,7 +54,9 @@ def test_bounds_of_many_nodes_are_those_of_each(nodes: list[Any], pods: list[Any
 
 
 def compare(world: World, pod: Any) -> None:
-    """Both forms say the same of each group of nodes, of the pod's plan there."""
+    """Check that both forms give the same answer for each group of nodes that has one plan of the
+    pod.
+    """
     cluster = world.cluster
     arrays, slots = cluster._arrays, cluster._slots
     arrays.refresh()

@@ -35,7 +35,7 @@ POLICIES = {
 
 
 def koordlets_report(state: KubeletState, memory: MemoryPolicy = "auto") -> Report:
-    """What koordlet writes about this kubelet, as the topology-store reads it."""
+    """Return koordlet's object for this kubelet as the topology-store reads it."""
     machine, manager = report_of(state), state.kubelet.cpu
     assert machine.cpus is not None
     cpus = [
@@ -80,7 +80,7 @@ def koordlets_report(state: KubeletState, memory: MemoryPolicy = "auto") -> Repo
 
 
 def koordlets_world(state: KubeletState, memory: MemoryPolicy = "auto") -> World:
-    """The pods of this kubelet run, and koordlet has reported since."""
+    """Return a cluster in which the pods of this kubelet run and koordlet has reported since."""
     world, zones = World(CycleConfig()), len(state.memory.nodes)
     offered = dict.fromkeys(("cpu", "pods", "hugepages-2Mi"), 1 << 50)
     world.observe(NODE, allocatable={**offered, "memory": zones * (PER_ZONE - GIB)})

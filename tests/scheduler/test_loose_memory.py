@@ -28,7 +28,7 @@ def loose(free: tuple[int, ...]) -> Memory:
 
 
 def splits(total: int) -> list[tuple[int, ...]]:
-    """Every way in which so much lies in the loose zones."""
+    """Yield every distribution of this amount over the zones whose memory is not known."""
     return [
         each for each in product(*(range(size + 1) for size in SIZES[:3])) if sum(each) == total
     ]

@@ -94,7 +94,7 @@ async def test_a_node_that_is_set_aside_is_counted_by_its_cause() -> None:
 
 
 async def reserved(scene: Scene, core: SchedulerCore, made: Pod) -> None:
-    """The pod is observed, and its reservation is in the log."""
+    """Observe the pod and append its reservation."""
     for stream, event in (
         (streams.pod(made.uid), PodObserved(made)),
         (streams.pod(made.uid), PodReserved(made.uid, "n1")),

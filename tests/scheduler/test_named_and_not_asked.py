@@ -172,7 +172,7 @@ def test_memory_that_an_app_container_names_is_in_the_hint_of_the_pod() -> None:
 
 
 def test_a_request_by_name_is_another_request() -> None:
-    """Container by container they ask for the same."""
+    """Both pods have the same amounts in each container."""
     init = container("i", 500, "init", pages=2 * GIB)
     tracked = ("cpu", "memory", PAGES)
     named = zonal_demand(pod("named", init, container("c", 1000, pages=0)), tracked)

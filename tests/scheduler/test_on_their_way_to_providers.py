@@ -36,7 +36,7 @@ def use(monkeypatch: pytest.MonkeyPatch, provider: Licences) -> None:
 
 
 def world(policy: str, scope: str, *cpus: int) -> World:
-    """A node with so many CPUs in each of its zones."""
+    """Return a cluster with one node that has these CPUs in its zones."""
     found, zones = (
         World(),
         [zone(at, amounts(cpu=each, memory=16, **{LICENCE: 4})) for at, each in enumerate(cpus)],
@@ -94,8 +94,8 @@ def test_an_own_reservation_is_on_its_way_too(monkeypatch: pytest.MonkeyPatch) -
 def test_best_effort_may_refuse_too_where_the_provider_minds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Enough on the whole, and a zone each; this provider gives none to a pod with CPUs of another
-    zone.
+    """The node has enough, and each resource has a zone. But this provider gives nothing to a pod
+    with CPUs of another zone.
     """
     use(monkeypatch, Licences(home=0, strict=True))
     found = world("best-effort", "pod", 8, 8)

@@ -19,7 +19,7 @@ from tests.scheduler.kubelet_worlds import NODE, proven_world, scene
 from tests.scheduler.varied_scenes import observed
 
 SCENES = range(400)
-# The last may have the rules of 1.35 or those of 1.36.
+# The last version may have the rules of 1.35 or those of 1.36.
 BEARING, ALL, EITHER = "v1.36.2", "v1.35.4", "v1.36.0-rc.1"
 
 

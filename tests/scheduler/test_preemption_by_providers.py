@@ -49,7 +49,7 @@ def asking(name: str, cpus: int, licences: int = 0, priority: int = 0) -> Pod:
 
 
 def licensed(state: KubeletState) -> KubeletState:
-    """Two licences in each of two zones, by the report."""
+    """Return a report with two licences in each of two zones."""
     pool = {f"licence{zone}-{number}": Device(1 << zone) for zone in (0, HOME) for number in (0, 1)}
     registered = {**state.devices.registered, LICENCE: pool}
     return msgspec.structs.replace(
@@ -110,7 +110,7 @@ def test_a_pod_in_the_providers_zone_is_evicted(
 
 
 def test_amounts_do_not_keep_the_provider_from_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report shows no licence, the provider has some."""
+    """The report shows no licence, but the provider has some."""
     use(monkeypatch, Licences(left=(3,)))
     lows = [asking("low0", 2, 2, HIGH), asking("low1", 7), asking("keeper", 1, 2, HIGH)]
     world = with_plenty_on_the_node(full(*lows))
@@ -181,7 +181,7 @@ def test_after_the_evictions_the_filter_takes_the_pod(
 
 
 def licence_of(pod: Pod) -> Pod:
-    """With licences in the place of GPUs."""
+    """Return the pod with licences instead of GPUs."""
     containers = []
     for each in pod.containers:
         asked = {LICENCE if name == GPU else name: amount for name, amount in each.requests.items()}

@@ -77,7 +77,7 @@ def test_a_pod_keeps_its_arrival_over_parking_and_waking() -> None:
     )
 )
 def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
-    """Against two dictionaries and a sort."""
+    """The plain list is two dictionaries and a sort."""
     waiting, ready, parked = queue(), dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
     for arrival, (step, number, priority) in enumerate(steps):
         one = made(f"p{number}", priority)

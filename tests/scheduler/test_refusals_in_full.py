@@ -108,7 +108,9 @@ CASES[13][1].node("n")
 
 
 def test_zones_are_shown_with_what_they_have_alone() -> None:
-    """The node has too little of both; what no zone lists is no zone's matter."""
+    """The node has too little of both resources. A resource that no zone lists is not shown by
+    zone.
+    """
     made = world(allocatable={"cpu": 500, "memory": 1 << 40, "pods": 10, "ephemeral-storage": 1})
     told = {}
     for name in ("cpu", "ephemeral-storage"):
@@ -168,7 +170,7 @@ def test_a_shortage_of_the_whole_node_is_shown_with_what_could_help(
 def test_a_request_larger_than_any_zone_is_shown_before_current_use(
     asked: int, reason: Reason, remedy: str
 ) -> None:
-    """No end of a pod helps it: of two zones of 8 CPUs 12 are in use."""
+    """The end of other pods would not help it, although 12 CPUs of two zones of 8 are in use."""
     made = World()
     made.node("n", zone(0, amounts(8)), zone(1, amounts(8)), allocatable=amounts(16, 16, pods=10))
     for name in "ab":
@@ -348,7 +350,7 @@ def test_a_request_larger_than_all_zones_is_shown_as_too_much() -> None:
 
 
 def applied(remedy: str, asked: Amounts) -> Amounts:
-    """The request after the change that the remedy names."""
+    """Return the request after the change that the remedy names."""
     found = re.match(r"request at most (\d+) cpu in container c", remedy)
     assert found is not None, remedy
     return {**asked, "cpu": int(found[1]) * 1000}

@@ -43,7 +43,7 @@ def widths(part: Amounts, told: Report) -> Amounts:
 def nearest(
     free_min: ZoneAmounts, part: AlignedPart, count: int
 ) -> tuple[str, tuple[int, ...], int, str] | None:
-    """Every set of so many."""
+    """Return the nearest of all sets of this many zones."""
     sets = list(combinations(sorted(free_min), min(count, len(free_min))))
     places = {
         at: {name: sum(max(0, free_min[each][name]) for each in chosen) for name in part.amounts}

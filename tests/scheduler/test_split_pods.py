@@ -36,7 +36,9 @@ SIZES = (2, 8, 20, 30, 40, 58)
 
 
 def pod(name: str, *memory: int, cpu: int = 500, **fields: Any) -> Pod:
-    """A container for each of these GiB; without whole CPUs no manager but memory's has a word."""
+    """Return a pod with a container for each of these GiB. It has no whole CPUs, so only the Memory
+    Manager places it.
+    """
     asked = [{"cpu": cpu, "memory": each * GIB} for each in memory]
     containers = tuple([Container(f"c{at}", "app", each, each) for at, each in enumerate(asked)])
     return Pod(name, "ns", name, "Guaranteed", containers, **fields)
@@ -124,7 +126,9 @@ def test_it_may_have_been_split_next_to_a_pod_that_ended_since() -> None:
 
 
 def test_a_crowd_of_them_is_counted_as_any_other() -> None:
-    """More than a search could try: each surely finds a zone for all of it."""
+    """There are more pods than a search could try, but each certainly has a zone that holds all of
+    it.
+    """
     crowd = tuple([pod(f"u{at}", 1, at + 1) for at in range(9)])
     cluster = world_of(Scene(beside(), crowd, pod("new", 2, 2)), CycleConfig()).cluster
     assert cluster.verdict(pod("new", 2, 2), NODE) is None
@@ -132,15 +136,15 @@ def test_a_crowd_of_them_is_counted_as_any_other() -> None:
 
 
 def drawn(rng: random.Random, name: str) -> Pod:
-    """Mostly pods that may be split; some with whole CPUs."""
+    """Return a random pod, mostly one that may be split; some have whole CPUs."""
     return pod(
         name, *rng.choices(SIZES, k=rng.choice((1, 2, 2, 3))), cpu=rng.choice((250, 500, 500, 2000))
     )
 
 
 def scene(seed: int) -> Scene:
-    """Pending admissions have come in truth, if the kubelet took them; some are reported as
-    running.
+    """Return a scene in which the kubelet has admitted pending pods if it had room; some of them
+    are reported as running.
     """
     rng = random.Random(f"{seed} split")
     base = beside(

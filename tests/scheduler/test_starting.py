@@ -66,7 +66,7 @@ class Scheduler:
         return waiting
 
     def until_waiting(self, components: set[str]) -> dict[str, str]:
-        """Its reason to wait once that is the only one."""
+        """Wait until these are the only reasons to wait, and return the reasons."""
         deadline_s = time.monotonic() + 60
         while set(found := self.waiting()) != components:
             assert self.process.poll() is None, self.said()
@@ -86,7 +86,7 @@ class Scheduler:
             time.sleep(0.05)
 
     def said(self) -> list[dict[str, Any]]:
-        """Its log, once it has ended."""
+        """Return the log of the process after its end."""
         _, lines = self.process.communicate(timeout=60)
         return [json.loads(line) for line in lines.splitlines()]
 

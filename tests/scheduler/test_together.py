@@ -27,7 +27,7 @@ others = st.lists(
 
 
 def proposals_of(made: list[Decided]) -> list[Proposal]:
-    """Decided on an empty log."""
+    """Return proposals as they are decided on an empty log."""
     found = []
     for number, (uid, node) in enumerate(made):
         on = [streams.pod(uid), *([streams.node(node)] if node else [])]

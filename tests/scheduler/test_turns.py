@@ -23,13 +23,15 @@ __all__ = ["scene"]
 
 
 def infeasible(number: int, namespace: str = "ns") -> Pod:
-    """A pod of a class of its own that no node can take."""
+    """Return an infeasible pod with its own pod class."""
     made = pod(f"x{number}", container("c", cpus=10 + number))
     return msgspec.structs.replace(made, namespace=namespace)
 
 
 async def reserved_after_s(scene: Scene, core: Slow, uid: str) -> float:
-    """Turns of the deciding loop until the pod is reserved; no turn may take long."""
+    """Run the deciding loop until the pod is reserved, and return the time in seconds. No turn may
+    take long.
+    """
     decider, lease = Decider(scene.log, LentLease(), core), Lease("scheduler/topolog/0", "s", 1)
     began_s = core.now_s
     while True:

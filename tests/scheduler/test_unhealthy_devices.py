@@ -56,7 +56,7 @@ def running(state: KubeletState, *pods: Pod) -> KubeletState:
 
 
 def ill(state: KubeletState, devices: Collection[str]) -> KubeletState:
-    """These GPUs may not be handed out any more."""
+    """Return the kubelet with these GPUs unhealthy."""
     pool = {
         each: Device(device.mask, each not in devices)
         for each, device in state.devices.registered[GPU].items()
@@ -252,7 +252,7 @@ def test_a_listing_that_names_others_every_time_is_remembered_within_limits() ->
 
 
 def claimed(at: int) -> tuple[DeviceGroup, ...]:
-    """900 devices, and a resource, that are new to the ledger."""
+    """Return a report with 900 devices and one resource that the ledger does not know."""
     devices = DeviceGroup(GPU, (0,), format_ids(f"x{at}-{number}" for number in range(900)))
     return devices, DeviceGroup(f"made.up/{at}", (0,), "a")
 

@@ -84,7 +84,7 @@ def test_nor_does_it_matter_where_no_hint_is_insisted_on(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", INSISTING)
 def test_one_that_is_held_is_listed_with_its_zone(policy: str) -> None:
-    """Here in none: it hides no zone."""
+    """Here it has no zone, so it hides none."""
     state = admit(
         with_gpus(policy, a=Device(None), b=Device(None)),
         holder := msgspec.structs.replace(naming(1), uid="h", name="h"),

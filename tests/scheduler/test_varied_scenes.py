@@ -29,7 +29,7 @@ from tests.scheduler.kubelet_worlds import (
 from tests.scheduler.test_cycle_soundness import RULES
 from tests.scheduler.varied_scenes import NO_LAYOUT, OPTIONS, SHARES, ZONES, maker
 
-# Scenes a rule, 2,030 in all.
+# Scenes for each rule, 2,030 in all.
 SAMPLE = 290
 
 # What may be known within bounds only.
@@ -188,20 +188,20 @@ def test_under_policy_none_whole_cores_are_known_within_bounds_without_the_layou
             "restricted",
             "container",
             8,
-        ),  # what its init container gets may lie in another zone than was hinted
+        ),  # The init container may get CPUs of another zone than the hint.
         (
             9101080,
             "restricted",
             "pod",
             3,
-        ),  # who is on the way fits two zones of a socket, and one zone never
-        (9200182, "best-effort", "container", 1),  # too few are left, whichever they are
+        ),  # The pending pods fit two zones of a socket, but never one zone.
+        (9200182, "best-effort", "container", 1),  # Too few CPUs are left, whichever they are.
     ],
 )
 def test_aligned_by_socket_and_without_a_layout_no_answer_is_sure(
     seed: int, policy: str, scope: str, zones: int
 ) -> None:
-    """Its kubelet refuses the pod, or another for its sake."""
+    """Some possible kubelet state refuses the pod, or another pod because of it."""
     shares = SHARES if seed == 8002246 else {OPTIONS: 1.0, NO_LAYOUT: 1.0}
     seen, world, _ = maker(
         policy, scope, zones, 0 if seed == 9200182 else 3, shares, running=0.0, between=0.0

@@ -17,8 +17,8 @@ from tests.ledger.given import pod, report, zone
 
 
 class Years:
-    """A scheduler's core that follows a log; `life` is all that becomes of one rented machine and
-    its one pod.
+    """A scheduler core that follows a log. `life` appends all events of one rented machine and its
+    one pod.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Years:
         self.tell(reports, NodeReportExpired(name, 60))
 
     def left_before_its_pod(self, number: int) -> None:
-        """The same, but the node is removed before its pod ends."""
+        """Append the same events, but remove the node before its pod ends."""
         name, made = f"early-{number}", pod(f"e{number}", cpus=2)
         node, life = streams.node(name), streams.pod(made.uid)
         self.tell(

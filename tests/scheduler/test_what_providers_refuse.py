@@ -25,7 +25,7 @@ LONELY = ("single-numa-node", "restricted")
 
 
 class SeatManager(LicenceManager, frozen=True):
-    """Wherever the CPUs are: a seat is of both zones."""
+    """Gives seats, which belong to both zones, wherever the CPUs are."""
 
     def hints(self, state: int, reusable: Reusable, requested: RequestedAmounts) -> Hints:
         if not requested:
@@ -57,7 +57,7 @@ class BadgeManager(LicenceManager, frozen=True):
 
 
 class Badges(Licences, frozen=True):
-    """Licences by another name, of zone 0."""
+    """Gives licences of zone 0 under another name."""
 
     name: ClassVar[str] = "badges"
 

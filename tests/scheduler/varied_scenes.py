@@ -58,7 +58,7 @@ UNHEALTHY, ENDED, VERSION, PICKS = (
     "device picks",
 )
 
-# Of which a share of the scenes each has so many.
+# The share of the scenes that has each number of these.
 ZONES = (1, 2, 3, 4, 5, 6, 8)
 
 # The default mix: the share of scenes with each.
@@ -72,13 +72,13 @@ SHARES: Mapping[str, float] = {
     PICKS: 0.1,
 }
 
-# Of scenes with ended pods: nobody has heard of the end. Not where devices vanish: a zone may then
-# offer other resources, which makes the ledger forget where pods were that are listed no more, so
-# that they count as on their way.
+# The share of scenes with ended pods in which no event shows the end. Scenes in which devices
+# vanish are excluded: a zone may then offer other resources, so that the ledger forgets where
+# unlisted pods were, and counts them as pending.
 UNHEARD = 0.05
 
-# Of scenes with unhealthy devices: they were before the first report, so that none ever listed
-# them.
+# The share of scenes with unhealthy devices in which the devices were unhealthy before the first
+# report, so that no report listed them as healthy.
 SINCE_BOOT = 0.4
 
 WHOLE = (FULL_PCPUS_ONLY, ALIGN_BY_SOCKET, STRICT_RESERVATION)
@@ -221,7 +221,7 @@ def _told(report: Report, draw: Draw) -> Report:
 
 
 def observed(world: World, state: KubeletState, version: str = "v1.36.2") -> None:
-    """The node's object says how many devices are healthy, and how many are not."""
+    """Observe the Node object, which counts healthy and unhealthy devices."""
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None
     offered = {**seen.allocatable, **offered_devices(state)}
@@ -231,7 +231,9 @@ def observed(world: World, state: KubeletState, version: str = "v1.36.2") -> Non
 
 
 def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:
-    """A share of the devices is unhealthy; the plugin lists some of the unheld ones no more."""
+    """Return the kubelet with a share of its devices unhealthy. The plugin lists some of those no
+    longer that no pod holds.
+    """
     held, pool = state.devices.in_use.get(GPU, frozenset()), dict(state.devices.registered[GPU])
     for name in sorted(pool):
         if draw.rng.random() < 0.4:
@@ -264,5 +266,5 @@ def _cases(seen: Scene, draw: Draw, options: Mapping[str, Any], stored: bool) ->
 
 
 def _picks_differ(seen: Scene) -> bool:
-    """More than one way to pick devices for the pod, whatever comes of it."""
+    """Return whether there is more than one way to pick devices for the pod."""
     return sum(1 for _ in islice(admissions(seen.base, seen.pod), 2)) > 1
