@@ -117,6 +117,8 @@ def _recomputed_text(
     entry = followed.ledger.pods.get(made.event.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
+    if isinstance(made.event, PodVerdictChanged) and entry.pod.gang is not None:
+        return "not recomputed: the pod waits with its gang"
     placing, share = (
         placing_at(followed, deciding.cycle, quarantined, made.mates),
         shard_of(made.event.config, made.at.role),

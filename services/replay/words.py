@@ -235,7 +235,9 @@ def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
     ignored = f"; without effect: {', '.join(event.without_effect)}" if event.without_effect else ""
     if event.predicted and event.certain and event.allocation is None:
         predicted += " with certainty"
-    return f"reserved{predicted}; best of {event.candidates} node(s), score {event.score}{ignored}"
+    together = f" with {event.gang - 1} more pod(s) of its gang" if event.gang > 1 else ""
+    best = f"best of {event.candidates} node(s), score {event.score}"
+    return f"reserved{together}{predicted}; {best}{ignored}"
 
 
 def _charged(event: scheduling.NodeCharged, _names: Names) -> str:
@@ -277,6 +279,8 @@ def _demand(event: scheduling.DemandWeighed, _names: Names) -> str:
 
 
 def _withdrawn(event: scheduling.ReservationWithdrawn, _names: Names) -> str:
+    if event.cause == "gang":
+        return "reservation withdrawn: too few other pods of its gang still have a node"
     return f"reservation withdrawn: {event.cause.replace('_', ' ')}"
 
 
@@ -351,6 +355,9 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     ),
     surroundings.DeviceClassObserved: lambda event, _: (
         f"DeviceClass {event.name}: its driver gives {event.resource}"
+    ),
+    surroundings.PodGroupObserved: lambda event, _: (
+        f"PodGroup {event.name}: {event.minimum} of its pods are placed together"
     ),
     surroundings.SurroundingEnded: lambda event, _: (
         f"{event.kind} {event.name} is gone: {event.cause.replace('_', ' ')}"

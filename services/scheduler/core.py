@@ -21,19 +21,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 import msgspec
 
-from services.scheduler.explain.placing import ColumnarPlacing, Placing
+from services.scheduler.explain.gang_decisions import GangDecisions
+from services.scheduler.explain.placing import OtherPlacing, placing_of
 from services.scheduler.explain.shadow import Shadow
 from services.scheduler.explain.wording import PREEMPTION, preemption
 from services.scheduler.extender.bind_requests import BindRequests
 from services.scheduler.preempt.nominations import PREEMPTS, Nominations
-from services.scheduler.queue.queue import ClusterChanges, Queue
+from services.scheduler.queue.queue import Queue, Waking
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.reserve.exclusions import ExclusionProposals
+from services.scheduler.reserve.gangs import GangQueue, Unit
 from services.scheduler.reserve.holds import HoldProposals, HoldSettings
 from services.scheduler.reserve.proposals import (
     Proposal,
@@ -57,21 +58,14 @@ from services.scheduler.state.traceparents import Traceparents
 from shared.domain.pod import Pod
 from shared.events import scheduling_events as scheduling
 from shared.events import streams
+from shared.events import surroundings_events as surroundings
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
-from shared.events.surroundings_events import is_surrounding
-from shared.ledger.state import LedgerNode, LedgerPod
+from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 # Shares of a turn's time after which waking, deciding and explaining pause until the next turn.
 WAKING, DECIDING, EXPLAINING = 0.4, 0.8, 1.0
 HasTime = Callable[[float], bool]
-
-
-class OtherPlacing(Protocol):
-    """The configuration of a plugin that chooses nodes instead of the ledger's columns."""
-
-    def placing(self, cycle: CycleConfig) -> Placing:
-        """Return the plugin, freshly started."""
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
@@ -113,13 +107,26 @@ class SchedulerCore:
         self.folded = folded if folded is not None else SchedulerState()
         self.ledger, self.versions = self.folded.ledger, self.folded.versions
         self.exclusions = self.folded.exclusions
-        self.cluster = _placing(config)
+        self.cluster = placing_of(config.cycle, config.upstream)
         self.cluster.learn(self.exclusions, self.folded.cluster_objects, self.folded.holds)
         columns = self.columns = self.cluster.columns
         by_demand = columns is not None and columns.evaluator.strategy.ranks_by_demand
         self.demand = DemandTracker(columns if by_demand else None)
         self.exclusion_proposals = ExclusionProposals(self.folded)
-        self.queue = Queue(self.cluster.class_of)
+        self.queue = Queue(self._class_of)
+        self.gangs = GangQueue(
+            self.folded, self.queue, self._is_ours, lambda: self.shard, columns is not None
+        )
+        self.gang_decisions = GangDecisions(
+            self.gangs,
+            self.queue,
+            self.ledger,
+            self.cluster,
+            lambda entry: _unreadable(entry) or self._select(entry.pod),
+            lambda entry: _unreadable(entry) or self._explain(entry.pod),
+            self._reservation,
+            self._verdict,
+        )
         self.traceparents = Traceparents()
         self.undecidable: dict[str, str] = {}
         self.counters = Counters()
@@ -135,7 +142,7 @@ class SchedulerCore:
         self._quarantined: set[str] = set()
         self._changed: set[str] = set()
         self._behind: set[str] = set()
-        self._waking = _Waking()
+        self._waking = Waking()
         self._turn = 0
         # Uids of refused pods without an explanation, and the turn in which they were refused.
         self._unexplained: dict[str, int] = {}
@@ -167,10 +174,10 @@ class SchedulerCore:
         if self.columns is not None:
             self.columns.share(None if shard.alone else shard.has)
         for uid, entry in self.ledger.pods.items():
-            if uid in self.queue and not shard.has(uid):
-                self.queue.remove(uid)
-            elif uid not in self.queue:
+            if uid not in self.queue or entry.pod.gang is not None:
                 self._enqueue(entry)
+            elif not shard.has(uid):
+                self.queue.remove(uid)
 
     @property
     def scheduler_name(self) -> str:
@@ -187,14 +194,16 @@ class SchedulerCore:
             self._refresh()
             self.shadow.before(event, self.ledger, self.columns)
         self.rejections.before(event, self.ledger, self.shard)
+        uid, gangs = event.about.pod, self.folded.gangs.key_of
+        gang = gangs.get(uid, "")
         self._changed.update(scheduler_state.evolve(self.folded, envelope, event))
         if self.config.shadow:
             self.shadow.after(event)
-        uid = event.about.pod
         if isinstance(event, scheduling.PodReserved):
             self.exclusion_proposals.won(uid, event.node)
-        elif is_surrounding(event):
+        elif surroundings.is_surrounding(event):
             self._waking.cluster_changes.note(event)
+            self.gangs.note(surroundings.stream_of(event))
         elif isinstance(event, scheduling.HoldEnded):
             self._changed.add(event.node)  # Other pods may use the node again.
         elif isinstance(event, scheduling.DemandWeighed) and self.columns is not None:
@@ -205,6 +214,8 @@ class SchedulerCore:
         self.traceparents.note(envelope, event)
         if uid:
             self._follow_pod(uid, self.ledger.pods.get(uid), event)
+            if (gang or uid in gangs) and not isinstance(event, scheduling.PodVerdictChanged):
+                self.gangs.note(gangs.get(uid) or gang)
 
     def pass_over(self, envelope: Envelope) -> None:
         """Pass over an event that is not folded. A skipped event moves its stream's version; on a
@@ -240,9 +251,19 @@ class SchedulerCore:
             self._enqueue(entry)
 
     def _enqueue(self, entry: LedgerPod) -> None:
-        ours = entry.pod.scheduler_name == self.config.scheduler_name and not self.config.shadow
-        if ours and self._may_be_decided(entry) and self.shard.has(entry.pod.uid):
+        if entry.pod.gang is not None:
+            self.queue.remove(entry.pod.uid)
+            self.gangs.note(entry.pod.gang.key)
+        elif self._is_ours(entry) and self.shard.has(entry.pod.uid):
             self.queue.add(entry.pod, entry.observed_at)
+
+    def _is_ours(self, entry: LedgerPod) -> bool:
+        ours = entry.pod.scheduler_name == self.config.scheduler_name and not self.config.shadow
+        return ours and self._may_be_decided(entry)
+
+    def _class_of(self, pod: Pod) -> str:
+        key = self.cluster.class_of(pod)
+        return key if pod.gang is None else f"{key} {pod.gang.key}"
 
     def _may_be_decided(self, entry: LedgerPod) -> bool:
         uid = entry.pod.uid
@@ -286,10 +307,14 @@ class SchedulerCore:
                 break
 
     def _may_be_helped(self, pod: Pod) -> bool:
-        waking = self._waking
-        if waking.round_changes.concerns(pod, self.folded.cluster_objects):
-            return True
-        return bool(waking.round_nodes) and self.cluster.waiting_could_fit(pod, waking.round_nodes)
+        waking, unit = self._waking, self.gangs.unit(pod)
+        entries = unit.pods if unit is not None else ()
+        by_class = {self.cluster.class_of(entry.pod): entry.pod for entry in entries}
+        return any(
+            waking.round_changes.concerns(member, self.folded.cluster_objects)
+            or (waking.round_nodes and self.cluster.waiting_could_fit(member, waking.round_nodes))
+            for member in by_class.values() or (pod,)
+        )
 
     # -- deciding
 
@@ -307,6 +332,7 @@ class SchedulerCore:
             return []
         self.begin()
         self._turn += 1
+        self.gang_decisions.assumed.clear()
         proposals = self.exclusion_proposals.proposals()
         proposals += self.exclusion_proposals.retries(now_s)
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
@@ -320,6 +346,7 @@ class SchedulerCore:
         proposals += self._bind_requests()
         self._wake(has_time)
         orders = count()
+        proposals += self.gang_decisions.settle(orders)
         # A hold counts once it is folded, so that no pod takes the node in the same turn.
         proposals += self._decide_pods(0 if holds else limit, orders, has_time)
         proposals += self._explanations(orders, has_time)
@@ -329,7 +356,8 @@ class SchedulerCore:
 
     def has_work(self) -> bool:
         """Return whether the next turn has work even if no event comes."""
-        return bool(self.queue.ready_count() or self._waking.classes or self._unexplained)
+        has_pods = self.queue.ready_count() or self.gangs.changed
+        return bool(has_pods or self._waking.classes or self._unexplained)
 
     def _decide_pods(self, limit: int, orders: count[int], has_time: HasTime) -> list[Proposal]:
         proposals, caches = list[Proposal](), self.cluster.caches is not None
@@ -337,6 +365,10 @@ class SchedulerCore:
             popped = self.queue.pop() if number == 0 or has_time(DECIDING) else None
             if popped is None:
                 break
+            unit = self.gangs.unit(popped[0])
+            if unit is not None:
+                proposals += self._decide_gang(unit, popped[1], orders)
+                continue
             made = self._decide_pod(*popped, next(orders))
             proposals += made
             # A nomination, or a reservation of a cache that assumes nothing, counts once folded.
@@ -361,6 +393,16 @@ class SchedulerCore:
         choice = choice if choice is not None else self._explain(pod, entry.verdict)
         made = self._verdict(entry, choice, order)
         return made if nomination is None else [*made, nomination]
+
+    def _decide_gang(self, unit: Unit, arrival: int, orders: count[int]) -> list[Proposal]:
+        self.counters.decided += unit.missing
+        proposal = self.gang_decisions.decide(unit, orders)
+        if proposal is not None:
+            return [proposal]
+        self.counters.refused += unit.missing
+        self.queue.park(unit.pods[0].pod, arrival)
+        self._unexplained[unit.pods[0].pod.uid] = self._turn
+        return []
 
     def _select(self, pod: Pod) -> Placed | Unplaceable | None:
         """Select a node. An error concerns this pod only, which then waits with an outcome that
@@ -394,6 +436,9 @@ class SchedulerCore:
         entry = self.ledger.pods.get(uid)
         if entry is None or not self.queue.is_waiting(uid):
             return []
+        unit = self.gangs.unit(entry.pod)
+        if unit is not None:
+            return self.gang_decisions.explain(unit, orders)
         if turn != self._turn and self._select(entry.pod) is not None:
             self.queue.wake(uid)  # A change has made room since, or concerns this pod otherwise.
             return []
@@ -422,12 +467,16 @@ class SchedulerCore:
         return msgspec.structs.replace(choice, message=choice.message + sentence)
 
     def _reserve(self, pod: Pod, placed: Placed, order: int) -> Proposal:
-        self.counters.reserved += 1
         zones = self.cluster.assume(placed, pod)
+        self.gang_decisions.assumed.append((placed, pod))
+        return self._reservation(pod, placed, zones, order)
+
+    def _reservation(self, pod: Pod, placed: Placed, zones: ZoneAmounts, order: int) -> Proposal:
+        self.counters.reserved += 1
         if placed.allocation is not None:
             zones = placed.allocation.zones
         self.marks.accepted(placed.node)
-        self.queue.wake_one(self.cluster.class_of(pod))
+        self.queue.wake_one(self._class_of(pod))
         entry = self.ledger.pods.get(pod.uid)
         nominated = entry is not None and entry.nominated == placed.node
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
@@ -525,14 +574,15 @@ class SchedulerCore:
         again once the fold caught up.
         """
         self.counters.conflicts += 1
-        if proposal.node:
-            self._changed.add(proposal.node)
-        entry = self.ledger.pods.get(proposal.uid)
-        if proposal.uid:
-            self.cluster.follow(proposal.uid, entry)
-            self.binds.conflicted(proposal.uid)
-        if entry is not None:
-            self._enqueue(entry)
+        for part in proposal.pods:
+            if part.node:
+                self._changed.add(part.node)
+            entry = self.ledger.pods.get(part.uid)
+            if part.uid:
+                self.cluster.follow(part.uid, entry)
+                self.binds.conflicted(part.uid)
+            if entry is not None:
+                self._enqueue(entry)
 
     def contested(self, proposal: Proposal) -> None:
         """Count a lost race for a node, which is excluded after too many in a row."""
@@ -541,34 +591,8 @@ class SchedulerCore:
             self.exclusion_proposals.lost(entry.pod, proposal.node)
 
 
-class _Waking:
-    """Changes that no round has looked at yet, and the round under way: its changes, and the
-    classes that are left."""
-
-    def __init__(self) -> None:
-        self.nodes: set[str] = set()
-        self.cluster_changes = ClusterChanges()
-        self.classes: list[str] = []
-        self.round_nodes: list[str] = []
-        self.round_changes = ClusterChanges()
-
-    def start_round(self, queue: Queue) -> None:
-        """Begin a round if the last one has ended and something changed."""
-        if self.classes or not (self.nodes or self.cluster_changes):
-            return
-        self.classes = queue.waiting_classes()[::-1]
-        self.round_nodes, self.nodes = sorted(self.nodes), set()
-        self.round_changes, self.cluster_changes = self.cluster_changes, ClusterChanges()
-
-
 def _unreadable(entry: LedgerPod) -> Unplaceable | None:
     if not entry.problem:
         return None
     message = f"pod cannot be scheduled: {entry.problem}"
     return Unplaceable(message, counts={"unreadable manifest": 1}, detail=())
-
-
-def _placing(config: CoreConfig) -> Placing:
-    if config.upstream is None:
-        return ColumnarPlacing(config.cycle)
-    return config.upstream.placing(config.cycle)

@@ -39,6 +39,7 @@ from shared.events.scheduling_events import (
     NodeReadmitted,
     NodeSetAside,
     PodReadmitted,
+    ReservationWithdrawn,
 )
 from shared.ledger.promises import promises, weight
 from shared.runtime.acknowledged import Acknowledged
@@ -239,6 +240,7 @@ class Decider:
         core.marks.comparisons.clear()
         set_gauge(names.QUEUE_READY, core.queue.ready_count())
         set_gauge(names.QUEUE_WAITING, core.queue.waiting_count())
+        set_gauge(names.GANGS_WAITING, len(core.gangs.waiting))
         set_gauge(names.NODES_HELD, len(core.folded.holds.by_node))
         set_gauge(names.NODES_EXCLUDED, len(core.exclusions.nodes))
         set_gauge(names.PODS_BARRED, len(core.exclusions.barred))
@@ -339,12 +341,13 @@ class Decider:
     def _note_outcome(self, core: SchedulerCore, proposal: Proposal, outcome: Outcome) -> None:
         if isinstance(outcome, Appended | Duplicate):
             self._must_reach = max(self._must_reach, outcome.last)
-            if proposal.node and proposal.uid:
+            for part in proposal.pods if proposal.node and proposal.uid else ():
                 count(names.RESERVED)
                 self._out.debug(
-                    names.POD_RESERVED, pod=proposal.uid, node=proposal.node, position=outcome.last
+                    names.POD_RESERVED, pod=part.uid, node=part.node, position=outcome.last
                 )
         if isinstance(outcome, Appended):
+            self._log_gang(core, proposal)
             self._log_exclusions(proposal)
             self._log_holds(proposal)
         if isinstance(outcome, Conflict) and outcome.stream == streams.node(proposal.node):
@@ -377,6 +380,20 @@ class Decider:
                 )
             elif isinstance(event, NodeReadmitted | PodReadmitted):
                 count(names.READMITTED, cause=event.cause)
+
+    def _log_gang(self, core: SchedulerCore, proposal: Proposal) -> None:
+        if proposal.members:
+            key = core.folded.gangs.key_of.get(proposal.uid, "")
+            since_us = core.gangs.waiting_since_us(key)
+            waited_s = max(self._clock.now_us() - since_us, 0) / 1e6 if since_us else 0.0
+            count(names.GANGS_PLACED)
+            observe(names.GANG_WAIT, waited_s)
+            self._out.info(
+                names.GANG_PLACED, gang=key, pods=len(proposal.members), waited_s=round(waited_s, 3)
+            )
+        for event in (draft.event for draft in proposal.drafts):
+            if isinstance(event, ReservationWithdrawn) and event.cause == "gang":
+                self._out.warning(names.GANG_WITHDRAWN, pod=event.uid, node=event.node)
 
     def _log_holds(self, proposal: Proposal) -> None:
         for event in (draft.event for draft in proposal.drafts):

@@ -12,8 +12,9 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 import xxhash
 
-from services.scheduler.core import CoreConfig, OtherPlacing
+from services.scheduler.core import CoreConfig
 from services.scheduler.explain import placing
+from services.scheduler.explain.placing import OtherPlacing
 from services.scheduler.extender.settings import ExtenderSettings
 from services.scheduler.reserve.holds import HoldSettings
 from services.scheduler.score.runner import STRATEGIES

@@ -35,7 +35,7 @@ _FREE_VOLUMES = frozenset(
     )
 )
 _RESTRICTING_LISTS = ("resourceClaims",)
-_RESTRICTING_OBJECTS = ("schedulingGroup", "workloadRef")
+_RESTRICTING_OBJECTS = ("workloadRef",)
 KNOWN_FIELDS = frozenset(
     (
         "activeDeadlineSeconds",
@@ -183,6 +183,8 @@ def _unsupported(spec: Json) -> Iterator[str]:
     yield from _unsupported_affinity(spec)
     yield from (f"spec.{key}" for key in _RESTRICTING_LISTS if fields.items(spec, key, "spec"))
     yield from (f"spec.{key}" for key in _RESTRICTING_OBJECTS if spec.get(key) is not None)
+    group = fields.mapping(spec, "schedulingGroup", "spec")
+    yield from (f"spec.schedulingGroup.{key}" for key in group if key != "podGroupName")
     yield from (f"spec.{key}" for key in spec if key not in KNOWN_FIELDS)
     for path, spread in fields.objects(spec, "topologySpreadConstraints", "spec"):
         if fields.text(spread, "whenUnsatisfiable", path) != "ScheduleAnyway":

@@ -20,6 +20,7 @@ from shared.domain.effective import (
     is_pod_level,
 )
 from shared.domain.fields import Json, ManifestError, RefusedError
+from shared.domain.gang import KUBERNETES, Gang, gang_of
 from shared.domain.pod import Container, ContainerKind, Pod, Qos
 from shared.domain.resources import Amounts, is_hugepages
 
@@ -58,6 +59,8 @@ def _pod(doc: Json, defaults: bool) -> Pod:
     )
     containers = _containers(spec, defaults)
     level = _pod_level(spec, containers, defaults)
+    labels = fields.texts(metadata, "labels", "metadata")
+    annotations = fields.texts(metadata, "annotations", "metadata")
     return Pod(
         uid=fields.name(metadata, "uid", "metadata")
         if metadata.get("uid")
@@ -71,10 +74,19 @@ def _pod(doc: Json, defaults: bool) -> Pod:
         priority=fields.integer(spec, "priority", "spec"),
         preemption_policy=fields.text(spec, "preemptionPolicy", "spec") or "PreemptLowerPriority",
         scheduler_name=fields.text(spec, "schedulerName", "spec") or "default-scheduler",
-        labels=fields.texts(metadata, "labels", "metadata"),
-        annotations=fields.texts(metadata, "annotations", "metadata"),
+        labels=labels,
+        annotations=annotations,
         constraints=constraints.from_spec(spec),
+        gang=_scheduling_group(spec, namespace) or gang_of(namespace, labels, annotations),
     )
+
+
+def _scheduling_group(spec: Json, namespace: str) -> Gang | None:
+    group = fields.mapping(spec, "schedulingGroup", "spec")
+    if not group:
+        return None
+    name = fields.name(group, "podGroupName", "spec.schedulingGroup")
+    return Gang(f"{namespace}/{name}", api=KUBERNETES)
 
 
 def _containers(spec: Json, defaults: bool) -> tuple[Container, ...]:

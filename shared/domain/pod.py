@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shared.domain.gang import Gang
 from shared.domain.resources import Amounts
 
 Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -82,6 +83,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     constraints: Constraints = Constraints()
+    gang: Gang | None = None
 
     @property
     def key(self) -> str:

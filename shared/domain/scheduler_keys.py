@@ -25,11 +25,19 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from shared.domain import gang
 from shared.domain.pod import Pod
 
 Place = Literal["pod annotation", "pod label", "node label", "resource"]
 Ask = Literal[
-    "zones", "exclusive CPUs", "full cores", "memory zones", "device", "scheduler", "preference"
+    "zones",
+    "exclusive CPUs",
+    "full cores",
+    "memory zones",
+    "device",
+    "gang",
+    "scheduler",
+    "preference",
 ]
 Words = Mapping[str, str]
 Asks = Callable[[str, Words], tuple[Ask, ...]]
@@ -44,6 +52,7 @@ TREATMENTS: dict[Ask, str] = {
     "full cores": KEPT_OR_WAITS,
     "memory zones": KEPT_OR_WAITS,
     "device": KEPT_OR_WAITS,
+    "gang": KEPT_OR_WAITS,
     "scheduler": WAITS,
     "preference": NO_EFFECT,
 }
@@ -54,6 +63,7 @@ LONGEST_VALUE = 2048
 PREFERS_EXCLUSIVE = "scheduling.koordinator.sh/numa-topology-spec: singleNUMANodeExclusive"
 
 _ELSEWHERE: tuple[Ask, ...] = ("scheduler",)
+_TOGETHER: tuple[Ask, ...] = ("gang",)
 _PREFERRED: tuple[Ask, ...] = ("preference",)
 _NOTHING: tuple[Ask, ...] = ()
 
@@ -99,13 +109,13 @@ def _if(values: Mapping[str, tuple[Ask, ...]]) -> Asks:
     return lambda value, _: values.get(value.strip(), _NOTHING)
 
 
-def _size(*keys: str) -> Asks:
+def _size(*keys: str, asking: tuple[Ask, ...] = _TOGETHER) -> Asks:
     """A gang asks unless one of these keys says that it has one member."""
 
     def asks(value: str, words: Words) -> tuple[Ask, ...]:
         if not value.strip() or any(_is_one(words.get(key, "")) for key in keys):
             return _NOTHING
-        return _ELSEWHERE
+        return asking
 
     return asks
 
@@ -184,11 +194,11 @@ def _flags(**asking: str) -> Callable[[dict[str, Any]], tuple[Ask, ...]]:
 
 # -- the rows
 
-_MIN_AVAILABLE = "gang.scheduling.koordinator.sh/min-available"
-_GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-_LIGHT_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"
 _GANG = "a gang: no member runs before enough of them can"
-_NO_GANG = "Topolog places each pod by itself; let {} place the gang, or remove the key"
+_GANG_KEPT = (
+    "name the gang and its minimum of pods by the keys of one scheduler, or by a PodGroup object"
+)
+_NO_GANG = "Topolog does not read these keys; let {} place the gang, or remove the key"
 _EXCLUSIVE = (
     "give each container whole CPUs with requests equal to limits, and use nodes with "
     "cpuManagerPolicy static"
@@ -203,9 +213,12 @@ _RACKS = "use pod affinity by a node label, or remove the key"
 _AGENT = "only Katalyst's agent does this; let Katalyst place the pod, or remove the key"
 
 
-def _gang_row(key: str, place: Place, reader: str, asks: Asks) -> SchedulerKey:
-    names = {KOORDINATOR: "koord-scheduler", COSCHEDULING: "the coscheduling plugin"}
-    remedy = _NO_GANG.format(names.get(reader, reader))
+def _gang_row(key: str, place: Place, reader: str, minimum_key: str = "") -> SchedulerKey:
+    return SchedulerKey(key, place, reader, _GANG, _TOGETHER, _size(minimum_key), _GANG_KEPT)
+
+
+def _other_gang(key: str, place: Place, reader: str, asks: Asks) -> SchedulerKey:
+    remedy = _NO_GANG.format("koord-scheduler" if reader == KOORDINATOR else reader)
     return SchedulerKey(key, place, reader, _GANG, _ELSEWHERE, asks, remedy)
 
 
@@ -297,24 +310,22 @@ KEYS: tuple[SchedulerKey, ...] = (
         }.get(value, _ELSEWHERE),
         f"for exclusive, {_EXCLUSIVE}; otherwise let Crane place the pod, or remove the key",
     ),
-    # Gangs.
-    _gang_row("gang.scheduling.koordinator.sh/name", "pod annotation", KOORDINATOR,
-              _size(_MIN_AVAILABLE)),
-    _gang_row(_MIN_AVAILABLE, "pod annotation", KOORDINATOR, _size(_MIN_AVAILABLE)),
-    _gang_row("gang.scheduling.koordinator.sh/groups", "pod annotation", KOORDINATOR, _gang_groups),
-    _gang_row("pod-group.scheduling.sigs.k8s.io", "pod label", COSCHEDULING, _size()),
-    _gang_row("pod-group.scheduling.sigs.k8s.io/name", "pod label", COSCHEDULING,
-              _size(_LIGHT_MIN)),
-    _gang_row(_LIGHT_MIN, "pod label", COSCHEDULING, _size(_LIGHT_MIN)),
-    _gang_row("scheduling.x-k8s.io/pod-group", "pod label", COSCHEDULING, _size()),
-    _gang_row("scheduling.k8s.io/group-name", "pod annotation", VOLCANO, _size(_GROUP_MIN_MEMBER)),
-    _gang_row("scheduling.volcano.sh/group-name", "pod annotation", VOLCANO,
-              _size(_GROUP_MIN_MEMBER)),
-    _gang_row(_GROUP_MIN_MEMBER, "pod annotation", VOLCANO, _size(_GROUP_MIN_MEMBER)),
-    _gang_row("pod-group-name", "pod annotation", KAI, _size()),
-    _gang_row("kai.scheduler/batch-min-member", "pod annotation", KAI,
-              _size("kai.scheduler/batch-min-member")),
-    _gang_row("kai.scheduler/subgroup-name", "pod label", KAI, _size()),
+    # Gangs. `shared/domain/gang.py` reads the first ones.
+    _gang_row(gang.KOORDINATOR_NAME, "pod annotation", KOORDINATOR, gang.KOORDINATOR_MIN),
+    _gang_row(gang.KOORDINATOR_MIN, "pod annotation", KOORDINATOR, gang.KOORDINATOR_MIN),
+    *(_gang_row(key, "pod label", COSCHEDULING) for key in gang.OBJECT_LABELS),
+    _gang_row(gang.LIGHT_NAME, "pod label", COSCHEDULING, gang.LIGHT_MIN),
+    _gang_row(gang.LIGHT_MIN, "pod label", COSCHEDULING, gang.LIGHT_MIN),
+    *(
+        _gang_row(key, "pod annotation", VOLCANO, gang.VOLCANO_MIN)
+        for key in (*gang.VOLCANO_NAMES, gang.VOLCANO_MIN)
+    ),
+    _other_gang("gang.scheduling.koordinator.sh/groups", "pod annotation", KOORDINATOR,
+                _gang_groups),
+    _other_gang("pod-group-name", "pod annotation", KAI, _size(asking=_ELSEWHERE)),
+    _other_gang("kai.scheduler/batch-min-member", "pod annotation", KAI,
+                _size("kai.scheduler/batch-min-member", asking=_ELSEWHERE)),
+    _other_gang("kai.scheduler/subgroup-name", "pod label", KAI, _size(asking=_ELSEWHERE)),
     # Devices.
     SchedulerKey(
         "scheduling.koordinator.sh/device-allocate-hint", "pod annotation", KOORDINATOR,
@@ -451,18 +462,18 @@ BY_KEY: dict[str, SchedulerKey] = {row.key: row for row in KEYS}
 
 def keys_of_pod(pod: Pod) -> dict[str, dict[str, str]]:
     """Return the annotations, labels and resources of a pod that ask for something, apart from
-    topology policies, which the pod keeps as annotations: by place, key -> value. {} for nearly
-    every pod.
+    topology policies and gangs, which the pod keeps elsewhere: by place, key -> value. {} for
+    nearly every pod.
     """
     kept: dict[str, dict[str, str]] = {}
+    read = ("zones", "gang") if pod.gang is not None else ("zones",)
     for place, words in (("pod annotation", pod.annotations), ("pod label", pod.labels)):
         rows = _BY_PLACE[place]
         # A value that asks for nothing may say so about another key: the size of a gang.
-        if any(_asked(rows[key], words[key], words) for key in words if key in rows):
+        keys = [key for key in sorted(words) if key in rows and rows[key].treated[0] not in read]
+        if any(_asked(rows[key], words[key], words) for key in keys):
             kept[place] = {
-                key: words[key] if len(words[key]) <= LONGEST_VALUE else "too long"
-                for key in sorted(words)
-                if key in rows and "zones" not in rows[key].treated
+                key: words[key] if len(words[key]) <= LONGEST_VALUE else "too long" for key in keys
             }
     resources = {
         name

@@ -77,6 +77,7 @@ CATALOG: dict[str, Entry] = {
         surroundings.NodeVolumesLimited,
         surroundings.NominationObserved,
         surroundings.DeviceClassObserved,
+        surroundings.PodGroupObserved,
         surroundings.SurroundingEnded,
     ),
     **_area(

@@ -12,7 +12,7 @@ from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
-WithdrawCause = Literal["node_ended", "unasked"]
+WithdrawCause = Literal["node_ended", "unasked", "gang"]
 
 AsideCause = Literal["rejected", "denied", "contested"]
 HoldEndCause = Literal["placed", "ended", "hopeless", "unasked"]
@@ -48,8 +48,9 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     `one_zone` is what must be in one zone although the kubelet's policy does not require it (each
     `container`, the `pod`, or nothing), and `without_effect` are keys of other schedulers whose
     preferences are ignored. `allocation` is what the pod gets if Topolog chooses the node's zones.
-    `config` and `code` are fingerprints: with the log up to `based_on` and the earlier reservations
-    of the batch, the same configuration and code decide the same again (`topolog replay explain`).
+    `gang` is how many pods of its gang this commit reserves, 0 for a pod by itself. `config` and
+    `code` are fingerprints: with the log up to `based_on` and the earlier reservations of the
+    batch, the same configuration and code decide the same again (`topolog replay explain`).
     """
 
     uid: str
@@ -67,6 +68,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     without_effect: tuple[str, ...] = ()
     one_zone: str = ""
     allocation: ZoneAllocation | None = None
+    gang: int = 0
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -96,7 +98,10 @@ class PodAllocationFound(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, 
 class ReservationWithdrawn(
     AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 ):
-    """The reservation ends, and no binding was or will be made by it. Stream `pod/<uid>`."""
+    """The reservation ends, and no binding was or will be made by it. Stream `pod/<uid>`.
+
+    Its node ended, the extender's caller no longer waits (`unasked`), or too few pods of its `gang`
+    still have a node."""
 
     uid: str
     node: str

@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
+from shared.domain.gang import APIS
+
 LOG = "log"
 # Demand classes and their weights, of the whole cluster.
 DEMAND = "demand"
 
 # The kinds that this release knows: the part before the first slash.
-KINDS = frozenset(
+KINDS: frozenset[str] = frozenset(
     {
         "report",
         "node",
@@ -28,6 +30,7 @@ KINDS = frozenset(
         "deviceclass",
         "hold",
         "listing",
+        *APIS,
     }
 )
 

@@ -1,9 +1,10 @@
 """Events about cluster objects other than pods and nodes, appended by the scheduler's observer:
-volumes, claims, limits of nodes, namespaces, nominations by other schedulers, device classes.
+volumes, claims, limits of nodes, namespaces, nominations by other schedulers, device classes,
+PodGroups.
 
 Only what constraints need is stored: that a claim is bound, which nodes reach its volume, how many
-volumes of a driver a node takes, labels of namespaces, for which pending pods room is kept, and
-which resources drivers give by a class.
+volumes of a driver a node takes, labels of namespaces, for which pending pods room is kept, which
+resources drivers give by a class, and how many pods of a gang are placed together.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Literal, TypeGuard, get_args
 
 import msgspec
 
+from shared.domain.gang import PodGroupApi
 from shared.domain.pod import NodeSelectorTerm
 from shared.domain.resources import Amounts
 from shared.events.about import About, AboutNode, AboutNothing
 from shared.events.cluster_events import EndCause
 
-Surrounding = Literal["volume", "claim", "namespace", "csinode", "nomination", "deviceclass"]
+Surrounding = Literal[
+    "volume", "claim", "namespace", "csinode", "nomination", "deviceclass", PodGroupApi
+]
 
 
 class VolumeObserved(
@@ -97,10 +101,23 @@ class DeviceClassObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, o
     resource_version: str = ""
 
 
+class PodGroupObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A PodGroup of one `api` was first seen or changed. Stream `<api>/<namespace>/<name>`.
+
+    `name` is `namespace/name`. `minimum` of its pods are placed together, 0 or 1 for each by itself
+    (policy `basic`). `problem` names a field that Topolog does not keep; the pods wait then."""
+
+    api: PodGroupApi
+    name: str
+    minimum: int = 0
+    resource_version: str = ""
+    problem: str = ""
+
+
 class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A volume, claim, namespace, CSINode, nomination or DeviceClass no longer exists, a volume or
-    claim is no longer bound, or a class no longer names a resource (`unbound`). On the stream of
-    the object."""
+    """A volume, claim, namespace, CSINode, nomination, DeviceClass or PodGroup no longer exists, a
+    volume or claim is no longer bound, or a class no longer names a resource (`unbound`). On the
+    stream of the object."""
 
     kind: Surrounding
     name: str
@@ -119,6 +136,7 @@ SurroundingEvent = (
     | NodeVolumesLimited
     | NominationObserved
     | DeviceClassObserved
+    | PodGroupObserved
     | SurroundingEnded
 )
 _KINDS: frozenset[object] = frozenset(get_args(SurroundingEvent))
@@ -138,6 +156,8 @@ def stream_of(event: SurroundingEvent) -> str:
         return f"csinode/{event.node}"
     if isinstance(event, NominationObserved):
         return f"nomination/{event.pod_uid}"
+    if isinstance(event, PodGroupObserved):
+        return f"{event.api}/{event.name}"
     return f"{_STREAMS[type(event)]}/{event.name}"
 
 

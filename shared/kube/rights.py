@@ -11,6 +11,13 @@ import msgspec
 
 TOPOLOGY_GROUP = "topology.node.k8s.io"
 
+POD_GROUPS = (
+    "scheduling.k8s.io",
+    "scheduling.sigs.k8s.io",
+    "scheduling.volcano.sh",
+    "scheduling.x-k8s.io",
+)
+
 
 class Right(msgspec.Struct, frozen=True, order=True):
     """One verb on one resource in all namespaces. `pods/binding` is a resource; "" is the core
@@ -37,6 +44,7 @@ SCHEDULER = (
     | _rights("", "persistentvolumeclaims", "list", "watch")
     | _rights("storage.k8s.io", "csinodes", "list", "watch")
     | _rights("resource.k8s.io", "deviceclasses", "list", "watch")
+    | frozenset[Right]().union(*(_rights(api, "podgroups", "list", "watch") for api in POD_GROUPS))
 )
 
 # The only service that writes pods (through their subresources) and Kubernetes Events.

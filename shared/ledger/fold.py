@@ -173,6 +173,7 @@ _WHY_NOT: dict[type[Event], str] = {
     surroundings.NodeVolumesLimited: "volumes are in no zone",
     surroundings.NominationObserved: "other schedulers name no zones: the scheduler's own fold",
     surroundings.DeviceClassObserved: "leaves a resource to a DRA driver: the scheduler's own fold",
+    surroundings.PodGroupObserved: "says how many pods are placed together: the scheduler's fold",
     surroundings.SurroundingEnded: "ends one of these objects: the scheduler's own fold",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
     binding.EvictIntended: "the victim is charged until it ends",

@@ -286,6 +286,13 @@ READMITTED = counter("topolog_readmitted", "Nodes and pods tried again, by cause
 ZONE_FILL = gauge("topolog_zone_fill", "Used or charged share of all zones.", "resource")
 NODES_EXCLUDED = gauge("topolog_nodes_set_aside", "Nodes that are excluded for some pod class now.")
 NODES_HELD = gauge("topolog_nodes_held", "Nodes that are held for an overdue pod now.")
+GANGS_WAITING = gauge(
+    "topolog_gangs_waiting", "Gangs that have no node for some of their minimum of pods now."
+)
+GANGS_PLACED = counter("topolog_gangs_placed", "Commits that reserved the missing pods of a gang.")
+GANG_WAIT = seconds(
+    "topolog_gang_wait", "Time from when a gang's first pod was observed to the gang's reservation."
+)
 PODS_BARRED = gauge(
     "topolog_pods_barred", "Pods that the API server forbids to bind; see the binder's log."
 )
@@ -305,6 +312,11 @@ SPAN_DECIDE = span("pod.decide", "The scheduling cycle of one pod, from the queu
 
 HOLD_BEGUN = event("hold.begun", "A node takes no other pod until an overdue pod is placed.")
 HOLD_ENDED = event("hold.ended", "A node that was held for an overdue pod takes other pods again.")
+GANG_PLACED = event("gang.placed", "One commit has reserved nodes for a gang's missing pods.")
+GANG_WITHDRAWN = event(
+    "gang.withdrawn",
+    "A gang lost a pod before it was bound as a whole; its reservations are taken back.",
+)
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has the reservation.")
 KUBE_RELIST = event(
     "kube.relist",

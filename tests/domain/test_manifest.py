@@ -198,7 +198,10 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
             "spec.containers.resources.claims",
         ),
         ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
-        ({"schedulingGroup": {"podGroupName": "x"}}, "spec.schedulingGroup"),
+        (
+            {"schedulingGroup": {"podGroupName": "x", "rank": 1}},
+            "spec.schedulingGroup.rank",
+        ),
         ({"workloadRef": {"name": "x"}}, "spec.workloadRef"),
         ({"os": {"name": "windows"}}, "spec.os.name"),
         ({"placementOfTomorrow": 1}, "spec.placementOfTomorrow"),

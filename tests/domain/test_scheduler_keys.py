@@ -39,8 +39,8 @@ def asked(
 
 # Annotation, value, what it asks for.
 ANNOTATIONS = [
-    (f"{GANG}/name", "train", {"scheduler"}),
-    (f"{GANG}/min-available", "4", {"scheduler"}),
+    (f"{GANG}/name", "train", {"gang"}),
+    (f"{GANG}/min-available", "4", {"gang"}),
     (f"{GANG}/min-available", "1", set()),
     (f"{GANG}/groups", '["ns/a", "ns/b"]', {"scheduler"}),
     (f"{GANG}/groups", '["ns/a"]', set()),
@@ -78,8 +78,8 @@ ANNOTATIONS = [
         '{"gatherStrategy": [{"layer": "rack", "strategy": "PreferGather"}]}',
         {"preference"},
     ),
-    ("scheduling.k8s.io/group-name", "job", {"scheduler"}),
-    ("scheduling.volcano.sh/group-name", "job", {"scheduler"}),
+    ("scheduling.k8s.io/group-name", "job", {"gang"}),
+    ("scheduling.volcano.sh/group-name", "job", {"gang"}),
     ("volcano.sh/network-topology-mode", "hard", {"scheduler"}),
     ("volcano.sh/network-topology-mode", "soft", {"preference"}),
     ("scheduling.volcano.sh/queue-name", "default", {"preference"}),
@@ -119,9 +119,9 @@ def test_what_an_annotation_asks_for(key: str, value: str, asks: set[str]) -> No
         ("koordinator.sh/qosClass", "LSR", {"exclusive CPUs"}),
         ("koordinator.sh/qosClass", "LS", set()),
         ("koordinator.sh/qosClass", "BE", set()),
-        ("pod-group.scheduling.sigs.k8s.io", "pg", {"scheduler"}),
-        ("pod-group.scheduling.sigs.k8s.io/min-available", "2", {"scheduler"}),
-        ("scheduling.x-k8s.io/pod-group", "pg", {"scheduler"}),
+        ("pod-group.scheduling.sigs.k8s.io", "pg", {"gang"}),
+        ("pod-group.scheduling.sigs.k8s.io/min-available", "2", {"gang"}),
+        ("scheduling.x-k8s.io/pod-group", "pg", {"gang"}),
         ("kai.scheduler/queue", "q", {"preference"}),
         ("app", "web", set()),
     ],
@@ -139,7 +139,7 @@ def test_what_a_label_asks_for(key: str, value: str, asks: set[str]) -> None:
 )
 def test_a_gang_of_one_asks_for_nothing(name: str, minimum: str) -> None:
     assert asked({name: "g", minimum: "1"}) == set()
-    assert asked({name: "g", minimum: "2"}) == {(name, "scheduler"), (minimum, "scheduler")}
+    assert asked({name: "g", minimum: "2"}) == {(name, "gang"), (minimum, "gang")}
 
 
 def test_resources_are_known_by_prefix() -> None:

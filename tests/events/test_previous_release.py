@@ -42,6 +42,10 @@ UNREADABLE = {
         "of what others give: the release before refuses such pods by the "
         "extender, as it always did"
     ),
+    "PodGroupObserved.1": (
+        "of gangs, which the release before does not place: a pod of a gang that it reads in the "
+        "log is placed by itself"
+    ),
     "SurroundingEnded.1": NEW,
     "ClusterListed.1": (
         "of a rule that the release before does not have: after a restore it "

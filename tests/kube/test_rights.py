@@ -31,6 +31,7 @@ LIST_KINDS = {
     "persistentvolumeclaims": "PersistentVolumeClaimList",
     "csinodes": "CSINodeList",
     "deviceclasses": "DeviceClassList",
+    "podgroups": "PodGroupList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
 }

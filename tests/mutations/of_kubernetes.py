@@ -11,6 +11,7 @@ ASKED, VOLUMES = (
 )
 
 HOLDS = "tests/scheduler/default/test_holds.py"
+GANGS = "tests/scheduler/default/test_gangs.py"
 POD_LEVEL = "tests/scheduler/test_pod_level_managers.py"
 
 KUBERNETES = (
@@ -20,6 +21,34 @@ KUBERNETES = (
         "        if hold.uid != pod.uid",
         "        if False",
         f"{HOLDS} -k names_the_hold",
+    ),
+    Mutation(
+        "a gang is reserved in part",
+        "services/scheduler/explain/gang_decisions.py",
+        "            self._undo(assumed)\n            return None\n",
+        "            pass\n",
+        f"{GANGS} -k reserves_nothing",
+    ),
+    Mutation(
+        "a gang that does not fit takes the room of pods of its turn",
+        "services/scheduler/explain/gang_decisions.py",
+        "                self._placing.assume(placed, pod)\n",
+        "                pass\n",
+        f"{GANGS} -k plain_reference",
+    ),
+    Mutation(
+        "a gang keeps reservations of a part of it",
+        "services/scheduler/reserve/gangs.py",
+        "            elif reserved:\n",
+        "            elif False:\n",
+        f"{GANGS} -k withdraws",
+    ),
+    Mutation(
+        "pods after the minimum wait for the rest of a gang",
+        "services/scheduler/reserve/gangs.py",
+        "minimum - members.bound - on_their_way",
+        "minimum - on_their_way",
+        f"{GANGS} -k once_the_minimum",
     ),
     Mutation(
         "the node that lacks most is held",

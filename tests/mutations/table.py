@@ -230,8 +230,8 @@ TESTED = (
     Mutation(
         "schedulers decide what is another's",
         "services/scheduler/core.py",
-        "self._may_be_decided(entry) and self.shard.has(entry.pod.uid):",
-        "self._may_be_decided(entry):",
+        "self._is_ours(entry) and self.shard.has(entry.pod.uid):",
+        "self._is_ours(entry):",
         "tests/scheduler/test_sharing.py -k apart",
     ),
     Mutation(
@@ -244,8 +244,8 @@ TESTED = (
     Mutation(
         "pods of a member that is gone are nobody's",
         "services/scheduler/core.py",
-        "            elif uid not in self.queue:\n",
-        "            elif False:\n",
+        "            if uid not in self.queue or entry.pod.gang is not None:\n",
+        "            if False:\n",
         "tests/scheduler/test_sharing.py -k gone",
     ),
     Mutation(

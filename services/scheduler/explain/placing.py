@@ -18,6 +18,7 @@ from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.hold_node import NodeToHold, may_hold, node_to_hold
 from services.scheduler.select.select_node import last_resort, salt_of, select_node
+from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects
@@ -212,3 +213,15 @@ class ColumnarPlacing(Cluster):
         """Return how many searches exceeded their budget since the last call."""
         over_budget, self.evaluator.over_budget = self.evaluator.over_budget, 0
         return over_budget
+
+
+class OtherPlacing(Protocol):
+    """The configuration of a plugin that chooses nodes instead of the ledger's columns."""
+
+    def placing(self, cycle: CycleConfig) -> Placing:
+        """Return the plugin, freshly started."""
+
+
+def placing_of(cycle: CycleConfig, upstream: OtherPlacing | None) -> Placing:
+    """Return the default implementation, or the plugin's if there is one."""
+    return ColumnarPlacing(cycle) if upstream is None else upstream.placing(cycle)

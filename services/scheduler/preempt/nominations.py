@@ -229,14 +229,12 @@ class Nominations:
 
     def may_preempt(self, pod: Pod) -> bool:
         """Return whether a pod of lower priority is placed anywhere."""
-        return pod.preemption_policy == PREEMPTS and pod.priority > min(
-            self._priorities, default=pod.priority
-        )
+        return _preempts(pod) and pod.priority > min(self._priorities, default=pod.priority)
 
     def _want(self, pod: Pod, searched: bool) -> None:
         """Remember the pod, and whether every node was searched for it; the oldest is dropped."""
         self._wanting.pop(pod.uid, None)
-        if pod.preemption_policy != PREEMPTS or (self._priorities and not self.may_preempt(pod)):
+        if not _preempts(pod) or (self._priorities and not self.may_preempt(pod)):
             return
         self._wanting[pod.uid] = (pod.priority, searched)
         if len(self._wanting) > WANTING:
@@ -265,6 +263,11 @@ class Nominations:
             if proposal is not None:
                 return proposal
         return None
+
+
+def _preempts(pod: Pod) -> bool:
+    # Room for one pod of a gang would be no room for the gang.
+    return pod.preemption_policy == PREEMPTS and pod.gang is None
 
 
 class _Refused(msgspec.Struct):

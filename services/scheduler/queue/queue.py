@@ -322,3 +322,23 @@ class ClusterChanges:
             if name in changed_claims or (claim is not None and claim.volume in changed_volumes):
                 return True
         return False
+
+
+class Waking:
+    """Changes that no round has looked at yet, and the round under way: its changes, and the
+    classes that are left."""
+
+    def __init__(self) -> None:
+        self.nodes: set[str] = set()
+        self.cluster_changes = ClusterChanges()
+        self.classes: list[str] = []
+        self.round_nodes: list[str] = []
+        self.round_changes = ClusterChanges()
+
+    def start_round(self, queue: Queue) -> None:
+        """Begin a round if the last one has ended and something changed."""
+        if self.classes or not (self.nodes or self.cluster_changes):
+            return
+        self.classes = queue.waiting_classes()[::-1]
+        self.round_nodes, self.nodes = sorted(self.nodes), set()
+        self.round_changes, self.cluster_changes = self.cluster_changes, ClusterChanges()

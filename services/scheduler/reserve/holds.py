@@ -165,6 +165,8 @@ class HoldProposals:
     def _waits(self, entry: LedgerPod) -> bool:
         if entry.pod.scheduler_name != self._scheduler_name or entry.stage != "pending":
             return False
+        if entry.pod.gang is not None:  # A node for one of its pods is no room for the gang.
+            return False
         return bool(entry.verdict) and not (entry.terminating or entry.problem or entry.nominated)
 
     def _bound_us(self, pod: Pod) -> int:

@@ -33,7 +33,8 @@ from shared.ledger.state import Ledger, LedgerNode
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """One future commit. On a conflict `uid` and `node` are decided again ("" for none)."""
+    """One future commit. On a conflict `uid` and `node` are decided again ("" for none), and so is
+    each of the `members` of a gang that it reserves as a whole."""
 
     commit_id: str
     drafts: tuple[Draft, ...]
@@ -41,6 +42,12 @@ class Proposal(msgspec.Struct, frozen=True):
     causation: int
     uid: str = ""
     node: str = ""
+    members: tuple[Proposal, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Proposal, ...]:
+        """The proposal of each pod."""
+        return self.members or (self,)
 
     @property
     def chained(self) -> frozenset[str]:
@@ -69,6 +76,24 @@ def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
         made.update([draft.stream for draft in proposal.drafts])
         ordered.append(msgspec.structs.replace(proposal, drafts=drafts) if moved else proposal)
     return ordered
+
+
+def whole(members: Iterable[Proposal]) -> Proposal:
+    """Return the reservations of a gang, decided one after the other, as one commit."""
+    ordered = in_order(members)
+    drafts = tuple(
+        msgspec.structs.replace(draft, event=_of_gang(draft.event, len(ordered)))
+        for member in ordered
+        for draft in member.drafts
+    )
+    first = ordered[0]
+    return msgspec.structs.replace(
+        first, commit_id=f"gang/{first.commit_id}", drafts=drafts, members=tuple(ordered)
+    )
+
+
+def _of_gang(event: Event, size: int) -> Event:
+    return msgspec.structs.replace(event, gang=size) if isinstance(event, PodReserved) else event
 
 
 def _later(draft: Draft, made: int) -> Draft:

@@ -1,5 +1,5 @@
 """Cluster objects that constraints need: claims and their volumes, volume limits of nodes, labels
-of namespaces, nominations of other schedulers, device classes that name a resource.
+of namespaces, nominations of other schedulers, device classes that name a resource, PodGroups.
 
 They are folded from the log in addition to the ledger, by name. 150,000 bound claims take about 100
 MB; volumes with equal node affinity share it. Must not know pods, a clock or the log.
@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from shared.domain.gang import APIS, Gang, PodGroupApi
 from shared.domain.pod import NodeSelectorTerm
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
@@ -23,6 +24,7 @@ from shared.events.surroundings_events import (
     NamespaceObserved,
     NodeVolumesLimited,
     NominationObserved,
+    PodGroupObserved,
     Surrounding,
     SurroundingEvent,
     VolumeObserved,
@@ -47,6 +49,7 @@ class ClusterObjects(msgspec.Struct):
     limits: dict[str, NodeVolumesLimited] = {}
     nominations: dict[str, NominationObserved] = {}
     classes: dict[str, DeviceClassObserved] = {}
+    pod_groups: dict[PodGroupApi, dict[str, PodGroupObserved]] = {}
     bindings: int = 0
     limit_changes: int = 0
 
@@ -69,6 +72,8 @@ class ClusterObjects(msgspec.Struct):
             self.nominations[event.pod_uid] = event
         elif isinstance(event, DeviceClassObserved):
             self.classes[event.name] = event
+        elif isinstance(event, PodGroupObserved):
+            self.pod_groups.setdefault(event.api, {})[event.name] = event
         else:
             self.of_kind(event.kind).pop(event.name, None)
 
@@ -90,12 +95,24 @@ class ClusterObjects(msgspec.Struct):
             "nomination": self.nominations,
             "deviceclass": self.classes,
         }
-        return kinds[kind]
+        return kinds[kind] if kind in kinds else self.pod_groups.get(kind, {})  # type: ignore[arg-type]
 
     def volume_of(self, claim: str) -> VolumeObserved | None:
         """Return the volume that the claim is bound to; None while either is unknown."""
         observed = self.claims.get(claim)
         return self.volumes.get(observed.volume) if observed is not None else None
+
+    def minimum_of(self, gang: Gang) -> int | str:
+        """Return how many pods of the gang are placed together, or why that is not known."""
+        if gang.minimum:
+            return gang.minimum
+        observed = self.pod_groups.get(gang.api, {}).get(gang.name) if gang.api else None
+        if observed is None:
+            group = APIS[gang.api] if gang.api else ""
+            return f"its PodGroup {gang.name} ({group}) does not exist"
+        if observed.problem:
+            return f"its PodGroup has {observed.problem}, which Topolog does not keep"
+        return observed.minimum
 
     def attached(self, claims: Iterable[str]) -> dict[str, set[str]]:
         """Return driver -> handles of the volumes that these claims are bound to."""

@@ -1,6 +1,6 @@
 """The scheduler's folded state, and all that a snapshot keeps: the ledger, the versions of streams
-that it writes to, exclusions, holds, cluster objects, demand weights, and whether the cluster was
-listed since the log was restored.
+that it writes to, exclusions, holds, gangs, cluster objects, demand weights, and whether the
+cluster was listed since the log was restored.
 
 The key of a snapshot comes from this module's imports and the registered hint providers, so that
 nothing else may change this state.
@@ -16,11 +16,12 @@ import msgspec
 
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
+from services.scheduler.state.gangs import Gangs
 from services.scheduler.state.holds import Holds
 from shared.eventlog.checkpoints import Form
 from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
-from shared.events.binding_events import PodBound
+from shared.events.binding_events import BindRefused, PodBound
 from shared.events.catalog import CATALOG, Event
 from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
@@ -56,6 +57,7 @@ class SchedulerState(msgspec.Struct):
     cluster_objects: ClusterObjects = msgspec.field(default_factory=ClusterObjects)
     listings: Listings = msgspec.field(default_factory=Listings)
     holds: Holds = msgspec.field(default_factory=Holds)
+    gangs: Gangs = msgspec.field(default_factory=Gangs)
 
 
 _packed = msgspec.msgpack.Decoder(SchedulerState)
@@ -93,11 +95,13 @@ def _weighed(folded: SchedulerState, event: DemandWeighed, _time_us: int) -> Non
 def _seen(folded: SchedulerState, event: PodObserved, time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.holds.fold_pod(event, time_us)
+    folded.gangs.fold_pod(event)
 
 
 def _of_pod(folded: SchedulerState, event: PodBound | PodRunning, _time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.holds.forget_pod(event.uid)
+    folded.gangs.fold_pod(event)
 
 
 def _held(folded: SchedulerState, event: HoldBegun | HoldEnded, _time_us: int) -> None:
@@ -113,6 +117,12 @@ def _ended(folded: SchedulerState, event: PodEnded, _time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.versions.pop(streams.pod(event.uid), None)
     folded.holds.forget_pod(event.uid)
+    folded.gangs.forget_pod(event.uid)
+
+
+def _refused(folded: SchedulerState, event: BindRefused, _time_us: int) -> None:
+    if event.uid not in folded.ledger.pods:
+        folded.gangs.forget_pod(event.uid)
 
 
 def _surrounding(folded: SchedulerState, event: SurroundingEvent, _time_us: int) -> None:
@@ -141,6 +151,7 @@ _OTHERS: dict[type[Event], Callable[[SchedulerState, Any, int], None]] = {
     PodBound: _of_pod,
     PodRunning: _of_pod,
     PodEnded: _ended,
+    BindRefused: _refused,
     PodReserved: _reserved,
     LogOpened: _opened,
     ClusterListed: _listed,

@@ -1,5 +1,5 @@
-"""Events of volumes, claims, CSINodes, namespaces, nominations and DeviceClasses: objects of the
-API compared with the fold.
+"""Events of volumes, claims, CSINodes, namespaces, nominations, DeviceClasses and PodGroups:
+objects of the API compared with the fold.
 
 Only what constraints need becomes an event: claims that are bound, from where their volumes can be
 reached, classes that name a resource. An unreadable object counts as not bound, so that the pod
@@ -8,6 +8,7 @@ waits instead of going anywhere. Must not know watches, the log or a clock."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from services.scheduler.filter.pod_manifest import part
@@ -17,6 +18,7 @@ from shared.domain.constraints import node_selector_terms
 from shared.domain.demand import most, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping
+from shared.domain.gang import APIS, KUBERNETES, PodGroupApi
 from shared.domain.manifest import pod_from_manifest
 from shared.events.surroundings_events import (
     ClaimObserved,
@@ -24,6 +26,7 @@ from shared.events.surroundings_events import (
     NamespaceObserved,
     NodeVolumesLimited,
     NominationObserved,
+    PodGroupObserved,
     Surrounding,
     SurroundingEnded,
     SurroundingEvent,
@@ -75,13 +78,14 @@ def absent(
 
 
 def name_of(kind: Surrounding, obj: Object) -> str:
-    """Return an object's name in events: `namespace/name` for claims, the pod's uid for
-    nominations."""
+    """Return an object's name in events: `namespace/name` for claims and PodGroups, the pod's uid
+    for nominations."""
     metadata = part(obj, "metadata")
     if kind == "nomination":
         return str(metadata.get("uid", ""))
     name = str(metadata.get("name", ""))
-    return f"{metadata.get('namespace', '')}/{name}" if kind == "claim" else name
+    has_namespace = kind == "claim" or kind in APIS
+    return f"{metadata.get('namespace', '')}/{name}" if has_namespace else name
 
 
 def nomination_of(
@@ -183,12 +187,34 @@ def _device_class(name: str, version: str, obj: Object) -> DeviceClassObserved |
     return DeviceClassObserved(name, resource, version) if resource else None
 
 
+# Fields that ask for more than a minimum of pods.
+_MORE_THAN_MINIMUM = (
+    "schedulingConstraints",
+    "resourceClaims",
+    "minTaskMember",
+    "networkTopology",
+    "subGroupPolicy",
+)
+
+
+def _pod_group(api: PodGroupApi, name: str, version: str, obj: Object) -> PodGroupObserved:
+    spec = part(obj, "spec")
+    policy = part(spec, "schedulingPolicy")
+    problem = next((f"spec.{key}" for key in _MORE_THAN_MINIMUM if spec.get(key)), "")
+    if api == KUBERNETES and not policy.keys() & {"basic", "gang"}:
+        problem = "spec.schedulingPolicy"
+    wanted = part(policy, "gang").get("minCount") if api == KUBERNETES else spec.get("minMember")
+    minimum = wanted if isinstance(wanted, int) and 0 <= wanted < 1 << 31 else 0
+    return PodGroupObserved(api, name, minimum, version, problem)
+
+
 _READ: dict[Surrounding, Callable[[str, str, Object], SurroundingEvent | None]] = {
     "volume": _volume,
     "claim": _claim,
     "namespace": _namespace,
     "csinode": _limits,
     "deviceclass": _device_class,
+    **{api: partial(_pod_group, api) for api in APIS},
 }
 
 

@@ -35,9 +35,17 @@ CLUSTER_OBJECTS: dict[Kind, Surrounding] = {
     "persistentvolumes": "volume",
     "persistentvolumeclaims": "claim",
     "deviceclasses": "deviceclass",
+    # Kubernetes 1.36 serves v1alpha2, and 1.37 v1alpha3.
+    "podgroups": "podgroup",
+    "podgroups.v1alpha3": "podgroup",
+    "podgroups.x-k8s.io": "podgroup.x-k8s.io",
+    "podgroups.sigs.k8s.io": "podgroup.sigs.k8s.io",
+    "podgroups.volcano.sh": "podgroup.volcano.sh",
 }
 # A cluster may not serve these: Kubernetes before 1.34 has no resource.k8s.io/v1.
-OPTIONAL: frozenset[Kind] = frozenset({"deviceclasses"})
+OPTIONAL: frozenset[Kind] = frozenset(
+    {"deviceclasses", *(kind for kind in CLUSTER_OBJECTS if kind.startswith("podgroups"))}
+)
 # Cluster objects come first: a pod that is seen before them would be decided without their rules.
 KINDS: tuple[Kind, ...] = (*CLUSTER_OBJECTS, "nodes", "pods")
 

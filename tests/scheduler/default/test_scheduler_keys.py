@@ -19,6 +19,7 @@ from tests.scheduler.cycle_worlds import amounts, zone
 from tests.scheduler.default.story import ROOMY, Story
 
 GANG = "gang.scheduling.koordinator.sh"
+LIGHT = "pod-group.scheduling.sigs.k8s.io"
 SPEC = "scheduling.koordinator.sh/resource-spec"
 STATIC = ("cpu", "memory")
 
@@ -81,20 +82,43 @@ async def placed(story: Story, event: PodObserved) -> str:
     return found or (await story.verdicts(event.pod))[-1]
 
 
-async def test_a_pod_of_a_gang_waits_and_its_event_names_the_keys_and_what_keeps_them() -> None:
+async def test_a_gang_that_cannot_be_read_waits_and_its_event_names_the_keys() -> None:
     story = await world()
-    gang = seen(annotations={f"{GANG}/name": "train", f"{GANG}/min-available": "4"})
+    gang = seen(annotations={f"{GANG}/name": "train", f"{GANG}/min-available": "four"})
     assert await placed(story, gang) == (
         f"0/1 nodes are available: 1 node(s) could not keep pod annotation {GANG}/min-available, "
-        f"{GANG}/name (Koordinator): Topolog places each pod by itself; let koord-scheduler place "
-        "the gang, or remove the key."
+        f"{GANG}/name (Koordinator): name the gang and its minimum of pods by the keys of one "
+        "scheduler, or by a PodGroup object."
     )
     columns = story.cores[0].cluster.columns
     assert columns is not None
     refusal = columns.verdict(gang.pod, "n1")
     assert refusal is not None
     assert refusal.reason == Reason.KEY_NOT_KEPT
-    assert "let koord-scheduler place the gang" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"annotations": {f"{GANG}/name": "train", f"{GANG}/min-available": "2"}},
+        {
+            "annotations": {
+                "scheduling.volcano.sh/group-name": "train",
+                "scheduling.volcano.sh/group-min-member": "2",
+            }
+        },
+        {"labels": {f"{LIGHT}/name": "train", f"{LIGHT}/min-available": "2"}},
+    ],
+)
+async def test_two_pods_of_a_gang_are_placed_together(words: dict[str, Any]) -> None:
+    story = await world()
+    assert await placed(story, seen("p", **words)) == (
+        "gang ns/train waits until 2 of its pods exist"
+    )
+    other = seen("q", **words)
+    await story.tell(streams.pod(other.pod.uid), other)
+    await story.decide()
+    assert [event.gang for event in await story.events(PodReserved)] == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
+from shared.domain.gang import PodGroupApi
 from shared.events.cluster_events import (
     NodeEnded,
     NodeObserved,
@@ -24,7 +25,13 @@ from shared.events.cluster_events import (
 )
 from shared.events.codec import encode
 from shared.events.scheduling_events import NodeCharged, PodReserved
-from shared.events.surroundings_events import DeviceClassObserved, Surrounding, SurroundingEnded
+from shared.events.surroundings_events import (
+    DeviceClassObserved,
+    PodGroupObserved,
+    Surrounding,
+    SurroundingEnded,
+    SurroundingEvent,
+)
 from tests.ledger.given import History
 
 Json = dict[str, Any]
@@ -405,6 +412,14 @@ SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
         "metadata": {"name": "gpu.example.com"},
         "spec": {"extendedResourceName": "example.com/gpu"},
     },
+    "podgroup": {
+        "metadata": {"name": "g", "namespace": "n"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+    },
+    "podgroup.volcano.sh": {
+        "metadata": {"name": "g", "namespace": "n"},
+        "spec": {"minMember": 3, "queue": "q"},
+    },
 }
 
 
@@ -431,6 +446,37 @@ def test_a_device_class_is_recorded_while_it_names_a_resource() -> None:
         "deviceclass", "gpu.example.com", "unbound"
     )
     assert cluster_objects.event_of(ClusterObjects(), "deviceclass", silent) is None
+
+
+@pytest.mark.parametrize(
+    ("api", "spec", "minimum", "problem"),
+    [
+        ("podgroup", {"schedulingPolicy": {"gang": {"minCount": 3}}}, 3, ""),
+        ("podgroup", {"schedulingPolicy": {"basic": {}}}, 0, ""),
+        ("podgroup", {"schedulingPolicy": {"other": {}}}, 0, "spec.schedulingPolicy"),
+        ("podgroup.x-k8s.io", {"minMember": 3, "scheduleTimeoutSeconds": 9}, 3, ""),
+        (
+            "podgroup.volcano.sh",
+            {"minMember": 3, "minTaskMember": {"a": 1}},
+            3,
+            "spec.minTaskMember",
+        ),
+    ],
+)
+def test_a_pod_group_is_recorded_with_its_minimum(
+    api: PodGroupApi, spec: Json, minimum: int, problem: str
+) -> None:
+    known, made = ClusterObjects(), {"metadata": {"name": "g", "namespace": "n"}, "spec": spec}
+    event = cluster_objects.event_of(known, api, made)
+    assert event == PodGroupObserved(api, "n/g", minimum, problem=problem)
+    known.fold(event)
+    assert cluster_objects.absent(known, "claim", (), "5") == []
+    assert [end.kind for end in map(_end, cluster_objects.absent(known, api, (), "5"))] == [api]
+
+
+def _end(event: SurroundingEvent) -> SurroundingEnded:
+    assert isinstance(event, SurroundingEnded)
+    return event
 
 
 @given(st.data())

@@ -98,7 +98,7 @@ def _keeps(node: _Node | None, asked: Asked, has_exclusive_cpus: bool) -> bool:
         return False
     if node.is_owned and asked.row.key in KEYS:
         return True
-    if asked.ask == "scheduler":
+    if asked.ask in ("scheduler", "gang"):
         return False
     if asked.ask == "device":
         return asked.row.key in node.tracked

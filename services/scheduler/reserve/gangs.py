@@ -1,0 +1,147 @@
+"""Gangs: which pods are placed together, and which reservations of a gang are withdrawn.
+
+1. A gang waits until enough of its pods can be decided. Then its first pod stands in the queue for
+   all of them, and the core places them together: one commit reserves all that are missing, or
+   nothing. Nothing is held while a gang waits, so that two gangs cannot block each other.
+2. Pods beyond the minimum are placed by themselves, and so are pods that come after the minimum
+   has been bound once.
+3. If a reservation is lost before the minimum is bound (the node or the pod ended, or the API
+   server refused the binding), the gang's reservations that no binding has followed are withdrawn
+   at once, and the gang is placed again. Bound pods stay, and count.
+
+Must not know nodes, a clock or the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from services.scheduler.queue.queue import Queue
+from services.scheduler.queue.shard import Shard
+from services.scheduler.reserve.proposals import Proposal, withdrawal
+from services.scheduler.state.state import SchedulerState
+from shared.domain.pod import Pod
+from shared.ledger.state import LedgerPod
+
+PLACES_NONE = "the upstream plugin's caches place no gangs; use TOPOLOG_CACHE=ledger"
+
+
+class Unit(NamedTuple):
+    """The gang `name`, of which `missing` more pods are placed together, out of `pods` in this
+    order; `minimum` of its pods have a node then.
+    """
+
+    name: str
+    minimum: int
+    missing: int
+    pods: list[LedgerPod]
+
+
+class GangQueue:
+    """Puts gangs into the queue. `changed` are gangs that no turn has looked at yet, and `waiting`
+    those without their minimum of nodes. `may_be_decided` answers for pods of this scheduler, and
+    `shard` has the keys of its gangs.
+    """
+
+    def __init__(
+        self,
+        folded: SchedulerState,
+        queue: Queue,
+        may_be_decided: Callable[[LedgerPod], bool],
+        shard: Callable[[], Shard],
+        places_gangs: bool,
+    ) -> None:
+        self._folded, self._queue = folded, queue
+        self._may_be_decided, self._shard = may_be_decided, shard
+        self._places_gangs = places_gangs
+        self.changed: set[str] = set()
+        self.waiting: set[str] = set()
+
+    def note(self, key: str) -> None:
+        """Note that a gang changed, or that its last pod ended."""
+        if key in self._folded.gangs.members:
+            self.changed.add(key)
+        else:
+            self.changed.discard(key)
+            self.waiting.discard(key)
+
+    def waiting_since_us(self, key: str) -> int:
+        """Return when the gang's first waiting pod was observed, 0 if none waits."""
+        members = self._folded.gangs.members.get(key)
+        since_us = self._folded.holds.waiting_since_us
+        times = [since_us[uid] for uid in members.started if uid in since_us] if members else []
+        return min(times, default=0)
+
+    def unit(self, pod: Pod) -> Unit | None:
+        """Return the unit of the pod's gang; None if the pod is placed by itself."""
+        unit = self._unit(pod.gang.key) if pod.gang is not None else None
+        return unit if isinstance(unit, Unit) and unit.missing > 0 else None
+
+    def settle(self) -> tuple[list[Proposal], list[tuple[LedgerPod, str]]]:
+        """Put the changed gangs into the queue. Return withdrawals, and pods that wait with their
+        reason.
+        """
+        withdrawals, refused = list[Proposal](), list[tuple[LedgerPod, str]]()
+        for key in sorted(self.changed):
+            unit = self._unit(key) if self._shard().has(key) else None
+            if unit is None:
+                self.waiting.discard(key)
+                continue
+            self.waiting.add(key)
+            reserved = self._reserved(key)
+            if isinstance(unit, str):
+                refused += [(entry, unit) for entry in self._pending(key)]
+            elif unit.missing <= 0:
+                self.waiting.discard(key)
+                self._enqueue(unit.pods)
+            elif reserved:
+                withdrawals += [self._withdrawal(entry) for entry in reserved]
+            elif len(unit.pods) < unit.missing:
+                why = f"gang {unit.name} waits until {unit.minimum} of its pods exist"
+                refused += [(entry, why) for entry in unit.pods]
+            else:
+                for entry in unit.pods[1:]:
+                    self._queue.remove(entry.pod.uid)
+                self._queue.add(unit.pods[0].pod, unit.pods[0].observed_at)
+        self.changed.clear()
+        return withdrawals, refused
+
+    def _enqueue(self, entries: list[LedgerPod]) -> None:
+        for entry in entries:
+            if entry.pod.uid not in self._queue:
+                self._queue.add(entry.pod, entry.observed_at)
+
+    def _unit(self, key: str) -> Unit | str | None:
+        """Return the unit, or why its pods wait; None without pods to place or reservations."""
+        entries = self._entries(key)
+        gang = entries[0].pod.gang if entries else None
+        if gang is None:
+            return None
+        minimum = self._folded.cluster_objects.minimum_of(gang)
+        if not self._places_gangs:
+            minimum = PLACES_NONE
+        if isinstance(minimum, str):
+            return f"gang {gang.name} waits: {minimum}"
+        members = self._folded.gangs.members[key]
+        on_their_way = sum(
+            entry.stage != "pending" and not members.started[entry.pod.uid] for entry in entries
+        )
+        missing = minimum - members.bound - on_their_way if minimum > 1 else 0
+        return Unit(gang.name, minimum, missing, self._pending(key))
+
+    def _entries(self, key: str) -> list[LedgerPod]:
+        members = self._folded.gangs.members.get(key)
+        pods = self._folded.ledger.pods
+        return [pods[uid] for uid in members.started] if members is not None else []
+
+    def _pending(self, key: str) -> list[LedgerPod]:
+        pending = filter(self._may_be_decided, self._entries(key))
+        return sorted(pending, key=lambda entry: (-entry.pod.priority, entry.observed_at))
+
+    def _reserved(self, key: str) -> list[LedgerPod]:
+        return [entry for entry in self._entries(key) if entry.stage == "reserved"]
+
+    def _withdrawal(self, entry: LedgerPod) -> Proposal:
+        folded, uid = self._folded, entry.pod.uid
+        return withdrawal(uid, entry.node, folded.ledger.position, folded.versions, "gang")

@@ -1,0 +1,257 @@
+"""Gangs: a minimum of pods is placed together, or none is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.queue.shard import Shard
+from shared.domain.gang import Gang
+from shared.domain.pod import Pod
+from shared.eventlog.port import Conflict
+from shared.events import streams
+from shared.events.binding_events import BindIntended, BindRefused, PodBound
+from shared.events.scheduling_events import NodeMarkedDirty, PodReserved, ReservationWithdrawn
+from shared.events.surroundings_events import PodGroupObserved, SurroundingEnded
+from tests.ledger.given import pod, zone
+from tests.scheduler.default.story import Story, foreign
+
+
+def member(name: str, size: int = 3, cpus: int = 4, gang: str = "train", **fields: Any) -> Pod:
+    return pod(name, cpus=cpus, gang=Gang(f"ns/{gang}", size), **fields)
+
+
+async def world(*free_cpus: int, schedulers: int = 1) -> Story:
+    """A node of one zone for each number of free CPUs."""
+    story = Story(schedulers)
+    for number, cpus in enumerate(free_cpus):
+        await story.node(f"n{number}")
+        await story.report(zone(0, cpus), node=f"n{number}")
+    return story
+
+
+async def in_one_commit(story: Story) -> list[set[str]]:
+    """The pods of each commit that reserves."""
+    commits: dict[str, set[str]] = {}
+    envelopes = await story.log.read(0)
+    for envelope in envelopes:
+        if envelope.type == "PodReserved":
+            commits.setdefault(envelope.commit_id, set()).add(envelope.stream.split("/uid-")[1])
+    return list(commits.values())
+
+
+async def bound(story: Story, made: Pod, node: str) -> None:
+    await story.tell(streams.pod(made.uid), BindIntended(made.uid, "ns", made.name, node, 1))
+    await story.tell(streams.pod(made.uid), PodBound(made.uid, node))
+
+
+async def test_a_gang_waits_for_its_pods_and_is_reserved_by_one_commit() -> None:
+    story = await world(4, 4, 4)
+    await story.arrives(member("a"), member("b"))
+    assert await story.decide() == {}
+    assert await story.verdicts(member("b")) == ["gang ns/train waits until 3 of its pods exist"]
+    await story.arrives(member("c"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}]
+    reservations = await story.events(PodReserved)
+    assert {event.gang for event in reservations} == {3}
+    assert len({event.node for event in reservations}) == 3
+
+
+async def test_a_gang_that_does_not_fit_reserves_nothing_and_says_what_is_short() -> None:
+    story = await world(4, 4)
+    pods = [member(name) for name in "abc"]
+    await story.arrives(*pods)
+    assert await story.decide() == {}
+    assert await story.verdicts(pods[0]) == [
+        "gang ns/train: 2 of 3 pods fit; for the next one: 0/2 nodes are available: "
+        "2 node(s) had no NUMA zone with 4 free cpu (best: 0 on n0/zone 0)."
+    ]
+    assert await story.verdicts(pods[2]) == ["gang ns/train waits as a whole; see pod a"]
+    await story.arrives(single := pod("single", cpus=4))  # Nothing is held meanwhile.
+    assert set(await story.decide()) == {single.uid}
+    await story.node("n9")
+    await story.report(zone(0, 8), node="n9")
+    await story.decide()
+    assert await in_one_commit(story) == [{"single"}, {"a", "b", "c"}]
+
+
+async def test_of_two_gangs_that_fit_alone_one_is_placed_whole() -> None:
+    story = await world(4, 4, 4, 4)
+    await story.arrives(*(member(f"{gang}{n}", gang=gang) for n in range(3) for gang in "ab"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a0", "a1", "a2"}]
+    for n in range(3):
+        await story.ends(member(f"a{n}"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a0", "a1", "a2"}, {"b0", "b1", "b2"}]
+
+
+async def test_pods_beyond_the_minimum_are_placed_by_themselves() -> None:
+    story = await world(4, 4, 4, 4)
+    await story.arrives(*(member(name) for name in "abcde"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}, {"d"}]
+    (waits,) = await story.verdicts(member("e"))
+    assert waits.startswith("0/4 nodes are available: 4 node(s) had no NUMA zone with 4 free cpu")
+
+
+async def test_larger_pods_of_the_gang_are_left_out_if_enough_others_fit() -> None:
+    story = await world(4, 4, 4)
+    await story.arrives(member("large", cpus=8), *(member(name) for name in "abc"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}]
+
+
+@pytest.mark.parametrize("lost", ["refused", "ended", "node"])
+async def test_a_lost_reservation_withdraws_those_that_no_binding_has_followed(lost: str) -> None:
+    story = await world(4, 4, 4, 4)
+    pods = {name: member(name) for name in "abcd"}
+    await story.arrives(*(pods[name] for name in "abc"))
+    await story.decide(1)
+    nodes = {event.uid: event.node for event in await story.events(PodReserved)}
+    gone = nodes["uid-c"]
+    await bound(story, pods["a"], nodes["uid-a"])
+    if lost == "refused":
+        await story.tell("pod/uid-c", BindIntended("uid-c", "ns", "c", gone, 1))
+        await story.tell("pod/uid-c", BindRefused("uid-c", gone, "forbidden", "no"))
+    elif lost == "ended":
+        await story.ends(pods["c"])
+    else:
+        await story.node_goes(gone)
+    await story.decide()
+    withdrawn = await story.events(ReservationWithdrawn)
+    assert ("uid-b", "gang") in {(event.uid, event.cause) for event in withdrawn}
+    assert "uid-a" not in {event.uid for event in withdrawn}
+    await story.arrives(pods["d"])
+    await story.decide()
+    assert (await in_one_commit(story))[1] == ({"b", "c"} if lost == "node" else {"b", "d"})
+
+
+async def test_once_the_minimum_was_bound_later_pods_are_placed_by_themselves() -> None:
+    story = await world(4, 4, 4)
+    pods = [member(name) for name in "abc"]
+    await story.arrives(*pods)
+    await story.decide()
+    for event in await story.events(PodReserved):
+        await bound(story, next(made for made in pods if made.uid == event.uid), event.node)
+    await story.ends(pods[0])
+    await story.ends(pods[1])
+    await story.arrives(member("d"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}, {"d"}]
+    assert await story.events(ReservationWithdrawn) == []
+
+
+async def test_a_gang_belongs_to_one_of_several_schedulers() -> None:
+    story = await world(4, 4, 4, 4, schedulers=2)
+    members = "scheduler/topolog/0", "scheduler/topolog/1"
+    for core, role in zip(story.cores, members, strict=True):
+        core.take_shard(Shard(members, role))
+    gangs = [f"g{number}" for number in range(4)]
+    pods = [member(f"{gang}-{n}", size=2, cpus=1, gang=gang) for n in range(2) for gang in gangs]
+    await story.arrives(*pods)
+    proposals = [core.decide(100) for core in story.cores]
+    sizes = Counter(len(p.members) for of_core in proposals for p in of_core if p.members)
+    assert sizes == {2: 4}
+    assert all(of_core for of_core in proposals)
+
+
+async def test_a_gang_that_lost_a_race_for_one_node_is_decided_again_as_a_whole() -> None:
+    story = await world(4, 4, 4)
+    core = story.cores[0]
+    await story.arrives(*(member(name) for name in "abc"))
+    proposals = core.decide(100)
+    await story.seen_bound(foreign(pod("other", cpus=1)), "n1")
+    await story.tell(streams.node("n1"), NodeMarkedDirty("n1", "rejections"))
+    outcomes = await story.append(core, proposals)
+    assert [type(outcome) for outcome in outcomes] == [Conflict]
+    assert await story.decide() == {}
+    await story.report(zone(0, 8), node="n1", at=2)
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}]
+
+
+async def test_the_minimum_of_a_pod_group_comes_from_its_object() -> None:
+    story = await world(4, 4, 4)
+    gang = Gang("ns/train", api="podgroup.x-k8s.io")
+    pods = [pod(name, cpus=4, gang=gang) for name in "ab"]
+    await story.arrives(*pods)
+    assert await story.decide() == {}
+    assert await story.verdicts(pods[0]) == [
+        "gang ns/train waits: its PodGroup ns/train (scheduling.x-k8s.io) does not exist"
+    ]
+    stream = "podgroup.x-k8s.io/ns/train"
+    await story.tell(stream, PodGroupObserved("podgroup.x-k8s.io", "ns/train", 3))
+    assert await story.decide() == {}
+    await story.tell(stream, PodGroupObserved("podgroup.x-k8s.io", "ns/train", 2))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b"}]
+    await story.tell(stream, SurroundingEnded("podgroup.x-k8s.io", "ns/train"))
+
+
+async def test_a_group_without_a_minimum_is_no_gang() -> None:
+    story = await world(4)
+    await story.tell("podgroup/ns/train", PodGroupObserved("podgroup", "ns/train"))
+    await story.arrives(*(pod(n, cpus=4, gang=Gang("ns/train", api="podgroup")) for n in "ab"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a"}]
+
+
+PODS = st.lists(
+    st.tuples(st.sampled_from(["", "g", "h"]), st.integers(1, 4)), min_size=1, max_size=9
+)
+
+
+@settings(max_examples=40, deadline=None)
+@example([6], [("", 4), ("g", 2), ("g", 2), ("", 4)], 2)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), PODS, st.integers(1, 4))
+async def test_all_or_none_equals_a_plain_reference(
+    free: list[int], wanted: list[tuple[str, int]], size: int
+) -> None:
+    """The reference places pods one by one on a core that knows no gangs, in the order of the
+    queue, and drops what it placed of a gang that did not become whole."""
+    pods = [
+        pod(f"p{n}", cpus=cpus, gang=Gang(f"ns/{gang}", size) if gang and size > 1 else None)
+        for n, (gang, cpus) in enumerate(wanted)
+    ]
+    story = await world(*free)
+    await story.arrives(*pods)
+    nodes = {
+        event.uid: event.node
+        for proposal in story.cores[0].decide(100)
+        for draft in proposal.drafts
+        if isinstance(event := draft.event, PodReserved)
+    }
+    assert nodes == await reference(free, pods, size)
+
+
+async def reference(free: list[int], pods: list[Pod], size: int) -> dict[str, str]:
+    kept = list[Pod]()
+    units = [[made] for made in pods if made.gang is None]
+    for name in sorted({made.gang.name for made in pods if made.gang is not None}):
+        group = [made for made in pods if made.gang is not None and made.gang.name == name]
+        if len(group) >= size:
+            units.append(group)
+    units.sort(key=lambda unit: pods.index(unit[0]))
+    for unit in units:
+        tried = list[Pod]()
+        for made in unit:
+            if len(tried) < (size if made.gang else 1):
+                alone = [*kept, *tried, made]
+                if len(await placed_singly(free, alone)) == len(alone):
+                    tried.append(made)
+        if len(tried) == (size if unit[0].gang else 1):
+            kept += tried
+    return await placed_singly(free, kept)
+
+
+async def placed_singly(free: list[int], pods: list[Pod]) -> dict[str, str]:
+    story = await world(*free)
+    await story.arrives(*(msgspec.structs.replace(made, gang=None) for made in pods))
+    return {p.uid: p.node for p in story.cores[0].decide(100) if p.node}
