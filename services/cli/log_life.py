@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +28,7 @@ from shared.eventlog.port import EventLog
 
 if TYPE_CHECKING:
     from services.upkeep.archiving import Archived
+    from services.upkeep.pruning import Pruned
     from shared.eventlog.postgres_care import Status
 
 # The tables of the log that grow, in the user's words.
@@ -41,6 +42,7 @@ WHAT = {
     "older_snapshot": "older snapshots, for questions about the past",
     "projection_mark": "marks of projections",
     "pod_name": "index of pods by name",
+    "pruned_stream": "versions of pruned streams",
 }
 
 
@@ -109,15 +111,13 @@ def redact_command(
     name, as of a StatefulSet, are masked together, because reports list pods by name only. Needs
     the owner's login. Copies outside the database (bus, backups, exports) are not reached.
     """
-    from services.upkeep.redacting import Redacted, redact
-    from shared.eventlog.postgres_care import mask
+    from services.upkeep.redacting import Redacted, mask_everywhere, redact
 
     source = LogSource(database_url, data_dir, writes=True)
 
     async def apply(log: EventLog) -> list[Redacted]:
-        return await redact(
-            log, pod, user_name(), reason[:500], time.time_ns() // 1000, partial(mask, source.url)
-        )
+        everywhere = partial(mask_everywhere, source.url, log)
+        return await redact(log, pod, user_name(), reason[:500], time.time_ns() // 1000, everywhere)
 
     for redacted in run(source, apply):
         if as_json:
@@ -166,21 +166,67 @@ def archive_command(
             log, partitions, to, lambda partition: care.archive(source.url, partition)
         )
 
-    _print_archived(run(source, apply), "would be archived" if dry_run else "are archived", as_json)
+    _print_done(
+        run(source, apply),
+        "would be archived" if dry_run else "are archived",
+        "nothing to archive: no full partition is old enough and read by every consumer; "
+        "see topolog log status",
+        as_json,
+    )
 
 
-def _print_archived(archived: list[Archived], verb: str, as_json: bool) -> None:
-    for partition in archived:
+def _print_done(done: Sequence[Archived | Pruned], verb: str, nothing: str, as_json: bool) -> None:
+    for partition in done:
         if as_json:
             json_line(partition)
             continue
         file = f", and written to {partition.file}" if partition.file else ""
         say(f"positions {partition.first} to {partition.last} {verb}{file}")
-    if not archived and not as_json:
-        say(
-            "nothing to archive: no full partition is old enough and read by every consumer; "
-            "see topolog log status"
-        )
+    if not done and not as_json:
+        say(nothing)
+
+
+@log_app.command("prune")
+def prune_command(
+    to: Annotated[
+        Path, path_option("--to", help="Folder of the archive's files: all from position 1 on.")
+    ],
+    older_than: Annotated[
+        str, typer.Option(help="Prune only older partitions; at least 7d.")
+    ] = "90d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be pruned.")
+    ] = False,
+    database_url: Database = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Remove archived events from the database that are in checked files.
+
+    Missing files are written first. Replay reads the folder where it lies at the same path;
+    services begin from checkpoints and need it only to fold from the beginning. Safe to interrupt,
+    and to run as a CronJob. Needs the owner's login, or a member of topolog_pruner.
+    """
+    from services.upkeep.pruning import Pruned, due, prune
+    from shared.eventlog import postgres_pruning
+
+    source = LogSource(database_url, data_dir, writes=True)
+
+    async def apply(log: EventLog) -> list[Pruned]:
+        prunable = await postgres_pruning.prunable(source.url)
+        ranges = await due(log, prunable, _days(older_than), time.time_ns() // 1000)
+        if dry_run:
+            return [Pruned(part.first, part.last, "") for part in ranges]
+        drop = partial(postgres_pruning.prune, source.url)
+        return await prune(log, prunable, ranges, to, drop)
+
+    _print_done(
+        run(source, apply),
+        "would be pruned" if dry_run else "are pruned",
+        "nothing to prune: no archived partition is old enough and passed by every consumer, "
+        "with a checkpoint after it; see topolog log status",
+        as_json,
+    )
 
 
 @log_app.command("status")
@@ -242,6 +288,8 @@ def _lines(status: Status) -> Iterator[str]:
             f"positions 1 to {status.archived_to} are archived, "
             f"in {status.archived_bytes / 1e6:,.1f} MB"
         )
+    if status.pruned_to:
+        yield f"positions 1 to {status.pruned_to} are pruned, and in files only"
     for consumer, position in sorted(status.checkpoints.items()):
         yield f"{consumer} is at {position}, {status.head - position} behind the head"
     yield f"nothing above position {status.lowest} can be archived yet"

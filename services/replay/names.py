@@ -11,7 +11,6 @@ from services.replay import reading
 from services.replay.filters import FilterError, UnknownPod
 from services.replay.suggestions import did_you_mean
 from shared.domain.pod import Pod
-from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import EventLog, PodNames
 from shared.eventlog.whole_stream import envelopes_of
 from shared.events import streams
@@ -121,7 +120,7 @@ async def require_node(log: EventLog, node: str) -> None:
 
 async def _lately(log: EventLog, types: Collection[str]) -> AsyncIterator[Envelope]:
     head = await log.head()
-    first = log.first - 1 if isinstance(log, FileLog) else 0
-    async for envelope in reading.envelopes(log, max(first, head - SUGGESTED_FROM), head):
+    first = max(await log.begins() - 1, head - SUGGESTED_FROM)
+    async for envelope in reading.envelopes(log, first, head):
         if envelope.type in types:
             yield envelope

@@ -50,9 +50,13 @@ async def pages(log: EventLog, after: int, end: int) -> AsyncIterator[list[Envel
 
     Raises FilterError if only a part of the history is present and its beginning is requested.
     """
-    if isinstance(log, FileLog) and after < log.first - 1:
-        remedy = "topolog log export without --from, or a folder that also holds what comes before"
-        raise FilterError(f"the history begins at position {log.first}", remedy)
+    if after < end and after < (begins := await log.begins()) - 1:
+        remedy = (
+            "topolog log export without --from, or a folder that also holds what comes before"
+            if isinstance(log, FileLog)
+            else "mount or copy the files of topolog log prune where it wrote them"
+        )
+        raise FilterError(f"the history begins at position {begins}", remedy)
     position, show = after, SHOW_PROGRESS.get()
     early = ReadingAhead(log)
     try:
@@ -120,7 +124,7 @@ async def position_at(log: EventLog, time_us: int) -> int:
     """Return the last position whose event was written at or before the time (writers' clocks, by
     bisection).
     """
-    low, high = 0, await log.head()
+    low, high = await log.begins() - 1, await log.head()
     while low < high:
         middle = (low + high + 1) // 2
         page = await log.read(middle - 1, 1)

@@ -17,6 +17,7 @@ from services.topology_store import mirror_fold, mirroring
 from services.topology_store.mirror_fold import Mirrored
 from services.topology_store.mirroring import Present, Remove, Terms, Write
 from services.topology_store.objects import name_of
+from shared.eventlog.checkpoints import Form
 from shared.eventlog.port import EventLog
 from shared.eventlog.snapshots import fingerprint
 from shared.events.catalog import Event
@@ -85,6 +86,7 @@ class Mirror:
             msgspec.json.encode,
             mirror_fold.load,
             pass_over=mirror_fold.pass_over,
+            form=Form(),
         )
         options = ConsumerOptions(linger_s=LINGER_S)
         projector = Projector(

@@ -15,7 +15,8 @@ import msgspec
 
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.exporting import export
-from shared.eventlog.history_file import SUFFIX, HistoryFileError, checked
+from shared.eventlog.archive_folder import file_name
+from shared.eventlog.history_file import HistoryFileError, checked
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres_care import Partition, Status
 
@@ -66,20 +67,17 @@ async def archive(
     """Archive these partitions one by one; `drop` turns rows into blocks. Raises UpkeepRefused."""
     done = []
     for partition in partitions:
-        file = (
-            folder / f"facts-{partition.first:016}-{partition.last:016}{SUFFIX}"
-            if folder is not None
-            else None
-        )
+        file = folder / file_name(partition.first, partition.last) if folder is not None else None
         if file is not None:
             await export(log, file, partition.first, partition.last)
-            _read_back(file)
+            read_back(file)
         await drop(partition)
         done.append(Archived(partition.first, partition.last, str(file or "")))
     return done
 
 
-def _read_back(file: Path) -> None:
+def read_back(file: Path) -> None:
+    """Read a whole file that was just written. Raises UpkeepRefused."""
     # Rows are only dropped for a file that can be read back.
     try:
         for _ in checked(file):

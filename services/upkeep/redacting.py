@@ -7,7 +7,7 @@ and hash chain stay.
    single one is refused.
 3. An event records the original hash of each row. It is written first, so an interruption leaves no
    unexplained change, and the same command finishes the work.
-4. Copies elsewhere (bus, backups, exports) are not reached.
+4. Files of pruned events are written again. Other copies (bus, backups, exports) are not reached.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +23,12 @@ import msgspec
 from services.replay.names import require_pod, uids_of
 from services.replay.reading import envelopes, ledger_at
 from services.upkeep.errors import UpkeepRefused
+from services.upkeep.out_file import replacing
+from shared.eventlog.archive_folder import ArchiveFolder, file_name
+from shared.eventlog.history_file import Header, Writer, checked
 from shared.eventlog.port import Commit, Draft, EventLog
+from shared.eventlog.postgres_care import mask, masked_event
+from shared.eventlog.postgres_pruning import prunable
 from shared.eventlog.redactions import redactions
 from shared.eventlog.whole_stream import readable_events_of
 from shared.events import streams
@@ -152,6 +158,47 @@ async def _redact(
             await log.append([Commit(commit_id, ROLE, 0, now_us, (Draft(streams.LOG, event),))])
     rows_masked = await mask(positions, masking.masked) if positions else 0
     return Redacted(f"{namespace}/{name}", uids, name, rows_masked)
+
+
+async def mask_everywhere(
+    url: str,
+    log: EventLog,
+    positions: Collection[int],
+    masked: Callable[[str, bytes], bytes | None],
+) -> int:
+    """Mask these positions in the database and in the files of pruned events."""
+    pruned = await prunable(url)
+    done = await mask(url, [p for p in positions if p > pruned.pruned_to], masked)
+    recorded, folder = await redactions(log), Path(pruned.archive)
+    for first, last in ArchiveFolder(folder, "").named() if pruned.pruned_to else ():
+        covered = {p for p in positions if first <= p <= min(last, pruned.pruned_to)}
+        if covered:
+            digests = {p: digest for p, digest in recorded.items() if first <= p <= last}
+            _mask_file(folder / file_name(first, last), covered, masked, digests)
+            done += len(covered)
+    return done
+
+
+def _mask_file(
+    file: Path,
+    positions: Collection[int],
+    masked: Callable[[str, bytes], bytes | None],
+    digests: dict[int, str],
+) -> None:
+    with replacing(file) as out:
+        writer: Writer | None = None
+        for item in checked(file):
+            if isinstance(item, Header):
+                writer = Writer(out, msgspec.structs.replace(item, redacted=digests))
+            elif writer is not None:
+                writer.add(
+                    [
+                        masked_event(event, masked) if event.position in positions else event
+                        for event in item.envelopes
+                    ]
+                )
+        if writer is not None:
+            writer.end()
 
 
 class Masking:

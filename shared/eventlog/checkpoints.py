@@ -80,5 +80,15 @@ async def nearest_checkpoint(
     return Checkpoint(newest[0], stored.code, state)
 
 
+async def oldest_checkpoint(log: EventLog, projection: str, form: Form) -> Checkpoint | None:
+    """Return the oldest checkpoint after which every event can be read. Raises LogUnavailable."""
+    oldest = await nearest_checkpoint(log, projection, form)
+    while oldest is not None and (
+        older := await nearest_checkpoint(log, projection, form, oldest.place.position - 1)
+    ):
+        oldest = older
+    return oldest
+
+
 def _key(projection: str, version: int) -> tuple[str, str]:
     return f"{projection}.checkpoint", f"form {version}"

@@ -15,6 +15,10 @@ class LogBroken(Exception):
     """The log violates an invariant (a hole, disorder): readers stop and an operator must look."""
 
 
+class LogPruned(LogBroken):
+    """The events are only in files of the archive, which this process cannot read."""
+
+
 class LogBusy(Exception):
     """Another process rewrites the history at this moment; nothing was changed. The remedy follows
     a semicolon.

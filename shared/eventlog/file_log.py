@@ -94,6 +94,9 @@ class FileLog:
     async def head(self) -> int:
         return self.last
 
+    async def begins(self) -> int:
+        return self.first
+
     async def size_bytes(self) -> int:
         return sum(block.size for block in self._blocks)
 

@@ -85,6 +85,9 @@ class MemoryEventLog:
     async def head(self) -> int:
         return len(self._events)
 
+    async def begins(self) -> int:
+        return 1
+
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         for commit in commits:
             check_commit(commit)

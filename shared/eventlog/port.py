@@ -150,6 +150,9 @@ class EventLog(Protocol):
     async def head(self) -> int:
         """Return the last position, 0 for an empty log."""
 
+    async def begins(self) -> int:
+        """Return the first position that can be read; what is before it was pruned."""
+
     async def size_bytes(self) -> int:
         """Return the size of the log in its store, with indexes."""
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from shared.domain.secret_url import Address
-from shared.eventlog.errors import LogUnavailable
+from shared.eventlog.errors import LogPruned, LogUnavailable
 from shared.eventlog.limits import KEPT_MARKS, MAX_PAGE, MAX_PAGE_BYTES, MAX_SNAPSHOT_BYTES
 from shared.eventlog.port import Commit, Lease, LogIdentity, Lost, Mark, Outcome, Place, PodNames
 from shared.eventlog.postgres_append import Appender
@@ -44,7 +44,11 @@ T = TypeVar("T")
 _POOL_TIMEOUT_S = 10.0
 
 _IDENTITY = "SELECT log_id, timeline FROM counter"
-_VERSIONS = "SELECT stream, version FROM stream_head WHERE stream = ANY($1::text[])"
+_VERSIONS = """
+SELECT s.stream, coalesce(h.version, p.version) AS version FROM unnest($1::text[]) AS s(stream)
+    LEFT JOIN stream_head h ON h.stream = s.stream
+    LEFT JOIN pruned_stream p ON h.stream IS NULL AND p.id = md5(s.stream)::uuid
+"""
 _PODS_NAMED = """
 SELECT (SELECT position FROM pod_name_from) AS unlisted,
        ARRAY(SELECT position FROM pod_name WHERE hash = topolog_name_hash($1) ORDER BY position)
@@ -175,6 +179,9 @@ class PostgresEventLog:
     async def head(self) -> int:
         return await self._retry(self._watch.ask)
 
+    async def begins(self) -> int:
+        return await self._archived.begins()
+
     async def size_bytes(self) -> int:
         return int(
             (await self._fetchrow("SELECT pg_database_size(current_database()) AS bytes"))["bytes"]
@@ -219,8 +226,7 @@ class PostgresEventLog:
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         rows = await self._fetch(_VERSIONS, list(streams))
-        versions = {row["stream"]: row["version"] for row in rows}
-        return {stream: versions.get(stream, 0) for stream in streams}
+        return {row["stream"]: row["version"] or 0 for row in rows}
 
     async def wait(self, after: int, timeout_s: float) -> bool:
         return await self._watch.wait(after, timeout_s)
@@ -253,7 +259,10 @@ class PostgresEventLog:
         key, newest = (projection, fingerprint), until if until is not None else 2**63 - 1
         for position, chain in await self._fetch(_SNAPSHOT_PLACES, *key, newest):
             # The event may be archived.
-            page = await self.read(position - 1, 1)
+            try:
+                page = await self.read(position - 1, 1)
+            except LogPruned:
+                continue
             if not page or (page[0].position, page[0].chain) != (position, chain):
                 continue
             row = await self._fetchrow(_LOAD_SNAPSHOT, *key, position, chain)

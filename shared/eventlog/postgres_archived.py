@@ -1,5 +1,5 @@
 """Read archived events as if they were rows: pages that begin below the first row come from
-compressed blocks.
+compressed blocks, and pruned events from the files of the archive.
 
 Only a page that lacks its beginning queries the archive, by one index lookup. A reader at the head
 never does, because its page starts with the event at its own position.
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from shared.eventlog.archive_folder import ArchiveFolder
 from shared.eventlog.errors import LogBroken
 from shared.eventlog.history_file import HistoryFileError, unpack
 from shared.eventlog.limits import MAX_PAGE_BYTES
@@ -19,9 +21,17 @@ from shared.events.envelope import Envelope
 
 _BLOCK_OF = "SELECT first, last, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
 _BLOCK_AT = "SELECT first, last, sha256, data FROM archived_block WHERE first = $1"
-_BLOCK_OF_STREAM = """
-SELECT block FROM archived_stream
-    WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 1
+_PRUNED = "SELECT position, archive, (SELECT log_id FROM counter) AS log_id FROM pruned"
+_OF_STREAM = """
+SELECT n.position, n.archive, (SELECT log_id FROM counter) AS log_id, s.block, s.first_version,
+       coalesce(p.last, n.position) AS until,
+       (p.version > $2 OR EXISTS (SELECT 1 FROM stream_head WHERE stream = $1 AND version > $2))
+           AND NOT EXISTS (SELECT 1 FROM fact WHERE stream = $1 AND version > $2) AS more
+    FROM pruned n
+    LEFT JOIN LATERAL (
+        SELECT block, first_version FROM archived_stream
+            WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 1) s ON true
+    LEFT JOIN pruned_stream p ON p.id = md5($1)::uuid
 """
 
 Fetch = Callable[..., Awaitable[list[Any]]]
@@ -33,6 +43,15 @@ class Archived:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._kept = KeptBlocks()
+        self._folders: dict[str, ArchiveFolder] = {}
+
+    async def begins(self) -> int:
+        """Return the first position that can be read: 1, or the last pruned one, which the log
+        keeps, if there are no files of what is before it."""
+        (row,) = await self._fetch(_PRUNED)
+        if not row["position"] or self._folder(row).covers(row["position"]):
+            return 1
+        return int(row["position"])
 
     async def completed(self, page: list[Envelope], after: int, limit: int) -> list[Envelope]:
         """Return the page, preceded by the archived events that belong to it."""
@@ -41,16 +60,15 @@ class Archived:
         events: list[Envelope] = []
         until, size = page[0].position if page else after + limit + 1, 0
         while len(events) < limit and size < MAX_PAGE_BYTES and after + 1 + len(events) < until:
-            rows = await self._fetch(_BLOCK_OF, after + 1 + len(events))
-            if not rows:
-                break
             try:
-                block = self._unpacked(rows[0])
+                block = await self._block(after + 1 + len(events))
             except LogBroken:
                 if not events:
                     raise
                 # The events before the broken block are intact; the next read raises.
                 return page_of(events, limit)
+            if not block:
+                break
             more = block[after + 1 + len(events) - block[0].position :]
             events += more
             size += sum(len(envelope.payload) for envelope in more)
@@ -64,17 +82,34 @@ class Archived:
         """
         if limit <= 0 or (page and page[0].version == after + 1):
             return page
-        for row in await self._fetch(_BLOCK_OF_STREAM, stream, after):
-            blocks = await self._fetch(_BLOCK_AT, row["block"])
-            if not blocks:
-                raise LogBroken(
-                    f"the archived block from position {row['block']} is missing; "
-                    "restore it from a backup"
-                )
-            block = self._unpacked(blocks[0])
-            events = [event for event in block if event.stream == stream and event.version > after]
-            return page_of(events, limit)
-        return page
+        (row,) = await self._fetch(_OF_STREAM, stream, after)
+        first = row["first_version"] or (page[0].version if page else 0)
+        if row["position"] and (first > after + 1 if first else row["more"]):
+            return page_of(self._folder(row).of_stream(stream, after, row["until"]), limit)
+        if row["block"] is None:
+            return page
+        blocks = await self._fetch(_BLOCK_AT, row["block"])
+        if not blocks:
+            raise LogBroken(
+                f"the archived block from position {row['block']} is missing; "
+                "restore it from a backup"
+            )
+        block = self._unpacked(blocks[0])
+        events = [event for event in block if event.stream == stream and event.version > after]
+        return page_of(events, limit)
+
+    async def _block(self, position: int) -> list[Envelope]:
+        """Return the block that holds a position, empty if the event is a row or does not exist."""
+        for row in await self._fetch(_BLOCK_OF, position):
+            return self._unpacked(row)
+        (row,) = await self._fetch(_PRUNED)
+        return self._folder(row).block_of(position) if position <= row["position"] else []
+
+    def _folder(self, row: Any) -> ArchiveFolder:
+        archive = row["archive"]
+        if archive not in self._folders:
+            self._folders[archive] = ArchiveFolder(Path(archive), row["log_id"])
+        return self._folders[archive]
 
     def _unpacked(self, row: Any) -> list[Envelope]:
         return self._kept.get(bytes(row["sha256"]), lambda: _unpacked(row))

@@ -59,7 +59,7 @@ _GROWING = """
 SELECT c.relname, pg_total_relation_size(c.oid)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'public' AND c.relname IN ('archived_block', 'archived_stream', 'commit_seen',
-        'stream_head', 'snapshot', 'older_snapshot', 'projection_mark', 'pod_name')
+        'stream_head', 'snapshot', 'older_snapshot', 'projection_mark', 'pod_name', 'pruned_stream')
 """
 
 
@@ -86,8 +86,9 @@ class Partition(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """Sizes of the log: rows and archive. `lowest` is the lowest position of a consumer or a
-    snapshot; nothing above it is archived. `bytes` is the size of the database, `tables` the size
-    of each growing table with its indexes, `archived_bytes` the size of the compressed blocks."""
+    snapshot; nothing above it is archived. Events up to `pruned_to` are in files only. `bytes` is
+    the size of the database, `tables` the size of each growing table with its indexes,
+    `archived_bytes` the size of the compressed blocks."""
 
     log_id: str
     timeline: int
@@ -101,6 +102,7 @@ class Status(msgspec.Struct, frozen=True):
     checkpoints: dict[str, int]
     partitions: list[Partition]
     tables: dict[str, int] = {}
+    pruned_to: int = 0
 
 
 async def take_in(
@@ -111,7 +113,7 @@ async def take_in(
 ) -> LogIdentity:
     """Fill an empty log with a whole history and begin a new timeline with the commits of
     `opening`, in one transaction. Raises NotEmpty, LogBusy, LogUnavailable."""
-    async with _owner(url) as connection, _rewriting(connection):
+    async with _owner(url) as connection, rewriting(connection):
         counter = await connection.fetchrow(_LOCK)
         if counter["position"]:
             raise NotEmpty(*counter)
@@ -148,7 +150,7 @@ async def mask(url: str, positions: Collection[int], masked: Masked) -> int:
     `masked`. Snapshots, which may hold the old text, are deleted. Returns the number of payloads.
     Raises LogBusy, LogUnavailable."""
     async with _owner(url) as connection:
-        async with _rewriting(connection):
+        async with rewriting(connection):
             done = await _mask_archived(connection, positions, masked)
             done += await _mask_rows(connection, sorted(positions), masked)
             await connection.execute("DELETE FROM older_snapshot")
@@ -165,7 +167,7 @@ async def _mask_rows(connection: Any, positions: Sequence[int], masked: Masked) 
         chunk = positions[start : start + MASKED_AT_ONCE]
         page = page_in(await connection.fetchrow(READ_THESE, chunk, BLOCK_BYTES))
         start = bisect_right(positions, page[-1].position) if page else start + len(chunk)
-        page = [_masked(event, masked) for event in page]
+        page = [masked_event(event, masked) for event in page]
         await connection.executemany(
             "UPDATE fact SET payload = $2 WHERE position = $1",
             [(event.position, event.payload) for event in page],
@@ -187,7 +189,7 @@ async def _mask_archived(connection: Any, positions: Collection[int], masked: Ma
                 "SELECT data FROM archived_block WHERE first = $1", first
             )
             events = [
-                _masked(event, masked) if event.position in covered else event
+                masked_event(event, masked) if event.position in covered else event
                 for event in unpack(data)
             ]
             packed = pack(events)
@@ -215,7 +217,8 @@ async def _list_again(connection: Any, masked: Sequence[Envelope]) -> None:
     )
 
 
-def _masked(envelope: Envelope, masked: Masked) -> Envelope:
+def masked_event(envelope: Envelope, masked: Masked) -> Envelope:
+    """Return the event with its payload as `masked` replaces it."""
     payload = masked(envelope.stream, envelope.payload)
     return envelope if payload is None else msgspec.structs.replace(envelope, payload=payload)
 
@@ -230,7 +233,7 @@ async def archive(url: str, partition: Partition) -> None:
     """Replace the rows of a full partition with compressed blocks that the log reads like rows, one
     block at a time. A partition that another process has archived since is left alone. Raises
     LogBusy, LogUnavailable."""
-    async with _owner(url) as connection, _rewriting(connection):
+    async with _owner(url) as connection, rewriting(connection):
         if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition.name):
             return
         async for block in _blocks(connection, partition):
@@ -285,7 +288,7 @@ async def status(url: str) -> Status:
     """Read the status; any login that may read the log is enough. Raises LoginTooWeak,
     LogUnavailable."""
     try:
-        async with _connected(url) as connection:
+        async with connected(url) as connection:
             return await _status(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise LoginTooWeak(
@@ -326,6 +329,7 @@ async def _status(connection: Any) -> Status:
             "fact": sum(partition.bytes for partition in partitions),
             **dict(await connection.fetch(_GROWING)),
         },
+        int(await connection.fetchval("SELECT position FROM pruned")),
     )
 
 
@@ -352,7 +356,7 @@ async def _owner(url: str) -> AsyncIterator[Any]:
     """A connection with the owner's rights. Raises LoginTooWeak for any other login, LogUnavailable
     if the database goes away.
     """
-    async with _connected(url) as connection:
+    async with connected(url) as connection:
         if not await connection.fetchval(
             "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class"
             " WHERE oid = to_regclass('public.fact')"
@@ -364,10 +368,13 @@ async def _owner(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Any]:
+async def connected(url: str, role: str = "") -> AsyncIterator[Any]:
+    """A connection without a limit of time, as `role` if the login may take it."""
     connection = None
     try:
-        connection = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
+        connection = await connect(
+            url, {"statement_timeout": "0"}, role=role, command_timeout_s=None
+        )
         yield connection
     except asyncpg.LockNotAvailableError as error:
         raise LogBusy(
@@ -381,7 +388,7 @@ async def _connected(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _rewriting(connection: Any) -> AsyncIterator[None]:
+async def rewriting(connection: Any) -> AsyncIterator[None]:
     """A transaction that excludes every other rewrite of the history. The lock is acquired before
     anything is read and released with the transaction. Raises LogBusy."""
     async with connection.transaction():

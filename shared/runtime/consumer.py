@@ -232,7 +232,12 @@ class Consumer:
         if self._on_reset is not None:
             await self._on_reset(reset.cause)
         if self._checkpoint:
-            await self._save(0)
+            begins = await self.insist(self._log.begins)
+            # The log keeps the last pruned event, so that readers continue behind it.
+            start = begins if begins > 1 else 0
+            await self._save(start, await self._checkpoint_now())
+            if start:
+                self.seek(start)
 
     async def _vouch(self, lost: Lost) -> None:
         """Report a loss to the log, which verifies it and begins a timeline unless another process
@@ -263,13 +268,12 @@ class Consumer:
                 self._cursor = Cursor()
                 return await self._reset(Reset(str(refold), refold.lost(moved.identity)))
             if self._checkpoint:
-                await self._save(fresh[-1].position)
+                await self._save(fresh[-1].position, self._cursor.position)
         self._cursor = moved
         return self._report(fresh)
 
-    async def _save(self, position: int) -> None:
+    async def _save(self, position: int, expected: int) -> None:
         """Move the checkpoint. Raises Overtaken."""
-        expected = self._cursor.position if position else await self._checkpoint_now()
         uncertain = False
         while True:
             try:

@@ -18,6 +18,7 @@ from shared.eventlog.checkpoints import (
     Checkpoint,
     Form,
     nearest_checkpoint,
+    oldest_checkpoint,
     save_checkpoint,
 )
 from shared.eventlog.errors import LogUnavailable
@@ -263,7 +264,8 @@ class Projector(Generic[S]):
         self.state, self.place, self._saved_at = self._fold.initial(), Place(), 0
         if self._marks is not None:
             await self._marks.begin(self._quarantined.skipped)
-        if self._on_reset is not None:
+        begun = await self.consumer.insist(self._load_oldest)
+        if not begun and self._on_reset is not None:
             await _finished(self._on_reset(self.state))
 
     async def save(self) -> None:
@@ -325,9 +327,23 @@ class Projector(Generic[S]):
             self._out.warning(
                 names.SNAPSHOT_UNUSABLE, position=newest.place.position, code=newest.code
             )
+            await self._load_oldest()
             return count(names.SNAPSHOTS, projection=self.name, result="differs")
         await self._begin(state, newest.place)
         return count(names.SNAPSHOTS, projection=self.name, result="checkpoint")
+
+    async def _load_oldest(self) -> bool:
+        """Start from the oldest checkpoint if the beginning of the log was pruned. Return False
+        if the fold starts at the beginning."""
+        if self._fold.form is None or await self._log.begins() == 1:
+            return False
+        oldest = await oldest_checkpoint(self._log, self.name, self._fold.form)
+        if oldest is None or not self._quarantined.are_skips_known_at(oldest.place.position):
+            return False
+        state = self._loaded(oldest.state)
+        if state is not None:
+            await self._begin(state, oldest.place)
+        return state is not None
 
     async def _checkpoint(self, until: int | None = None) -> Checkpoint | None:
         if self._fold.form is None:
@@ -341,6 +357,8 @@ class Projector(Generic[S]):
         """Return whether a fold from the checkpoint before, or from the beginning of the log, leads
         to the state of this one."""
         older = await self._checkpoint(newest.place.position - 1)
+        if older is None and await self._log.begins() > 1:
+            return False
         state = self._fold.initial() if older is None else self._loaded(older.state)
         if state is None or self._fold.dump is None:
             return False

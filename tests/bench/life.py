@@ -1,9 +1,11 @@
 """Bench of a log's life on an embedded Postgres: a history made in bulk, folded cold, folded by a
-release with other code, archived, and asked about.
+release with other code, archived, asked about, and pruned.
 
 Prints a JSON line for each step and a summary last. `cold_s`, `upgrade_s` and `explain_p99_s` are
 CPU seconds of this process, `archive_per_s` are events a second of the clock, and `bytes_per_pod`
-is the database after archiving. Exit code 1 if the two folds differ or the log is not whole.
+is the database after archiving. `bytes_per_pruned_pod` is what an ended pod leaves in the tables of
+the log after it was pruned, with their indexes, after VACUUM FULL. Exit code 1 if the two folds
+differ, or the log is not whole before and after pruning.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,10 @@ from services.replay.recomputing import Deciding
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import fold_of
 from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.upkeep import pruning
 from shared.domain.state_hash import state_hash
 from shared.eventlog import postgres_care as care
+from shared.eventlog import postgres_pruning
 from shared.eventlog.history_file import Header
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres import PostgresEventLog
@@ -37,6 +42,16 @@ from shared.runtime.projector import Fold, Projector
 from tests.bench._history import History, pod_of
 
 DAY_S = 86_400
+# By table: the rows (`t`) that the events up to position $1 leave in it.
+LEFT = {
+    "commit_seen": "last <= $1",
+    "stream_head": "$1 > 0 AND NOT EXISTS (SELECT FROM fact f WHERE f.stream = t.stream)"
+    " AND NOT EXISTS (SELECT FROM archived_stream a WHERE a.stream = t.stream)",
+    "pruned_stream": "last <= $1",
+    "pod_name": "position <= $1",
+    "archived_stream": "block <= $1",
+    "archived_block": "first <= $1",
+}
 
 
 def main(argv: list[str]) -> None:
@@ -44,7 +59,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--pods-per-s", type=float, default=10.0)
     parser.add_argument("--days", type=float, default=0.15, help="1 day of 10 pods/s: 7 M events")
     parser.add_argument("--nodes", type=int, default=40)
-    parser.add_argument("--partition", type=int, default=1_000_000, help="positions a partition")
+    parser.add_argument("--partition", type=int, default=100_000, help="positions a partition")
     parser.add_argument("--explained", type=int, default=50, help="pods that are explained")
     sys.exit(asyncio.run(_run(parser.parse_args(argv))))
 
@@ -53,10 +68,10 @@ async def _run(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
         os.chmod(folder, 0o711)
         async with EmbeddedServers(Path(folder) / "data", want_nats=False) as servers:
-            return await _live(servers.database_url, given)
+            return await _live(servers.database_url, Path(folder) / "files", given)
 
 
-async def _live(url: str, given: argparse.Namespace) -> int:
+async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
     pods = int(given.pods_per_s * given.days * DAY_S)
     await _filled(url, given, pods)
     log = await PostgresEventLog.open(url)
@@ -72,19 +87,25 @@ async def _live(url: str, given: argparse.Namespace) -> int:
         await explain(log, pod_of(pods * number // given.explained).uid, deciding)
         seconds.append(time.process_time() - begun_s)
     result = await verify(log, [])
+    bytes_per_pod = (await care.status(url)).bytes // pods
+    pruned = await _pruned(url, log, folder)
+    whole = result == msgspec.structs.replace(
+        await verify(log, []), events_per_s=result.events_per_s
+    )
     _print(
         days=given.days,
         events=result.positions,
         pods=pods,
-        whole=result.ok,
-        bytes_per_pod=(await care.status(url)).bytes // pods,
+        whole=result.ok and whole,
+        bytes_per_pod=bytes_per_pod,
+        bytes_per_pruned_pod=pruned,
         cold_s=cold_s,
         upgrade_s=upgrade_s,
         explain_p99_s=round(sorted(seconds)[len(seconds) * 99 // 100], 2),
         archive_per_s=archive_per_s,
     )
     await log.close()
-    return 0 if result.ok and state == other else 1
+    return 0 if result.ok and whole and state == other else 1
 
 
 async def _filled(url: str, given: argparse.Namespace, pods: int) -> None:
@@ -125,6 +146,28 @@ async def _archived(url: str) -> int:
     rate = int(events / (time.monotonic() - begun_s))
     _print(step="archived", events=events, archive_per_s=rate)
     return rate
+
+
+async def _pruned(url: str, log: PostgresEventLog, folder: Path) -> float:
+    """Prune everything that a checkpoint follows. Return the bytes that a pruned pod leaves."""
+    begun_s = time.monotonic()
+    prunable = await postgres_pruning.prunable(url)
+    ranges = await pruning.due(log, prunable, pruning.LEAST_DAYS, time.time_ns() // 1000)
+    done = await pruning.prune(log, prunable, ranges, folder, partial(postgres_pruning.prune, url))
+    seconds, last = round(time.monotonic() - begun_s, 1), done[-1].last if done else 0
+    owner = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
+    sizes, pods = {}, await owner.fetchval("SELECT count(*) FROM pruned_stream")
+    for table, is_left in LEFT.items():
+        await owner.execute(f"VACUUM FULL {table}")
+        sizes[table] = await owner.fetchval(
+            f"SELECT pg_total_relation_size('{table}')"
+            f" * count(*) FILTER (WHERE {is_left}) / greatest(count(*), 1) FROM {table} t",
+            last,
+        )
+    await owner.close()
+    by_table = {table: round(float(size) / max(pods, 1), 1) for table, size in sizes.items()}
+    _print(step="pruned", events=last, pods=pods, s=seconds, bytes_by_table=by_table)
+    return round(float(sum(by_table.values())), 1)
 
 
 def _print(**line: Any) -> None:

@@ -104,13 +104,14 @@ def test_a_plain_up_runs_every_part_and_a_simulated_cluster() -> None:
     }
     assert profiles == {
         **{name: ["real"] for name in ROOTS},
+        **{name: ["archive"] for name in ("archive", "prune")},
         **{name: ["observability"] for name in ("prometheus", "grafana", "otel-collector")},
     }
 
 
 def test_every_part_of_ours_runs_a_module_that_exists() -> None:
     for name, service in OURS.items():
-        assert service["command"][0] == "python", name
+        assert service["command"][0] in ("python", "topolog"), name
         if service["command"][1] == "-m":
             module = service["command"][2]
             assert importlib.util.find_spec(module) is not None
@@ -193,7 +194,7 @@ def test_a_container_gets_the_secrets_of_its_settings_only() -> None:
     assert holders == {
         "database-url": {"topology-store", "scheduler", "binder", "console"},
         "nats-url": {"topology-store", "scheduler"},
-        "owner-url": {"migrations"},
+        "owner-url": {"migrations", "archive", "prune"},
         "postgres-password": {"postgres"},
         "service-password": {"migrations"},
         "nats-password": {"nats"},

@@ -18,5 +18,7 @@ COLUMNS = {
     "projection_mark": "projection fingerprint position chain digest made_at",
     "schema_works_from": "revision one",
     "archived_block": "first last sha256 data",
+    "pruned": "position archive one",
+    "pruned_stream": "id version last",
     "archived_stream": "stream first_version last_version block",
 }

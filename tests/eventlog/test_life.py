@@ -283,6 +283,7 @@ def tables_that_grow() -> set[str]:
         "checkpoint",
         "schema_works_from",
         "pod_name_from",
+        "pruned",
     }
 
 
