@@ -12,7 +12,7 @@ import tests.bench
 
 
 def names() -> list[str]:
-    """Return the benches: every module here that is no helper (`_`) and no test."""
+    """Return the names of the benches: the modules here without helpers (`_`) and tests."""
     return sorted(
         module.name
         for module in pkgutil.iter_modules(tests.bench.__path__)

@@ -24,13 +24,13 @@ PAIRS = 5
 BUILD = "scripts/build_kernel.py"
 TOLERANCE = 0.1
 
-# Nodes, and the kind of pod if there are several -> the line.
+# Result lines by number of nodes, and by kind of pod if there are several.
 Rows = dict[tuple[int, str], dict[str, Any]]
 
 
 def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, bool]) -> None:
-    """Run the pairs and print the lines. `figures`: name -> whether more is better. Ends the
-    process.
+    """Run the pairs, print the lines and end the process. `figures` says for each name whether more
+    is better.
     """
     arguments = _without(argv, "--against")
     with _worktree(commit) as other:
@@ -58,7 +58,7 @@ def _line(
 
 @contextmanager
 def _worktree(commit: str) -> Iterator[Path]:
-    """A worktree of the commit that is gone afterwards."""
+    """Yield a worktree of the commit, which is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="bench-against-"))
     try:
         _git("worktree", "add", "--quiet", "--detach", str(folder / "tree"), commit)
@@ -79,7 +79,7 @@ def _git(*arguments: str) -> None:
 
 
 def _prepared(bench: str, other: Path) -> bool:
-    """Put the bench of today there; True when that commit must run its own."""
+    """Copy the current bench into the worktree. Return True if the commit can only run its own."""
     parts = sorted(path.name for path in (ROOT / "tests/bench").glob(f"_{bench}_*.py"))
     names = [f"{bench}.py", "_against.py", *parts]
     old = {name: (other / "tests/bench" / name) for name in names}

@@ -80,7 +80,7 @@ class PodsOfAKind:
             self._fill()
 
     def _fill(self) -> None:
-        """Let a pod that may be evicted hold all that is free in each zone of each node."""
+        """Fill each zone of each node with a pod that may be evicted."""
         bench = self._bench
         for name, node in list(bench.ledger.nodes.items()):
             assert node.report is not None

@@ -20,7 +20,7 @@ SERVICES = {
     "services.simulator": "simulator",
 }
 SERVERS = ("postgres", "nats")
-# By process name: what it took, by unit.
+# Costs by process name.
 Rows = dict[str, dict[str, float]]
 SIMULATOR, SUPERVISOR = "simulator", "up"
 
@@ -47,7 +47,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def sample(root: psutil.Process) -> Sample:
-    """The processes under `root` and itself, by name."""
+    """Return the costs of `root` and all processes below it, by name."""
     costs: dict[str, Cost] = {}
     for process in [root, *root.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
@@ -67,8 +67,8 @@ def _name(process: psutil.Process, root: psutil.Process) -> str:
 
 
 def _add(cost: Cost, process: psutil.Process) -> None:
-    """Ended children of a process count when they are waited for, so a Postgres backend that ended
-    is included.
+    """Add the costs of a process. The CPU time of ended children is part of their parent's, so that
+    of ended Postgres backends is included.
     """
     times, memory = process.cpu_times(), process.memory_full_info()
     cost.processes += 1
@@ -80,7 +80,7 @@ def _add(cost: Cost, process: psutil.Process) -> None:
 
 
 def spent(before: Sample, after: Sample, pods: int) -> Rows:
-    """CPU between two samples and memory at the later, by name."""
+    """Return, by name, the CPU time between two samples and the memory at the second one."""
     found = {}
     for name, cost in sorted(after.costs.items()):
         cpu_s = cost.cpu_s - before.costs.get(name, Cost()).cpu_s
@@ -95,8 +95,8 @@ def spent(before: Sample, after: Sample, pods: int) -> Rows:
 
 
 def with_rest(rows: Rows, ended: Sample, rested: Sample, seconds_per_pod: float) -> Rows:
-    """The same with what each takes of a second at rest, between the two samples, and what a pod
-    added to that.
+    """Add to each row the CPU time per second at rest, between the two samples, and the time that a
+    pod costs in addition.
     """
     at_rest, passed_s = spent(ended, rested, 0), rested.at_s - ended.at_s
     told = {}
@@ -126,7 +126,9 @@ def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
 
 
 def shares(rows: Rows) -> dict[str, float]:
-    """CPU milliseconds per pod of Topolog's processes, its servers and the simulated cluster."""
+    """Return the CPU milliseconds per pod of Topolog's processes, its servers, and the simulated
+    cluster.
+    """
     own = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
     servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]
     return {

@@ -76,7 +76,9 @@ def _devices(zones: int) -> Registered:
 
 
 def pod(uid: str, cpus: int = 2) -> Pod:
-    """Three containers that ask for cpu, memory, hugepages and two kinds of devices each."""
+    """Return a pod of three containers that request cpu, memory, hugepages and two kinds of devices
+    each.
+    """
     amounts = {
         "cpu": cpus * 1000,
         "memory": GIB,
@@ -89,15 +91,15 @@ def pod(uid: str, cpus: int = 2) -> Pod:
 
 
 def crowded(state: KubeletState, zones: int) -> KubeletState:
-    """The machine after as many pods as zones have been offered to it."""
+    """Return the machine after the admission of as many pods as it has zones."""
     for at in range(zones):
         state = admit(state, pod(f"other-{at}", cpus=6)).state
     return state
 
 
 def one_ms(state: KubeletState, asked: Pod, seconds: float) -> float:
-    """The time of one admission in milliseconds: the lowest median of five rounds, each of three
-    admissions or more.
+    """Return the time of one admission in milliseconds: the lowest median of five rounds of at
+    least three admissions.
     """
     admit(state, asked)
     return min(_median_ms(state, asked, seconds / ROUNDS) for _ in range(ROUNDS))

@@ -25,7 +25,7 @@ from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.policies import POLICIES
 
 LOADS = {"light": 0.4, "heavy": 0.9}
-# Virtual seconds by zones: larger machines take more pods a second.
+# Virtual seconds of a run by number of zones, because larger machines get more pods a second.
 HORIZONS_S = {2: 240, 4: 120, 8: 60}
 SEED = 20230815
 RANKED: RowName = "ledger, proof"

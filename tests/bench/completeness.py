@@ -132,7 +132,7 @@ def measure(
 
 
 def _by_zones(options: argparse.Namespace) -> dict[int, range]:
-    """Zones -> seeds."""
+    """Return the seeds by number of zones."""
     seeds = range(options.seed, options.seed + options.scenes)
     if options.zones:
         return {options.zones: seeds}
@@ -140,7 +140,7 @@ def _by_zones(options: argparse.Namespace) -> dict[int, range]:
 
 
 def _upper(count: int, of: int) -> float:
-    """Upper end of Wilson's 95 % interval of a share."""
+    """Return the upper end of Wilson's 95 % interval of a share."""
     if not of:
         return 1.0
     z, share = 1.96, count / of

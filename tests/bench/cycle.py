@@ -60,7 +60,7 @@ SIZES: Amounts = {
 GROWTH = (100, 1000, 5000, 20_000)
 # The same with `--pods`.
 FIGURES_OF_KINDS = {"new_class_ms": False, "known_us": False, "known_p50_us": False}
-# What `--against` compares, and whether more is better.
+# The figures that `--against` compares, and whether more is better.
 FIGURES = {
     "cold_shape_ms": False,
     "warm_pod_us": False,
@@ -130,7 +130,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def measure_kind(nodes: int, kind: str, options: argparse.Namespace) -> dict[str, object]:
-    """One line of the bench by kind of pod."""
+    """Return the result line of one kind of pod."""
     given = argparse.Namespace(**vars(options))
     given.unsettled = unconfirmed(kind, options.unsettled)
     row = PodsOfAKind(Bench(nodes, given), kind).row(options.decisions)
@@ -192,7 +192,7 @@ class Ways:
             self.found[-1] = way
 
     def shares(self) -> dict[str, float]:
-        """Of all decisions."""
+        """Return the shares of all decisions."""
         setattr(KubeletSearch, "refuses_when_full", self._search)  # noqa: B010
         setattr(evaluate, "evaluate_node", self._evaluate)  # noqa: B010
         return {
@@ -202,7 +202,7 @@ class Ways:
 
 
 class Bench:
-    """A ledger with a cluster on it, half full at random."""
+    """A ledger and a cluster whose nodes are half full at random."""
 
     def __init__(self, nodes: int, options: argparse.Namespace) -> None:
         self.random = random.Random(7)
@@ -279,7 +279,9 @@ class Bench:
         return found
 
     def pod(self, at: int) -> Pod:
-        """A Guaranteed pod of shape `at % shapes`: every second one has three containers."""
+        """Return a Guaranteed pod of pod class `at % shapes`. Every second class has three
+        containers.
+        """
         self.serial += 1
         size = 1 + at % self.shapes
         one: Amounts = {
@@ -306,7 +308,7 @@ class Bench:
         )
 
     def cold(self, shapes: int) -> list[float]:
-        """Seconds for the first decision of each of as many new shapes."""
+        """Return the seconds of the first decision for each of this many new pod classes."""
         taken = []
         for at in range(shapes):
             pod = self.pod(at)
@@ -325,7 +327,9 @@ class Bench:
         return taken
 
     def warm(self, count: int) -> tuple[list[float], Ways]:
-        """Seconds of each decision with its reservation, and how it came about."""
+        """Return the seconds of each decision with its reservation, and how the decisions were
+        made.
+        """
         pods = [self.pod(at) for at in range(count)]
         for pod in pods[: self.shapes]:
             self.cluster.place(pod)

@@ -65,7 +65,7 @@ class Kubelets:
         self.runner = KubeletRunner(self.store, nodes, self.files, VirtualClock(1.0), AT_ONCE)
 
     def bind(self, name: str, node: str, requests: dict[str, int]) -> float:
-        """Bind a pod; when that was."""
+        """Bind a pod, and return the time."""
         self.store.create(
             "pods",
             workload.manifest(
@@ -191,7 +191,7 @@ async def life(hours: float) -> dict[str, object]:
 
 
 async def _away(socket: Path) -> None:
-    """The kubelet's socket is not there for ten minutes of that life."""
+    """Remove the kubelet's socket for ten minutes of the run."""
     aside = socket.with_suffix(".away")
     socket.rename(aside)
     await asyncio.sleep(6.0)
@@ -257,8 +257,8 @@ def _percent(before: Any, process: psutil.Process, started: float) -> float:
 
 @contextlib.asynccontextmanager
 async def answering(folder: Path, spec: NodeSpec) -> AsyncIterator[NodeReader]:
-    """Yield a reader of that node; another process answers for its kubelet, with the answers of
-    now.
+    """Yield a reader of the node. Another process answers for its kubelet, with the current
+    answers.
     """
     files = []
     for name in ("List", "GetAllocatableResources"):
@@ -279,7 +279,7 @@ async def answering(folder: Path, spec: NodeSpec) -> AsyncIterator[NodeReader]:
 
 
 async def largest(options: argparse.Namespace) -> dict[str, object]:
-    """The largest node, read in this process."""
+    """Measure scans of the largest node in this process."""
     devices = {f"vendor.example/kind-{kind:02d}": 16 for kind in range(KINDS)}
     nodes = uniform(1, NodeShape(8, 256, 2048 * GIB, devices), Policies("best-effort"))
     with tempfile.TemporaryDirectory(prefix="topolog-bench-") as text:

@@ -76,7 +76,7 @@ class Bench:
         await self.log.append(commits)
 
     async def fill(self) -> None:
-        """Nodes of zones with 16 CPUs, between half and all of them free."""
+        """Add nodes whose zones have 16 CPUs, of which at least half are free."""
         for name in self.names:
             allocatable = {
                 "cpu": 16_000 * self.options.zones,
@@ -122,7 +122,7 @@ class Bench:
         }
 
     async def binder(self) -> None:
-        """BindRequests whatever is reserved."""
+        """Bind every reserved pod."""
         at = 0
         while True:
             page = await self.log.read(at)
@@ -193,7 +193,7 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
 
 
 class Taken(NamedTuple):
-    """Seconds by the clock, and of CPU."""
+    """Times in seconds, by the clock and of the CPU."""
 
     clock: float
     cpu: float
@@ -211,7 +211,7 @@ def since(begun: Taken) -> Taken:
 
 
 def shown(name: str, many: list[Taken]) -> dict[str, float]:
-    """p99 by the clock, p50 and p99 of CPU, in milliseconds."""
+    """Return p99 by the clock, and p50 and p99 of CPU time, in milliseconds."""
     clock, cpu = [each.clock for each in many], [each.cpu for each in many]
     figures = {
         "p99_ms": quantile(clock, 0.99),
@@ -260,7 +260,7 @@ async def prioritized(
 
 
 async def pods(bench: Bench, client: httpx2.AsyncClient) -> tuple[float, int]:
-    """Pods a second through all three verbs, and bindings refused on the way."""
+    """Return the pods per second through all three verbs, and the number of refused bindings."""
     numbers, refused = iter(range(100_000, 100_000 + PODS)), 0
 
     async def scheduler() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from tests.road.failing_over import HOLDERS, WARM, connect, fail_over, settled
 from tests.road.harness import Road, folder, running
 
-# A child that lives for shorter counts as failing (services/embedded/child.py).
+# A child process that ends sooner counts as failing (services/embedded/child.py).
 ROUND_S = 6.0
 TIMEOUT_S = 60.0
 

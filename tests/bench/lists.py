@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
 
 
 def _apart(work: Callable[..., dict[str, float]], *args: Any) -> dict[str, float]:
-    """Run it in a fresh process."""
+    """Run the work in a new process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_report, args=(theirs, work, args))
@@ -89,7 +89,7 @@ async def _listing(url: str, how: str) -> dict[str, float]:
         try:
             await kube.list("nodes")
             break
-        except Exception:  # the server is on its way
+        except Exception:  # The server is still starting.
             await asyncio.sleep(0.1)
     gc.collect()
     before = most = _mib()

@@ -33,7 +33,7 @@ from shared.events.codec import decode
 from shared.events.scheduling_events import NodeCharged, PodReserved
 
 GIB = 1 << 30
-# By then, a follower has started and has read what was appended.
+# Within this time a follower starts and reads the appended events.
 FOLLOWED_S = 60.0
 
 
@@ -107,7 +107,7 @@ async def _show_settings(url: str) -> None:
 
 
 def _commits(tag: str) -> Iterator[Commit]:
-    """Reservations of ever new pods, as large as real ones."""
+    """Yield reservations of new pods, of realistic size."""
     number = 0
     while True:
         number += 1

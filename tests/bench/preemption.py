@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
 def measure(
     policy: str, scope: str, inits: bool, seeds: range, between: float = 0.0
 ) -> Counter[str]:
-    """How often the search came out how."""
+    """Return how often the search had each result."""
     return Counter(judged(full_node(seed, policy, scope, inits, between=between)) for seed in seeds)
 
 

@@ -100,8 +100,8 @@ def _started(url: str, compiled: Path) -> dict[str, float]:
 
 
 def _run(compiled: Path, *arguments: str) -> str:
-    """Python's compiled files are made and used, as in an image, whatever this process was started
-    with.
+    """Run the command with Python's bytecode cache, as in an image, whatever the environment of
+    this process says.
     """
     environment = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
@@ -136,7 +136,7 @@ def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
 
 
 def _listing(report: Report, pods: list[tuple[str, Amounts]]) -> Report:
-    """All of them in the first zone."""
+    """Return the report with these pods in its first zone."""
     placements = tuple(
         Placement(
             "bench",

@@ -180,8 +180,8 @@ async def _postgres_settings(path: Path) -> dict[str, str]:
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What the services report about themselves: events in the log, seconds in decision batches,
-    scans of kubelets, and reports.
+    """Figures of the services themselves: events in the log, seconds in decision batches, scans of
+    kubelets, and reports.
     """
 
     events: float
@@ -227,7 +227,7 @@ def _metrics(road: Road, name: str) -> list[str]:
 
 
 def _summed(lines: list[str], name: str) -> float:
-    """A metric over its labels, from lines of metrics."""
+    """Return the sum of a metric over its labels."""
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 

@@ -126,7 +126,7 @@ async def _play(
 async def _schedulers(
     url: str, count: int, folder: Path
 ) -> AsyncIterator[dict[int, psutil.Process]]:
-    """HTTP port -> process."""
+    """Start schedulers, and yield their processes by HTTP port."""
     running = {}
     for number in range(count):
         port = free_port()
@@ -153,7 +153,7 @@ def _spawned(command: list[str], own: dict[str, str], out: Any) -> subprocess.Po
 
 
 def cluster(nodes: int, count: int) -> Iterator[tuple[str, Event]]:
-    """Nodes of `count` empty zones each, with their reports."""
+    """Return nodes with `count` empty zones each, and their reports."""
     for number in range(nodes):
         name = f"n{number}"
         whole = {each: held * count for each, held in SIZES.items()} | {"pods": 250}

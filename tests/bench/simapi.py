@@ -83,7 +83,7 @@ def _serve(pipe: Connection, inner_kubelet: bool) -> None:
 
 
 def _attach_kubelet(store: ClusterStore) -> None:
-    """Status patches and the end of a deletion, from inside the server's process."""
+    """Post statuses and finish deletions inside the server's process, as a kubelet does."""
     loop = asyncio.get_running_loop()
 
     def react(change: Change) -> None:
@@ -233,7 +233,7 @@ def _measure(pods: int, watchers: int, workers: int, inner_kubelet: bool) -> dic
 
 
 def main(argv: list[str]) -> int:
-    """Run both forms and print a line each; exit 1 when the server refused anything."""
+    """Run both forms and print a line for each. Return 1 if the server refused a request."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench simapi", description=__doc__)
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--watchers", type=int, default=4)

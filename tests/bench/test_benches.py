@@ -49,7 +49,7 @@ def test_decisions_are_measured_by_kind_of_pod(capsys: pytest.CaptureFixture[str
     cycle.main([*few, "--pods", ",".join(SPECS)])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["pods"] for row in rows] == [*SPECS]
-    # Some pod of each kind is decided: the figures are not of refusals alone.
+    # A pod of each kind is placed, so that the figures do not concern refusals only.
     assert all(row["placed"] for row in rows if row["pods"] != "preempting"), rows
     assert rows[-1]["placed"] == 0, "urgent pods preempt"
 

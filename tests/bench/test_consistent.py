@@ -33,8 +33,9 @@ def orders(steps: Sequence[Step]) -> Iterator[tuple[Step, ...]]:
 
 
 def is_possible(order: Sequence[Step]) -> bool:
-    """No pod comes before the pods that are known to precede it, and none ends before it came, or
-    before another pod came that started in an earlier second.
+    """Return whether the order is possible: no pod is admitted before pods that precede it for
+    certain, and none ends before its own admission, or before that of a pod that started in an
+    earlier second.
     """
     pairs = [(one, other) for at, one in enumerate(order) for other in order[at + 1 :]]
     return not any(

@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A trace: what its machines and its tasks are drawn from."""
+    """A trace: the distributions of its machines and tasks."""
 
     machine: Callable[[random.Random], Machine]
     task: Callable[[random.Random], Asked]
@@ -92,7 +92,7 @@ def _table(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]])
 
 
 def _lifetime_s(chance: random.Random) -> int:
-    """As many short lives as long ones, by orders of magnitude."""
+    """Return a random lifetime; each order of magnitude is equally likely."""
     return int(math.exp(chance.uniform(math.log(SHORTEST_S), math.log(LONGEST_S))))
 
 

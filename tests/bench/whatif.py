@@ -23,7 +23,7 @@ from pathlib import Path
 from services.upkeep.exporting import export
 from tests.whatif.histories import as_here, dense
 
-# What the dense workload brings at its load of 0.9.
+# Pods per second of the dense workload at load 0.9.
 PODS_A_NODE_AND_S = 0.07
 
 

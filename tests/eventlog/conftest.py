@@ -21,13 +21,13 @@ def _migrate(url: str) -> None:
 
 
 def migrated_database(server: PostgresServer) -> str:
-    """The URL of a new, migrated, empty log."""
+    """Return the URL of a new, migrated, empty log."""
     return server.create(server.template("event log", _migrate))
 
 
 @pytest.fixture
 def log_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of a migrated, empty log of this test alone."""
+    """Yield the URL of a migrated, empty log that only this test uses."""
     url = migrated_database(postgres_server)
     yield url
     postgres_server.drop(url)
@@ -35,7 +35,7 @@ def log_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 async def postgres_log(log_url: str) -> AsyncIterator[PostgresEventLog]:
-    """The Postgres adapter on a log of this test alone."""
+    """Yield the Postgres adapter on a log that only this test uses."""
     log = await PostgresEventLog.open(log_url, retry_for_s=10.0)
     yield log
     await log.close()

@@ -32,7 +32,7 @@ from tests.ledger.given import pod
 
 
 class AppendingContract:
-    """Outcomes of appending."""
+    """The outcomes of an append."""
 
     async def test_an_empty_log_has_head_0_and_no_events(self, log: EventLog) -> None:
         assert await log.head() == 0
@@ -241,7 +241,7 @@ class AppendingContract:
 
 
 class ReadingContract:
-    """Reading, waiting, and what the log keeps for its readers."""
+    """Reading, waiting, and the state that the log keeps for its readers."""
 
     async def test_read_pages_continue_where_the_last_ended(self, log: EventLog) -> None:
         await given(log, *"abcdefg")
@@ -461,7 +461,7 @@ class LeasingContract:
 
 
 class MembersContract:
-    """Roles that many hold, each under a lease of its own."""
+    """Roles with several members, each with its own lease."""
 
     async def test_members_are_the_live_leases_under_the_role(self, log: EventLog) -> None:
         mine, yours = await log.acquire("role/0", "me", 30), await log.acquire("role/1", "you", 30)

@@ -28,7 +28,7 @@ SET = "UPDATE archived_block SET data = $1, sha256 = $2 WHERE first = $3"
 
 
 async def alter(url: str, how: str) -> None:
-    """The second block of three."""
+    """Alter the second of three blocks."""
     owner, first = await connect(url), PARTITION + 1
     data = await owner.fetchval("SELECT data FROM archived_block WHERE first = $1", first)
     digest = sha256(data).digest()

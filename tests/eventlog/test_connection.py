@@ -22,8 +22,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
 async def test_a_server_whose_machine_died_is_noticed_by_the_kernel(database_url: str) -> None:
-    """Nothing comes from there, not even a refusal; without this a statement waits for its own end,
-    a minute.
+    """The machine answers nothing, not even with a refusal. Otherwise a statement would wait for
+    its own timeout of a minute.
     """
     parts = urlsplit(database_url)
     local = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.{parse_qs(parts.query)['port'][0]}"
@@ -45,7 +45,7 @@ async def test_a_server_whose_machine_died_is_noticed_by_the_kernel(database_url
 async def test_a_connection_to_a_former_primary_is_closed(
     postgres_log: PostgresEventLog,
 ) -> None:
-    """Databases of clouds keep connections to the server that they demote."""
+    """Managed databases keep connections to a server that they demote."""
     await given(postgres_log, "a")
     await postgres_log.acquire("r", "me", 5.0)
     for connection in (postgres_log._appender._connection, postgres_log._session._connection):

@@ -38,7 +38,7 @@ def envelope(position: int, history: str = "one") -> Envelope:
 
 
 class World(NamedTuple):
-    """The log's head, hints under way, what the reader has been given, and its cursor."""
+    """The log's head, pending hints, the events that the reader got, and its cursor."""
 
     head: int
     hints: tuple[int, ...]
@@ -47,7 +47,7 @@ class World(NamedTuple):
 
 
 def stepped(world: World) -> World:
-    """The reader does what its cursor says."""
+    """Let the reader do what its cursor says."""
     step = next_step(world.cursor)
     if isinstance(step, Open):
         cursor, reset = opened(world.cursor, LOG, world.head)
@@ -65,14 +65,14 @@ def stepped(world: World) -> World:
 
 
 def polled(world: World) -> World:
-    """A poll, or a reconnect: identity and head are asked again."""
+    """Poll or reconnect: ask for identity and head again."""
     cursor, reset = opened(world.cursor, LOG, world.head)
     assert reset is None
     return world._replace(cursor=cursor)
 
 
 def moves(world: World) -> list[World]:
-    """Every world that one event leads to."""
+    """Yield every world that one event can lead to."""
     lied = world._replace(cursor=hinted(world.cursor, world.head + 5))
     result = [
         world._replace(head=world.head + 1, hints=(*world.hints, world.head + 1)),
@@ -92,7 +92,9 @@ def moves(world: World) -> list[World]:
 
 
 def settled(world: World) -> World:
-    """Faults stop, the bus is dead: only polling and reading remain."""
+    """Return the world after faults stopped and the bus failed, so that only polling and reading
+    remain.
+    """
     world = polled(world)
     for _ in range(20):
         world = stepped(world)

@@ -21,7 +21,7 @@ from tests.eventlog.test_history_files import FACTS, a_log
 
 
 class Slow(MemoryEventLog):
-    """Stops at its first page until it may go on."""
+    """A log that stops at its first page until it may continue."""
 
     def __init__(self, events: list[Envelope]) -> None:
         super().__init__("log-1")
@@ -106,7 +106,7 @@ async def test_what_is_no_regular_file_is_refused_and_left(
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
     listening.bind("socket")
-    ends = os.openpty()  # a device that no process can replace, even where this test fails
+    ends = os.openpty()  # A device that no process can replace, even if this test fails.
     terminal = Path(os.ttyname(ends[1]))
     (tmp_path / "link").symlink_to(terminal)
     for name, said in (

@@ -27,8 +27,8 @@ from shared.events.cluster_events import PodEnded
 from tests.eventlog.words import commit, draft, given, place, seen
 from tests.fixtures.servers import PostgresServer, database_name
 
-# Of these arguments of `topolog_append` releases up to migration 0002 give 17, up to 0006 20, up to
-# 0010 all.
+# Arguments of `topolog_append`. Releases up to migration 0002 pass the first 17 of them, up to 0006
+# the first 20, up to 0010 all.
 _TYPES = (
     *("text[]", "int[]", "text[]", "int[]", "bigint[]", "bigint[]", "text[]", "bigint[]", "text[]"),
     *("int[]", "int[]", "text[]", "int[]", "bigint[]", "text[]", "int[]", "bytea[]"),
@@ -38,7 +38,7 @@ _TYPES = (
 
 @pytest.fixture
 async def owner(log_url: str) -> AsyncIterator[Any]:
-    """The owner's connection."""
+    """Yield the owner's connection."""
     connection = await connect(log_url)
     yield connection
     await connection.close()
@@ -203,7 +203,7 @@ async def test_the_view_for_people_shows_payloads_that_postgres_would_not_take_a
 async def test_a_change_of_lease_waits_for_the_append_in_flight(
     postgres_log: PostgresEventLog, owner: Any, log_url: str
 ) -> None:
-    """Without it an append of the old epoch would be committed after the new holder has begun."""
+    """Otherwise an append of the old epoch would be committed after the new holder has begun."""
     old = await postgres_log.acquire("role", "old", 0.01)
     assert old is not None
     in_flight = owner.transaction()

@@ -103,7 +103,7 @@ def test_no_damage_goes_unnoticed(
         ]
     except HistoryFileError:
         return
-    file.write_bytes(whole)  # what was flipped is a bit of a gzip header that no reader uses
+    file.write_bytes(whole)  # The flipped bit is in a gzip header field that no reader uses.
     assert events == [
         event for item in checked(file) if isinstance(item, Block) for event in item.envelopes
     ]

@@ -28,7 +28,7 @@ HUGE = 10**40
 
 
 def written(file: Path, events: Sequence[Envelope], **header: Any) -> Path:
-    """A file with a valid hash and chain, whatever its events are."""
+    """Write a file with a valid hash and chain, whatever its events are."""
     chain, chained = BEGINNING, list[Envelope]()
     for event in events:
         chain = linked(chain, event)
@@ -55,7 +55,7 @@ async def changed(position: int = AT, **values: Any) -> list[Envelope]:
 
 
 async def refused(url: str, file: Path) -> UpkeepRefused:
-    """Why it is not imported; nothing of it is left."""
+    """Return why the file is not imported, and check that nothing of it remains."""
     with pytest.raises(UpkeepRefused) as received:
         await import_history(url, file, 1)
     log = await PostgresEventLog.open(url)

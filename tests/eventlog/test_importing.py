@@ -30,7 +30,7 @@ EPOCH = 7
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
-    """A history that a role with an epoch wrote."""
+    """Return a history that a role with an epoch wrote."""
     log = MemoryEventLog("log-1")
     for number, drafts in enumerate(events()):
         await log.append(

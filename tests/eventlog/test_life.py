@@ -118,7 +118,7 @@ def commits() -> list[Commit]:
 
 @pytest.fixture
 async def log(log_url: str) -> AsyncIterator[PostgresEventLog]:
-    """A log with small partitions and a short history."""
+    """Yield a log with small partitions and a short history."""
     owner = await connect(log_url)
     await owner.execute(
         "DROP TABLE fact_0000000000000001; DROP TABLE IF EXISTS fact_0000000001000001"
@@ -275,7 +275,9 @@ async def test_a_readers_login_sees_the_size_of_the_log_and_of_all_that_grows_wi
 
 
 def tables_that_grow() -> set[str]:
-    """All but those with a row for the log, a role, a consumer or a migration."""
+    """Return the tables that grow with the log. Others have a row for the log, a role, a consumer
+    or a migration.
+    """
     return set(COLUMNS) - {
         "counter",
         "writer",

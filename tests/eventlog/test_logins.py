@@ -33,7 +33,7 @@ from tests.eventlog.words import commit
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Logins belong to the server, not to the database: each test has its own names."""
+    """Use other names in each test, because logins belong to the server and not to the database."""
     name = f"service_{uuid4().hex[:12]}"
     monkeypatch.setattr(postgres_logins, "LOGINS", {name: WRITER, f"{name}_viewer": READER})
     monkeypatch.setattr("services.upkeep.logins.LOGINS", {name: WRITER, f"{name}_viewer": READER})
@@ -228,8 +228,8 @@ def test_the_command_makes_logins_with_passwords_in_files(
 async def test_logins_are_refused_in_words_where_there_is_no_log_or_the_login_may_not_make_them(
     log_url: str, database_url: str, service: str, tmp_path: Path
 ) -> None:
-    """Logins are the whole server's: by another database of it the services' password would be
-    changed all the same.
+    """Logins belong to the whole server, so the command would change the services' password even
+    through another database.
     """
     await make_logins(log_url, tmp_path)
     for url, words in (
@@ -276,7 +276,7 @@ async def test_migrations_by_an_owner_without_createrole_end_with_a_message(
 async def test_a_database_that_may_lose_acknowledged_events_is_reported(
     log_url: str, service: str
 ) -> None:
-    """By the server's configuration, by the role's, or by the database's."""
+    """The setting may be the server's, the role's, or the database's."""
     await make_login(log_url, service, "a password")
     owner = await connect(log_url)
     for setting, expected in (("off", True), ("local", False), ("on", False)):

@@ -21,7 +21,7 @@ from tests.runtime.helpers import until
 
 @pytest.fixture
 async def heard(log_url: str) -> AsyncIterator[list[int]]:
-    """The positions that a listener was notified of."""
+    """Yield the positions that a listener was notified of."""
     connection, positions = await connect(log_url), list[int]()
     await connection.add_listener(CHANNEL, lambda *given: positions.append(int(given[-1])))
     yield positions
@@ -66,7 +66,7 @@ async def test_an_append_whose_answer_was_lost_is_notified_of(
     lost = list[bool]()
 
     class Losing:
-        """Loses the answer of the first append that does not notify."""
+        """A connection that loses the answer of the first append that does not notify."""
 
         def __init__(self, connection: Any) -> None:
             self._connection = connection

@@ -24,7 +24,9 @@ COMMITS = 25
 
 
 async def _race_one(url: str, number: int) -> list[tuple[str, int]]:
-    """Append on shared streams, each time expecting the version seen last; the versions won."""
+    """Append on shared streams, each time at the last version that was seen. Return the versions of
+    the appended events.
+    """
     log = await PostgresEventLog.open(url, pool_size=1)
     won = []
     for turn in range(COMMITS):
@@ -43,7 +45,7 @@ async def _race_one(url: str, number: int) -> list[tuple[str, int]]:
 
 
 async def _follow(log: EventLog, stop: asyncio.Event) -> int:
-    """Read events as they appear; each position is the last one plus 1."""
+    """Read events as they appear, and check that each position is the last one plus 1."""
     last = 0
     while not stop.is_set() or await log.head() > last:
         for event in await log.read(last, 100):
@@ -132,7 +134,9 @@ async def test_the_old_leader_writes_nothing_once_a_new_one_holds_the_role(
 async def test_a_lease_ends_with_the_session_of_its_holder(
     log_url: str, postgres_log: PostgresEventLog
 ) -> None:
-    """As after kill -9: the holder releases no lease, and no other process waits for the ttl."""
+    """The session ends as after kill -9: its holder releases no lease, and no process has to wait
+    for the ttl.
+    """
     dying = await PostgresEventLog.open(log_url)
     old, member = (
         await dying.acquire("binder", "old", 60),

@@ -26,7 +26,7 @@ FACTS = sum(map(len, HISTORY))
 
 @pytest.fixture
 async def log() -> MemoryEventLog:
-    """A redacted log; the redaction is after the positions of FACTS."""
+    """Return a redacted log. The redaction is after the positions of FACTS."""
     made = await a_log()
     await redacted(made, "web-0")
     return made

@@ -61,7 +61,7 @@ def life(uid: str, name: str, index_at: int) -> Told:
 
 
 def later(index_at: int) -> Told:
-    """Reports until no earlier ended pod is remembered."""
+    """Return reports until the ledger forgets every pod that ended before them."""
     return [
         [
             (
@@ -109,7 +109,7 @@ async def folds(log: MemoryEventLog, head: int) -> list[bytes]:
 
 
 def named(state: bytes, done: Redacted) -> bytes:
-    """Return the state with these pods renamed as they are now."""
+    """Return the state with the redacted names of these pods."""
     return state.replace(b'"ns/web-0"', f'"{done.pod}"'.encode()).replace(
         b'"web-0"', f'"{done.name}"'.encode()
     )

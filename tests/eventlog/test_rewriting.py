@@ -70,7 +70,7 @@ async def test_an_archive_holds_two_blocks_of_a_partition_at_once_and_no_more(
 
 
 async def waits(url: str) -> None:
-    """Until some connection to this database waits for a lock."""
+    """Wait until some connection to this database waits for a lock."""
     owner = await connect(url)
     asked = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
@@ -84,8 +84,8 @@ async def waits(url: str) -> None:
 
 
 def lent(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asyncio.Event]:
-    """`care.<name>`, a coroutine or an asynchronous generator, stops at its end: (it is there, it
-    may go on).
+    """Let `care.<name>`, a coroutine or an asynchronous generator, stop before its end. Return two
+    events: it has stopped, and it may continue.
     """
     real, existing_there, go_on = getattr(care, name), asyncio.Event(), asyncio.Event()
 

@@ -44,14 +44,14 @@ class Rotating:
         return f"postgresql://{SERVICE}:{password}@{HOST}:{self.port}/topolog"
 
     def write(self, password: str) -> None:
-        """As a mounted Secret is replaced: whole."""
+        """Replace the file as a whole, as a kubelet does with a mounted Secret."""
         draft = self.file.with_suffix(".new")
         draft.write_text(self.url(password) + "\n")
         draft.replace(self.file)
 
     async def change(self, password: str) -> int:
-        """Another password in the server, and all sessions of the previous one ended;
-        how many that were.
+        """Change the password in the server, and end all sessions that used the previous one.
+        Return their number.
         """
         await make_login(self.owner, SERVICE, password)
         owner = await connect(self.owner)
@@ -72,7 +72,7 @@ class Rotating:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[str, int]]:
-    """The owner's URL, by the socket, and the port."""
+    """Yield the owner's URL (by the socket) and the port."""
     port = free_port()
     settings = PostgresSettings(
         shared_buffers_mb=64,

@@ -40,7 +40,7 @@ commits = st.builds(
 
 
 class Twins(RuleBasedStateMachine):
-    """Every rule asks both logs and compares."""
+    """Compares the answers of both logs in every rule."""
 
     server: PostgresServer
 

@@ -11,7 +11,9 @@ from tests.eventlog.words import commit, given, place
 
 
 class TimelineContract:
-    """An operator begins them, or a reader that had read lost events."""
+    """The contract of timelines. An operator begins one, or a reader that had read events which are
+    lost.
+    """
 
     async def test_the_identity_stays_and_a_new_timeline_is_counted(self, log: EventLog) -> None:
         earlier = await log.identity()

@@ -14,7 +14,7 @@ def draft(stream: str, expected: int = ANY_VERSION, mark: str = "n") -> Draft:
 def commit(
     commit_id: str, *drafts: Draft, role: str = "r", epoch: int = 0, follows: str = ""
 ) -> Commit:
-    """A commit of these drafts (default: one on stream `s`)."""
+    """Return a commit of these drafts (default: one on stream `s`)."""
     return Commit(commit_id, role, epoch, 1, drafts or (draft("s"),), follows=follows)
 
 
@@ -35,10 +35,10 @@ async def places(log: EventLog) -> list[tuple[int, str, int]]:
 
 
 def seen(commit_id: str, where: Place) -> Commit:
-    """A commit that was decided at a place."""
+    """Return a commit that was decided at a place."""
     return Commit(commit_id, "r", 0, 1, (draft("s"),), seen=where)
 
 
 async def place(log: EventLog, position: int) -> Place:
-    """The place of a position in the log's history."""
+    """Return the place of a position in the log's history."""
     return Place(position, (await log.read(position - 1, 1))[0].chain) if position else Place()

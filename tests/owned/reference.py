@@ -18,7 +18,7 @@ from shared.owned.values import REQUIRED, Holding, OwnedNode, OwnedRequest
 
 
 def merged_by_product(policy: Policy, providers: Sequence[Hints | None], zones: Zones) -> Merged:
-    """Return the merged hint by a walk over every combination of one hint a resource."""
+    """Return the merged hint by trying every combination of one hint for each resource."""
     lists = list(_lists(providers))
     if policy == SINGLE_NUMA_NODE:
         lists = [

@@ -164,7 +164,7 @@ def test_the_founding_example_is_placed_over_two_zones() -> None:
 
 
 def test_a_share_pod_is_refused_by_its_zones() -> None:
-    """20 CPUs where each zone has 15, and memory of which the largest zone has too little."""
+    """It requests 20 CPUs of zones of 15, or more memory than the largest zone has."""
     owner = node(cores=8, gib=62, policy=SINGLE, reserved_cpus=0b1 | 1 << 16)
     answer = refusal(owner, share(20000))
     assert (answer.reason, answer.resource, answer.best) == (Reason.NO_SINGLE_ZONE, "cpu", 15000)

@@ -15,7 +15,7 @@ EVERY = 0b111
 MASKS = sorted(range(1, EVERY + 1), key=lambda mask: (mask.bit_count(), mask))
 USES = ("idle", "single", "shared")
 
-# Hints as providers make them: at most one a mask, the narrowest masks first.
+# Hints as providers make them: at most one for each mask, the narrowest masks first.
 hint_lists = st.lists(
     st.none() | st.tuples(st.booleans(), st.sampled_from([0, 30, 60])),
     min_size=len(MASKS),

@@ -11,7 +11,7 @@ from services.comparison.cells import DENSE, ROWS, WIDE, Result, RowName
 # One cell under each of its seeds.
 Runs = tuple[Result, ...]
 
-# What "one interval" is where reports come on change: a change is in a report well within a second.
+# The length of "one interval" if reports follow changes: a report shows a change within a second.
 NEWS_S = 1
 
 
@@ -23,7 +23,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def groups(results: Sequence[Result]) -> list[Group]:
-    """In the order of their first cells."""
+    """Return the groups in the order of their first cells."""
     found: dict[str, dict[RowName, list[Result]]] = {}
     for result in results:
         found.setdefault(_title(result), {}).setdefault(result.cell.row, []).append(result)

@@ -208,7 +208,7 @@ def _own_traces() -> Path:
 
 
 def read(path: Path) -> list[Result]:
-    """Results of earlier runs; a torn last line is left out."""
+    """Return the results of earlier runs, without an incomplete last line."""
     if not path.is_file():
         return []
     found = []

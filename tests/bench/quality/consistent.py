@@ -52,7 +52,7 @@ class Sent(msgspec.Struct):
 
     @property
     def came_s(self) -> float:
-        """When it is known to have been admitted."""
+        """The earliest time at which it is known to have been admitted."""
         return min(self.runs_s, self.ended_s)
 
 
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The kubelet in one of its states, and what has yet to happen."""
+    """One state of the kubelet, and the events that have yet to happen."""
 
     state: KubeletState
     ahead: frozenset[Step]
@@ -102,12 +102,12 @@ class Consistent:
     # ----------------------------------------------------------------------------------------------
 
     def sent(self, pod: Pod, now_s: float) -> None:
-        """The pod was decided to go here."""
+        """Note that the pod was placed here."""
         self._sent[pod.uid] = Sent(pod, now_s)
         self._moments = None
 
     def runs(self, uid: str, now_s: float, started_s: int = 0) -> None:
-        """The API says that the pod runs."""
+        """Note that the API reports the pod as running."""
         if uid in self._sent:
             self._sent[uid].runs_s, self._sent[uid].started_s = now_s, started_s
             self._moments = None
@@ -115,7 +115,7 @@ class Consistent:
     def ended(
         self, uid: str, refused: bool, now_s: float, started_s: int = 0, finished_s: int = 0
     ) -> None:
-        """The API says that the pod is over; a `refused` one held nothing."""
+        """Note that the API reports the pod's end. A `refused` pod held nothing."""
         sent = self._sent.get(uid)
         if sent is None:
             return
@@ -164,7 +164,7 @@ class Consistent:
             return False
 
     def moments(self) -> Moments:
-        """Every moment in which the node may be now. Raises TooManyError."""
+        """Return every moment in which the node may be now. Raises TooManyError."""
         if self._moments is None:
             self._moments = self._explored([Moment(self._base, frozenset(self._steps()))])
         return self._moments
@@ -215,7 +215,9 @@ class Consistent:
         return [Moment(moment.state, ahead)]
 
     def _changed(self, state: KubeletState, uid: str, ends: bool) -> KubeletState | None:
-        """The state after an end or an admission, None for a refusal; computed once."""
+        """Return the state after an end or an admission, None for a refusal. Each is
+        computed once.
+        """
         key = id(state), uid, ends
         if key not in self._followed:
             self._followed[key] = (
@@ -298,7 +300,7 @@ def _key(state: KubeletState) -> Hashable:
 def _devices(
     holdings: Mapping[str, Mapping[str, Collection[str]]], pools: Registered
 ) -> list[tuple[str, int]]:
-    """Resource and zones of each device, whichever container has it."""
+    """Return the resource and zones of each device. Which container has it does not matter."""
     return sorted(
         (name, pools[name][device_id].mask or 0)
         for part in holdings.values()

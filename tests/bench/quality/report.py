@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 def table(results: Sequence[Result]) -> Table:
-    """All results, group by group."""
+    """Return a table of all results, group by group."""
     made = Table(
         title="quality of placement, virtual time; means over seeds, waits with least and most"
     )
@@ -99,7 +99,7 @@ def _unexplained(result: Result) -> int:
 
 
 def in_order(results: Sequence[Result]) -> list[Result]:
-    """Dense cells first, small before large; traces by name."""
+    """Return the groups in order: dense cells first, small before large, then traces by name."""
     return sorted(results, key=_place)
 
 
@@ -117,7 +117,7 @@ def _place(result: Result) -> tuple[bool, str, int, int, float, int, int]:
 
 
 def block(results: Sequence[Result]) -> str:
-    """The generated part of docs/quality.md: missed aims and two tables."""
+    """Return the generated part of docs/quality.md: missed aims and two tables."""
     cells = groups(in_order(results))
     judged = [line for group in cells for line in aims(group)]
     missed = [line for line in judged if ": met: " not in line]
@@ -167,7 +167,9 @@ def _page_row(runs: Runs) -> list[str]:
 
 
 def _stories(group: Group) -> list[str]:
-    """Rejections of the ledger that nothing explains: named, because there should be none."""
+    """Return the rejections of the ledger without an explanation. They are listed, because there
+    should be none.
+    """
     told = [
         (row, run.unexplained)
         for row, runs in group.rows.items()
@@ -179,8 +181,8 @@ def _stories(group: Group) -> list[str]:
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
-    """Rejections, p99 wait and withheld capacity: a panel each, a cluster of bars for each group of
-    cells.
+    """Plot rejections, p99 wait and withheld capacity in one panel each, with a cluster of bars for
+    each group of cells.
     """
     found = groups(in_order(results))
     import matplotlib

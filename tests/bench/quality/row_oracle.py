@@ -85,14 +85,14 @@ class OracleRow(LedgerRow):
         super().__init__(CoreConfig(scheduler, upstream=self))
 
     def placing(self, cycle: CycleConfig) -> Placing:
-        """What decides in the core."""
+        """Return the object that decides in the core."""
         return self._cluster
 
     def happened(self, node: str) -> None:
         self._changed.add(node)
 
     def reported(self, report: Report, now_s: float) -> None:
-        """The oracle makes its own reports."""
+        """Ignore it: the oracle makes its own reports."""
 
     def evolve(self, stream: str, event: Event, now_s: float) -> None:
         if not isinstance(event, PodEnded) or event.uid not in self._ended:

@@ -52,7 +52,7 @@ class EvaluatorByEveryState(Evaluator):
 
 
 class ByEveryState(ColumnarPlacing):
-    """The columnar cluster, judged so."""
+    """The columnar cluster, with this evaluator."""
 
     def __init__(self, config: CycleConfig, states: States) -> None:
         super().__init__(config)

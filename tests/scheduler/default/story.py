@@ -60,7 +60,7 @@ class Story:
         return outcome.last
 
     async def fold(self) -> None:
-        """Every core reads the new events."""
+        """Let every core fold the new events."""
         for core in self.cores:
             for envelope in await self.log.read(core.ledger.position):
                 core.evolve(envelope, decode(envelope))
@@ -79,8 +79,8 @@ class Story:
         return outcomes
 
     async def decide(self, limit: int = 100) -> dict[str, str]:
-        """The first core decides and appends until it has no proposals; uid -> node of its
-        reservations.
+        """Let the first core decide and append until it has no proposals. Return the nodes of its
+        reservations by uid.
         """
         core = self.cores[0]
         reserved: dict[str, str] = {}
@@ -124,7 +124,7 @@ class Story:
         await self.tell(streams.report(node), NodeReported(made))
 
     async def arrives(self, *pods: Pod) -> None:
-        """Pods that wait to be scheduled are seen."""
+        """Append pods that wait to be scheduled."""
         for each in pods:
             await self.tell(streams.pod(each.uid), PodObserved(each))
 
@@ -139,7 +139,7 @@ class Story:
         await self.tell(streams.node(name), NodeEnded(name, f"uid-{name}", "deleted"))
 
     async def verdicts(self, made: Pod) -> list[str]:
-        """The messages of all the pod's verdicts, without their sentence on preemption."""
+        """Return the messages of all the pod's outcomes, without the sentence about preemption."""
         found = await self.events(PodVerdictChanged)
         return [
             without_preemption(event.message)
@@ -148,7 +148,7 @@ class Story:
         ]
 
     async def reservations(self) -> list[tuple[str, str]]:
-        """(uid, node) of all reservations in the log's order."""
+        """Return (uid, node) of all reservations, in the log's order."""
         return [
             (event.uid, event.node)
             for event in await self.events(PodReserved)
@@ -182,5 +182,5 @@ class Story:
 
 
 def foreign(made: Pod) -> Pod:
-    """The pod, as another scheduler's."""
+    """Return the pod with the name of another scheduler."""
     return msgspec.structs.replace(made, scheduler_name="default-scheduler")

@@ -68,7 +68,7 @@ def claims(*names: str) -> dict[str, Any]:
 GONE: dict[str, Any] = {"tolerations": [{"key": "gone", "operator": "Exists"}]}
 IN_A: dict[str, Any] = {"nodeSelector": {ZONE: "a"}}
 Specs = list[dict[str, Any]]
-# By the constraint that they are examples of.
+# Example pods by constraint.
 SPECS: dict[str, Specs] = {
     "excludedNodes": [{}],
     "heldNodes": [{}],
@@ -118,7 +118,7 @@ EXAMPLES = {
     for name, specs in SPECS.items()
 }
 PODS = [pod for pods in EXAMPLES.values() for pod in pods]
-# Of these, other pods notice where they run.
+# Pods whose place matters to other pods.
 NOTICED = [*EXAMPLES["hostPorts"], *EXAMPLES["podAntiAffinity"], *EXAMPLES["volumes"]]
 # Rules of the node's own object.
 SELECTING = [
@@ -185,7 +185,7 @@ class Scene:
                 self.cluster.view.cluster_objects.fold(event)
 
     def node(self, name: str, kind: int, features: int) -> None:
-        """A node is observed, with labels and more by its kind."""
+        """Observe a node with the labels and other values of its kind."""
         labels = ({}, {ZONE: "a"}, {ZONE: "b", "rack": "1"}, {ZONE: "c", "rack": "2"})[kind % 4]
         taints = ((), (Taint("gone", "", "NoSchedule"),), (Taint("x", "y", "NoExecute"),))
         offers = ({}, {"a.com/gpu": 1}, {"example.com/gpu": 0})[features % 3]
@@ -252,7 +252,7 @@ class Scene:
             self.compare(pod)
 
     def mixed(self, pod: Pod) -> set[str]:
-        """The constraints that pass some nodes and refuse others."""
+        """Return the constraints that pass some nodes and refuse others."""
         view = self.cluster.view
         names = set()
         for constraint in registry._ALL:
@@ -264,7 +264,7 @@ class Scene:
         return names
 
     def compare(self, pod: Pod) -> None:
-        """All nodes at once, and each."""
+        """Compare the array form, for all nodes at once, with the rule for each node."""
         checks, view = self.cluster.checks(pod), self.cluster.view
         passing = checks.passing()
         for name, node_info in view.nodes.items():
@@ -297,7 +297,7 @@ STEPS: st.SearchStrategy[tuple[str, tuple[Any, ...]]] = st.one_of(
 )
 
 
-# What the arrays may forget or keep, from next to nothing to the usual.
+# Limits of what the arrays keep, from nearly nothing to the usual ones.
 LIMITS = st.sampled_from(
     [
         {"REMEMBERED": 2, "MOST_COLUMNS": 1, "SPARE_CODES": -3, "SPARSE": 1},

@@ -27,7 +27,7 @@ ITS_NAME = "default-scheduler"
 
 
 def scenes() -> Iterator[list[Json]]:
-    """Each with its steps."""
+    """Return the recorded scenes with their steps."""
     steps: list[Json] = []
     for line in gzip.decompress(RECORDED.read_bytes()).splitlines():
         step = json.loads(line)
@@ -41,7 +41,7 @@ def scenes() -> Iterator[list[Json]]:
 
 
 class Watching:
-    """The observer's events of objects, in a core that decides in kube-scheduler's place. Zones
+    """The observer's events of objects, and a core that decides instead of kube-scheduler. Zones
     reject no pod.
     """
 

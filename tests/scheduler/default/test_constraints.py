@@ -209,7 +209,9 @@ async def test_anti_affinity_keeps_pods_of_one_batch_apart() -> None:
 
 
 async def test_anti_affinity_of_a_pod_that_runs_holds_against_newcomers_without_any() -> None:
-    """Symmetry: also by a foreign pod, in its whole domain."""
+    """A rule counts in both directions, also that of another scheduler's pod, and in its whole
+    domain.
+    """
     story = await world()
     await story.tell("pod/uid-x", seen("x", "n1", **apart(ZONE)))
     assert await placed(story, seen("a", labels={"app": "web"})) == "n3"
@@ -261,7 +263,7 @@ async def test_terms_look_into_their_namespaces_only() -> None:
 
 
 async def namespace(story: Story, name: str, **labels: str) -> None:
-    """The observer sees a namespace."""
+    """Append a namespace that the observer sees."""
     obj = {"metadata": {"name": name, "resourceVersion": "3", "labels": labels}}
     event = cluster_objects.event_of(story.cores[0].folded.cluster_objects, "namespace", obj)
     if event is not None:

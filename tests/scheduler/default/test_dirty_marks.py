@@ -16,8 +16,8 @@ RESERVED = pod("a", cpus=6)
 
 
 async def unproven(schedulers: int = 1, dirty_after: int = 3, placements: bool = True) -> Story:
-    """n1, with two zones of 8 CPUs, has the unconfirmed charge of `a`; every other pod is
-    refused.
+    """Return a story in which n1, with two zones of 8 CPUs, has the unconfirmed charge of `a`, and
+    refuses every other pod.
     """
     story = Story(schedulers, dirty_after)
     await story.node()
@@ -29,7 +29,9 @@ async def unproven(schedulers: int = 1, dirty_after: int = 3, placements: bool =
 async def show(
     story: Story, at: int, placements: bool, names: tuple[str, ...], free: int, free1: int = 8
 ) -> None:
-    """A report of n1, with placements (the pod listed, not admitted) or with a fingerprint only."""
+    """Append a report of n1, with placements (the pod is listed and not admitted) or a fingerprint
+    only.
+    """
     zones = (zone(0, 8, free), zone(1, 8, free1))
     if placements:
         await story.report(*zones, at=at, placements=tuple(listed_empty(name) for name in names))
@@ -39,7 +41,7 @@ async def show(
 
 
 def refused(number: int) -> Pod:
-    """A pod that fits nowhere, of its own shape."""
+    """Return a pod that fits nowhere, with its own pod class."""
     return pod(f"r{number}", cpus=9 + number)
 
 
@@ -96,7 +98,7 @@ async def test_two_schedulers_append_one_mark_and_the_second_hears_so() -> None:
 
 
 async def dirty(schedulers: int = 1, placements: bool = True) -> Story:
-    """The node is marked."""
+    """Return a story in which the node is marked dirty."""
     story = await unproven(schedulers, 1, placements)
     await refuse(story, 1)
     await story.decide()

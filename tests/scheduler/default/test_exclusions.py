@@ -41,13 +41,13 @@ async def placed(story: Story, made: Pod) -> str:
 
 
 async def rejected(story: Story, made: Pod, node: str, reason: str = WRONG) -> None:
-    """The kubelet rejects a pod on the node, and a controller deletes it."""
+    """Let the kubelet reject a pod on the node, and a controller delete it."""
     await story.seen_bound(made, node)
     await story.tell(streams.pod(made.uid), PodEnded(made.uid, "rejected", node, reason, "no"))
 
 
 async def test_replacements_do_not_follow_each_other_to_a_kubelet_that_rejects_them() -> None:
-    """kubernetes#84869: of a node with another policy than its report says."""
+    """kubernetes#84869: the node has another policy than its report says."""
     story = await world("n1")
     for number in range(12):
         node = await placed(story, made := pod(f"p{number}", cpus=4))

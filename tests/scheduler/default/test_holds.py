@@ -51,7 +51,7 @@ class Held(Story):
         return outcome.last
 
     async def turns(self, core: int = 0, seconds: float = 0.0) -> None:
-        """The core decides until it has nothing to do, that much later."""
+        """Advance the clock and let the core decide until it has nothing to do."""
         self.now_s += seconds
         deciding = self.cores[core]
         for _ in range(20):

@@ -21,12 +21,12 @@ from tests.scheduler.default.story import ROOMY, Story
 from tests.scheduler.default.test_constraints import HOST, ZONE, apart, port, seen, spread
 
 NODES, STEPS, GPU = 5, 40, "vendor.com/gpu"
-# Worlds in which a change was not heard: of a rule that was lifted, of another pod than the first
-# of its shape.
+# Seeds of worlds in which a change woke no pod: a rule was lifted, or a pod could be placed that
+# was not the first of its class.
 FOUND = (20, 32, 76, 102, 107, 117, 127, 164, 176, 199)
 HURRIED = {"steps_node": 1, "steps_last_resort": 2000, "steps_pod": 100_000}
-# Worlds in which a pod was left waiting with budgets like these: waking asked within the ordinary
-# one alone.
+# Seeds of worlds in which a pod was left waiting with small budgets, because waking searched with
+# the ordinary budget only.
 BY_LAST_RESORT = (23, 41, 151, 219, 286)
 POLICIES = ("single-numa-node", "single-numa-node", "restricted", "best-effort")
 RULES: tuple[Json, ...] = (
@@ -46,8 +46,8 @@ RULES: tuple[Json, ...] = (
 
 
 class World:
-    """A few nodes of one to three zones; reports say anything, as whether they are true is not
-    asked here.
+    """A few nodes of one to three zones. Reports say anything, because this test does not ask
+    whether they are true.
     """
 
     def __init__(self, seed: int, budgets: dict[str, int]) -> None:
@@ -57,13 +57,13 @@ class World:
         self.told = 0
 
     async def begin(self) -> None:
-        """Nodes that have reported."""
+        """Append nodes and their reports."""
         for number in range(NODES):
             await self._change(f"n{number}")
             await self._report(f"n{number}")
 
     async def step(self) -> str:
-        """Something happens; returns what."""
+        """Append one random event, and return its description."""
         happens = self.draw.choice(
             (
                 self.arrives,
@@ -108,7 +108,7 @@ class World:
         return ",".join(bound[:1])
 
     async def changes(self) -> str:
-        """A node's object; now and then the node goes."""
+        """Change a node's object, or sometimes end the node."""
         name = self._node()
         if self.draw.random() < 0.1:
             await self.story.node_goes(name)

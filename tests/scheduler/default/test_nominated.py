@@ -132,7 +132,7 @@ async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
 
 
 async def test_a_nominee_that_was_bound_and_ended_unseen_keeps_nothing() -> None:
-    """Its object stays, as a Job's does; no event of a pod mentions it."""
+    """The object of the nominee stays, as a Job's pod does, but no event mentions the pod."""
     story = await world("n1")
     await shown(story, nominee(cpu="64"))
     ended = nominee(cpu="64", bound="n1")

@@ -28,7 +28,9 @@ KEPT = "1 node(s) were kept free for the nominated pod ns/other of another sched
 
 
 def nominated(cpus: int, priority: int = 0) -> NominationObserved:
-    """As the observer reports a pending pod with a container of so many exclusive CPUs."""
+    """Return the observer's event of a nominated pod with a container of this many
+    exclusive CPUs.
+    """
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     spec = {
         "priority": priority,
@@ -50,7 +52,7 @@ async def half_full(**report: object) -> Story:
 
 
 async def outcome(story: Story, made: Pod) -> str:
-    """The node, or the verdict."""
+    """Return the pod's node, or the message of its outcome."""
     await story.arrives(made)
     found = (await story.decide()).get(made.uid)
     return found or (await story.verdicts(made))[-1]

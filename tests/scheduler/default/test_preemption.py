@@ -307,7 +307,7 @@ async def test_where_no_zones_are_asked_for_eviction_needs_no_placements() -> No
 
 
 def shared(made: Pod) -> Pod:
-    """Of a class of service that pins no CPUs."""
+    """Return the pod as Burstable, so that its kubelet pins no CPUs."""
     return msgspec.structs.replace(made, qos="Burstable")
 
 
@@ -423,8 +423,8 @@ def test_every_eviction_helps_and_none_is_superfluous(
 
 
 async def test_a_pod_of_unknown_zone_is_not_evicted_on_suspicion() -> None:
-    """Until the report confirms the zone of b, it would have to go with a or c; then one of them is
-    enough.
+    """Until a report confirms the zone of b, b and one of a and c would have to be evicted.
+    Afterwards one of them is enough.
     """
     story = Story()
     await story.node()

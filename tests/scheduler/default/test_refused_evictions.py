@@ -79,7 +79,7 @@ async def test_once_a_pod_like_the_victim_starts_the_budget_is_asked_again_at_on
 
 
 async def test_while_others_are_evicted_for_a_pod_its_own_claim_is_no_new_reason_to_wait() -> None:
-    """Each would be an event and a condition."""
+    """Each new reason would cost an event and a condition."""
     story = await full((low("a", 4, gpus=2), 0), gpus=2)
     await story.node(allocatable={**ROOMY, "cpu": 10_000, GPU: 2})
     high = pod("high", container("c", 4, gpus=2), priority=HIGH)

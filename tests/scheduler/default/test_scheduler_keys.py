@@ -32,7 +32,7 @@ def seen(
     limit: str = "",
     more: dict[str, str] | None = None,
 ) -> PodObserved:
-    """The event of a pod object with one container; Guaranteed without a `limit` of its own."""
+    """Return the event of a pod with one container. Without a separate `limit` it is Guaranteed."""
     requests = {"cpu": cpu, "memory": "1Gi", **(more or {})}
     limits = {**requests, "cpu": limit or cpu}
     container = {"name": "c", "resources": {"requests": requests, "limits": limits}}

@@ -23,7 +23,7 @@ from tests.scheduler.default.story import Story, foreign
 
 
 def by(**settings: object) -> Story:
-    """A story with the core of these settings."""
+    """Return a story whose core has these settings."""
     story = Story()
     story.cores = [SchedulerCore(chosen(SchedulerSettings(**settings)).core)]  # type: ignore[arg-type]
     return story

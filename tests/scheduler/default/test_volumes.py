@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
-    """The observer sees an object."""
+    """Append an object that the observer sees."""
     known = story.cores[0].folded.cluster_objects
     event = (cluster_objects.deleted if deleted else cluster_objects.event_of)(known, kind, obj)
     if event is not None:
@@ -65,7 +65,7 @@ def using(name: str, *claims: str, **more: Any) -> PodObserved:
 
 
 async def bound(story: Story, name: str, mode: str = "ReadWriteOnce", **spec: Any) -> None:
-    """A claim with its volume."""
+    """Append a claim and its volume."""
     await shown(story, "volume", volume(f"pv-{name}", name, **spec))
     await shown(story, "claim", claim(name, f"pv-{name}", mode=mode))
 
@@ -101,7 +101,7 @@ async def test_a_pod_waits_for_its_claim_and_goes_once_it_is_bound_and_its_volum
 
 
 async def test_each_of_many_pods_that_wait_for_claims_of_their_own_is_woken_by_its_own() -> None:
-    """They are of one pod class, and yet none hides another in the queue."""
+    """The pods have one pod class, but the queue wakes each of them."""
     story = await world("n1")
     for number in range(4):
         assert "unbound" in await placed(story, using(f"p{number}", f"c{number}"))
@@ -169,7 +169,7 @@ async def test_a_node_attaches_no_more_volumes_of_a_driver_than_its_csinode_says
 
 
 async def test_a_claim_of_a_pod_that_stands_there_counts_once_it_is_bound_later() -> None:
-    """Foreign pods may be seen before their claims."""
+    """Pods of other schedulers may be observed before their claims."""
     story = await world("n1")
     await shown(story, "csinode", takes("n1", 2))
     for name in ("x", "y"):

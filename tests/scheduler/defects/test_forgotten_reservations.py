@@ -19,14 +19,14 @@ RUNNING = guaranteed("x", cpu="1", node="n1", phase="Running")
 
 
 def upstream_with_x() -> Upstream:
-    """x runs and is reported; nothing else is on the node."""
+    """Return the plugin's cache after x runs and is reported, alone on the node."""
     told = Upstream(reported(*two_zones(), pods=(RUNNING,)))
     told.lister = [RUNNING]
     return told
 
 
 def history_with_x(placements: bool = True) -> History:
-    """The same node in the ledger: two zones of 8 CPUs, x in zone 0."""
+    """Return a story with the same node: two zones of 8 CPUs, x in zone 0."""
     history = History()
     history.reserve(pod("x", cpus=1))
     report_x(history, placements)
@@ -34,7 +34,7 @@ def history_with_x(placements: bool = True) -> History:
 
 
 def report_x(history: History, placements: bool = True, at: int = 1, **fields: object) -> None:
-    """A report that shows x and nothing else."""
+    """Append a report that shows x only."""
     if placements:
         history.report(zone(0, 8, 7), zone(1, 8), at=at, placements=(held("x", 0, 1),), **fields)
         return

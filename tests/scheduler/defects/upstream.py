@@ -25,17 +25,17 @@ class Upstream:
         self.cache = OverReserve(nrts, profiles or Profiles([KNOWN], detection), settings)
 
     def published(self, nrt: Nrt, event: str = "MODIFIED") -> None:
-        """The exporter writes the object; the attribute watcher sees it."""
+        """Write the exporter's object, which the attribute watcher sees."""
         self.api[nrt.name] = nrt
         self.cache.nrt_event(event, nrt)
 
     def resync(self, node: str = "n1") -> None:
-        """The node is refused once, and the next tick comes."""
+        """Refuse a pod on the node once, and run the next resync."""
         self.cache.node_maybe_overreserved(node)
         self.cache.resync(self.api.get, self.lister)
 
     def before_flush(self, node: str = "n1") -> list[Nrt]:
-        """The first two moments of a resync: what would be flushed now."""
+        """Run the first two steps of a resync. Return the objects that it would flush."""
         self.cache.node_maybe_overreserved(node)
         return self.cache.updates(self.cache.desynced(), self.api.get, self.lister)
 

@@ -50,9 +50,7 @@ def next_doubt(found: JudgedList) -> Doubt | None:
 
 
 def test_what_one_list_lacks_has_not_ended(known: SchedulerState) -> None:
-    """This holds even for few objects: a GET of each, or the next list, must confirm that they are
-    gone.
-    """
+    """This holds even for few objects: a GET of each, or the next list, must confirm their end."""
     found = judged(known, of(ALL - FEW), None)
     assert not found.confirmed
     assert uids(found.unconfirmed) == FEW
@@ -108,7 +106,7 @@ def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agree
     known: SchedulerState,
 ) -> None:
     """A list need not show pods that are younger than itself. If the cluster was set back, these
-    pods are gone.
+    pods do not exist.
     """
     first = judged(known, of(ALL - FEW, "4"), None)
     assert first.shows_set_back

@@ -52,7 +52,7 @@ def falsified(scene: Scene, monkeypatch: pytest.MonkeyPatch, falsify: Falsify) -
 def relist(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: Callable[..., AsyncGenerator[Listed]]
 ) -> None:
-    """The observer's pages come from `pages`, which may ask `scene.kube.list`."""
+    """Take the observer's pages from `pages`, which may call `scene.kube.list`."""
     true_pages = scene.kube.pages
 
     async def list_(kind: Kind) -> Listed:
@@ -224,7 +224,7 @@ async def test_a_list_that_is_none_ends_nothing(
 async def test_a_stream_that_shows_nothing_is_confirmed_by_pages(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mark alone is no reason to believe a mass absence."""
+    """The end mark alone does not prove that many objects ended."""
     asked = list[tuple[Kind, bool]]()
 
     async def listing(kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:

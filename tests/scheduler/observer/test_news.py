@@ -73,7 +73,9 @@ def node(name: str = "n1", uid: str = "node-1", version: int = 3, **status: Any)
 
 
 class Watched:
-    """A ledger and the events that a watch makes of objects; every event is folded at once."""
+    """A ledger, and the events that the observer makes of watched objects. Every event is folded at
+    once.
+    """
 
     def __init__(self) -> None:
         self.history = History()
@@ -291,7 +293,9 @@ def test_what_a_nodes_kubelet_declares_is_a_event_in_any_order(watched: Watched)
 
 
 def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
-    """But not its own reservations, nor amounts of an object that contradicts itself."""
+    """The kubelet's reservations are not counted, nor amounts of an object that contradicts
+    itself.
+    """
     watched = Watched()
     offered = {
         "cpu": "7",
@@ -424,7 +428,7 @@ SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
 
 
 def anything_in(data: st.DataObject, obj: Json) -> Json:
-    """The object with one part, at any depth, replaced by anything."""
+    """Return the object with one part, at any depth, replaced by any value."""
     made = copy.deepcopy(obj)
     at: Any = made
     while True:

@@ -59,8 +59,8 @@ OURS = {"schedulerName": "topolog"}
 
 
 class BrokenWatches(KubeClient):
-    """Watches that end by the causes in `ends`, one per watch, before they show anything; then they
-    work.
+    """Watches that end for the causes in `ends`, one per watch, before they show an event. Later
+    watches work.
     """
 
     ends: Sequence[Exception] = ()
@@ -75,7 +75,7 @@ class BrokenWatches(KubeClient):
 
 
 class Scene:
-    """A simulated cluster, a log in memory, and observers at both."""
+    """A simulated cluster, a log in memory, and observers of the cluster that append to the log."""
 
     def __init__(self, api: Api) -> None:  # noqa: F811, RUF100
         self.api = api
@@ -84,7 +84,7 @@ class Scene:
 
     @asynccontextmanager
     async def observer(self, epoch: int = 1, relist_s: float = RELIST_S) -> AsyncIterator[Observer]:
-        """An observer that leads, as a process of its own; killed at the end."""
+        """Run an observer that leads, as a process would; it is killed at the end."""
         fold: Fold[SchedulerCore] = Fold(
             lambda: SchedulerCore(CoreConfig()),
             lambda core, envelope, event: core.evolve(envelope, event),
@@ -98,7 +98,7 @@ class Scene:
             yield observer
 
     async def events(self) -> list[Event]:
-        """The recorded events of pods and nodes: every server has namespaces."""
+        """Return the recorded events without those of namespaces, which every server has."""
         found = [decode(envelope) for envelope in await self.log.read(0)]
         return [event for event in found if not isinstance(event, SurroundingEvent)]
 
@@ -152,8 +152,8 @@ async def scene(api: Api) -> AsyncIterator[Scene]:  # noqa: F811, RUF100
 async def test_a_list_records_pods_on_nodes_before_waiting_pods(
     scene: Scene,
 ) -> None:
-    """Decided in between, a pod would be sent next to pods that are not known yet: after a restored
-    log, for example.
+    """A decision in between would place a pod next to pods that the scheduler does not know yet,
+    for example after a restored log.
     """
     await scene.node()
     await scene.api.pod("a-waits", spec=OURS)
@@ -416,7 +416,7 @@ async def test_a_log_that_begins_again_gets_everything_again(scene: Scene) -> No
 async def test_cluster_objects_are_recorded_before_pods_followed_and_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Listed, watched, changed, and gone unseen."""
+    """Objects are listed, watched and changed, and end while no watch runs."""
     monkeypatch.setattr("services.scheduler.watch.observer.CONFIRM_AFTER_S", 0.1)
     csi = {"driver": "d", "volumeHandle": "h"}
     claim = {
@@ -461,8 +461,8 @@ async def test_cluster_objects_are_recorded_before_pods_followed_and_ended(
 async def test_pods_are_recorded_if_cluster_objects_may_not_be_listed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rights of an older release: readiness says so, and pods without volumes are placed as
-    before.
+    """The service has only the rights of an older release. Readiness says so, and pods without
+    volumes are placed as before.
     """
     pages = scene.kube.pages
 

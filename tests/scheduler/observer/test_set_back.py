@@ -38,8 +38,8 @@ async def snapshot(scene: Scene) -> dict[Kind, Listed]:
 def restored(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, then: dict[Kind, Listed], lists: int = 1000
 ) -> list[bool]:
-    """The first `lists` lists of pods and of nodes show the cluster as it was; whether each was
-    streamed.
+    """Let the first `lists` lists of pods and of nodes show the earlier cluster. Return whether
+    each list was streamed.
     """
     asked = dict[Kind, int]()
     streamed_pods = list[bool]()
@@ -55,7 +55,7 @@ def restored(
 
 
 async def bound(scene: Scene, uid: str) -> None:
-    """The binder's word, and the API's."""
+    """Append the binder's binding, and bind the pod at the API."""
     draft = Draft(streams.pod(uid), PodBound(uid, "n1"))
     await scene.log.append(
         [

@@ -50,7 +50,7 @@ SPREAD = [
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
-    """A pod with a secret in every place that may hold one."""
+    """Return a pod with a secret in every field that may hold one."""
     container = {
         "name": "c",
         "image": f"registry.example/{SECRET}",

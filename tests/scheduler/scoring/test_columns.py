@@ -84,7 +84,7 @@ def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
 
 
 def fits_of(cluster: Cluster) -> Bools:
-    """bool[zone, node]: the zones that hold the request alone, node by node."""
+    """Return as bool[zone, node] whether a zone holds the request alone, computed node by node."""
     _, zones, nodes = cluster.present.shape
     fits = np.zeros((zones, nodes), dtype=np.bool_)
     request = dict(zip(RESOURCES, map(int, cluster.request), strict=True))
@@ -129,8 +129,8 @@ def wants(draw: st.DrawFn) -> list[DemandClass]:
 
 
 def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[DemandClass]) -> int:
-    """KeepRoom as a sentence: the lost places of each demand class, in exact fractions; then the
-    remaining share.
+    """Return KeepRoom's score by its definition: the lost places of each demand class in exact
+    fractions, then the remaining share.
     """
     landing = fitting(request, zones)
     asked = {
@@ -242,7 +242,9 @@ def landed(
     zone: int,
     node: int,
 ) -> int:
-    """The score of one zone by its position [zone * nodes + node], asked twice."""
+    """Return the score of one zone by its position [zone * nodes + node]. It is computed twice, to
+    compare.
+    """
     rows = len(RESOURCES), -1
     available = cluster.available.reshape(rows)
     allocatable = cluster.allocatable.astype(np.float64).reshape(rows)

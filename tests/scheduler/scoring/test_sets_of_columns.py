@@ -33,7 +33,9 @@ Zones = list[Amounts]
 
 
 def sets_in_words(amounts: Amounts, sizes: Zones, free: Zones) -> list[Amounts]:
-    """The sums of the sets of zones that may hold the amounts, the freest zones first."""
+    """Return the sums of the sets of zones that may hold the amounts, computed set by set; the
+    freest zones come first.
+    """
     widths = set()
     for name, amount in amounts.items():
         largest = sorted((size[name] for size in sizes), reverse=True)
