@@ -21,7 +21,9 @@ ALL_CPUS = "0-7"
 
 
 class FakeRuntime:
-    """Pods and containers survive connections; `sets` is container name -> CPUs."""
+    """A container runtime whose pods and containers survive connections. `sets` has the CPUs by
+    container name.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.socket = str(folder / "nri.sock")

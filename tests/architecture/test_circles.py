@@ -15,8 +15,8 @@ import grimp
 import pytest
 
 Graph = dict[str, set[str]]
-# (folder, order): rooms on the left may import those on the right, those with a bar between them do
-# not know each other.
+# (folder, order): rooms on the left may import those on the right; rooms with a bar between them do
+# not import each other.
 TOLD = re.findall(
     r"^In `([a-z/_]+)`: `([^`]+)`$", Path("ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE
 )
@@ -56,7 +56,7 @@ def test_a_circle_by_an_import_inside_a_function_is_seen(imports: Graph) -> None
 
 
 def rooms_in(package: str, imports: Graph) -> Graph:
-    """Room of the package -> rooms that its modules import."""
+    """Return, for each room of the package, the rooms that its modules import."""
     found: Graph = {}
     for module in imports.keys() - {package}:
         if module.startswith(f"{package}."):

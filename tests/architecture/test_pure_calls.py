@@ -23,13 +23,13 @@ MODULES = (
     "time|random|secrets|os|asyncio|threading|multiprocessing|subprocess|socket|signal|shutil|tempfile|pathlib|"
     "logging|ctypes|fcntl|platform|locale|builtins|importlib|numpy.random|np.random"
 )
-# Of a dotted name as it was imported; its end counts, as an allowed module may hand on a forbidden
+# Forbidden ends of dotted names. The end counts, because an allowed module may pass on a forbidden
 # one.
 IMPURE = re.compile(
     rf"(^|\.)(({MODULES})\.\w+|uuid\.(uuid1|uuid4|getnode)|io\.(open|open_code|FileIO)|(datetime|date)\.(now|utcnow|today)|"
     r"sys\.(stdin|stdout|stderr|argv|modules|exit|settrace|setprofile))$"
 )
-# Methods of a path, whoever made it.
+# Forbidden methods of a path.
 FILES = {
     "read_text",
     "read_bytes",
@@ -42,7 +42,7 @@ FILES = {
     "unlink",
     "touch",
 }
-# Ask where the machine stands unless they are told a time zone.
+# These use the machine's time zone unless one is given.
 HERE = {"fromtimestamp", "astimezone"}
 
 ANY, SHELLS = "*", {"__main__", "settings"}
@@ -58,7 +58,7 @@ def allowed() -> dict[str, set[str]]:
 
 
 def pure() -> list[Path]:
-    """Files of the rooms, without shells and generated messages."""
+    """Return the files of the rooms, without shells and generated messages."""
     shells = {module for module, uses in allowed().items() if ANY in uses}
     rooms = [ROOT / room.replace(".", "/") for room in PURE["source_modules"]]
     paths = sorted(path for room in rooms for path in room.rglob("*.py") if "_pb2" not in path.name)
@@ -86,7 +86,7 @@ def impure_calls(source: str, uses: set[str]) -> Iterator[str]:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """Name -> what was imported under it, dotted."""
+    """Return the imported names with their dotted origin."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -104,7 +104,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 def _bound(tree: ast.Module) -> set[str]:
-    """Names that mean something of this module's own."""
+    """Return the names that the module itself binds."""
     names = {
         node.id
         for node in ast.walk(tree)
@@ -117,7 +117,7 @@ def _bound(tree: ast.Module) -> set[str]:
 
 
 def _dotted(node: ast.AST, imported: dict[str, str]) -> str:
-    """The name as it was imported; "" for what was not."""
+    """Return the dotted name as it was imported, "" if it was not."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

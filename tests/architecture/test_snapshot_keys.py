@@ -50,7 +50,7 @@ OTHER = pod("b", cpus=2)
 
 
 def told() -> Iterator[tuple[str, Event]]:
-    """A little of everything that changes a fold."""
+    """Return events of every kind that changes a fold."""
     zones = zone(0, 8), zone(1, 8)
     yield streams.node("n1"), NodeObserved("n1", "u")
     yield streams.report("n1"), NodeReported(report(*zones))
@@ -203,7 +203,7 @@ def test_a_providers_arguments_are_part_of_the_key(
 
 
 class Keyless:
-    """As a provider with arguments is not to be written."""
+    """A provider with arguments that is written wrongly."""
 
     def __init__(self, home: int) -> None:
         self.home = home
@@ -278,7 +278,9 @@ def imports_in(tree: ast.Module) -> list[str]:
 
 
 def imports_anywhere(node: ast.AST) -> Iterator[ast.AST]:
-    """Of a whole tree, expressions included, but for what only a type checker runs."""
+    """Return the imports in a whole tree, expressions included, except those that only a type
+    checker runs.
+    """
     for each in ast.iter_child_nodes(node):
         if isinstance(each, ast.Import | ast.ImportFrom):
             yield each

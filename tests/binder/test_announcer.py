@@ -30,7 +30,7 @@ from tests.runtime.helpers import running, until
 
 
 class Slow:
-    """An API server that answers when it is let."""
+    """An API server that answers on demand."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -204,7 +204,7 @@ async def test_a_final_refusal_is_announced_once(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_of_a_pod_that_is_gone_there_is_no_event() -> None:
-    """In a storm on a real API server every sixth event was one."""
+    """Under load on a real API server every sixth Event was about an ended pod."""
     scene = Told()
     scene.kube.go.set()
     scene.kube.patched = Answer(404, "NotFound", 'pods "a" not found')
@@ -218,7 +218,7 @@ async def test_of_a_pod_that_is_gone_there_is_no_event() -> None:
 
 
 async def test_a_standby_announces_lasting_messages_once_it_leads() -> None:
-    """The leader may have died between the event and the call."""
+    """The previous leader may have been killed between the event and the call."""
     scene = Told()
     scene.kube.go.set()
     scene.announcer.enabled = False

@@ -49,8 +49,8 @@ def always(answer: Answer) -> Callable[[Call], Awaitable[Answer | Lost]]:
 async def test_a_no_to_the_request_is_one_event_one_event_with_its_remedy_and_not_asked_for_again(
     cluster: Cluster, answer: Answer, cause: str, remedy: str, calls: int
 ) -> None:
-    """A right that is missing is asked for twice in a row: only a server that has just started may
-    say otherwise.
+    """A call without the right is sent twice in a row, because a server that has just started may
+    deny it wrongly.
     """
     cluster.kube.fault = always(answer)
     uid = await cluster.reserved()
@@ -80,7 +80,9 @@ async def test_a_no_to_the_request_is_one_event_one_event_with_its_remedy_and_no
 async def test_a_refusal_that_is_the_pods_own_end_is_no_warning(
     cluster: Cluster, answer: Answer, level: str
 ) -> None:
-    """A namespace that is emptied while its pods are bound would fill the log with them."""
+    """Otherwise a namespace that is deleted while its pods are bound would fill the log with
+    warnings.
+    """
     cluster.kube.fault = always(answer)
     uid = await cluster.reserved()
     with structlog.testing.capture_logs() as lines:

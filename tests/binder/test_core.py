@@ -20,8 +20,8 @@ WORK = Work("uid-a", "n1", reserved_at=7, stage="intended", attempts=2)
 
 
 def read(status: int, uid: str = "", node: str = "", terminating: bool = False) -> Reply:
-    """A bind answer that was no success, and the pod as it was read afterwards (no uid: there is
-    none).
+    """Return the event for an unsuccessful answer to a binding, after the pod was read (no uid: it
+    does not exist).
     """
     return Reply(status, "said", read=True, uid=uid, node=node, terminating=terminating)
 
@@ -32,7 +32,7 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
         (Reply(201), binding.PodBound("uid-a", "n1", attempts=3)),
         (Reply(200), binding.PodBound("uid-a", "n1", attempts=3)),
         (Reply(404, "said"), binding.BindRefused("uid-a", "n1", "gone", "said")),
-        # Any other answer decides nothing until the pod was read.
+        # Any other answer is not decided before the pod was read.
         (Reply(0, "lost"), "needs_read"),
         (Reply(409, "said"), "needs_read"),
         (Reply(429, "said"), "needs_read"),
@@ -56,8 +56,8 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
         (read(409, "uid-b", "n1"), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
         (read(409, "uid-b", ""), binding.BindRefused("uid-a", "n1", "other_uid", "said")),
         (read(0), binding.BindRefused("uid-a", "n1", "gone", "said")),
-        # Unbound says nothing about a call that may still arrive: only resending to the same node
-        # is left.
+        # An unbound pod may still be bound by a call under way, so the binder can only send to the
+        # same node again.
         (read(0, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(409, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
         (read(500, "uid-a"), binding.BindUncertain("uid-a", "n1", 3, "said")),
@@ -86,7 +86,7 @@ def read(status: int, uid: str = "", node: str = "", terminating: bool = False) 
             read(409, "uid-b", terminating=True),
             binding.BindRefused("uid-a", "n1", "other_uid", "said"),
         ),
-        # The request itself was judged: it is not sent again.
+        # The server judged the request itself, so it is not sent again.
         (read(400, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
         (read(403, "uid-a"), binding.BindRefused("uid-a", "n1", "denied", "said")),
         (read(422, "uid-a"), binding.BindRefused("uid-a", "n1", "invalid", "said")),
@@ -138,7 +138,7 @@ def test_a_denial_a_missing_right_and_an_ending_namespace_are_distinguished_by_m
 
 
 class Told:
-    """A binder's fold that gets events one by one."""
+    """A binder's fold, which gets events one by one."""
 
     def __init__(self) -> None:
         self.state: BinderState = core.initial()

@@ -45,7 +45,9 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Api:
-    """A Kubernetes API that only evicts, with answers by victim and the calls that it got."""
+    """A Kubernetes API that only evicts. It has an answer for each victim, and records the
+    calls.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Answer | Lost]] = {}
@@ -99,9 +101,7 @@ class Scene:
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
-        """An evictor runs while the block runs; every one is a new process that starts from the
-        log.
-        """
+        """Run an evictor during the block. Each is a new process that starts from the log."""
         lease = await self.log.acquire(ROLE, "me", 60)
         assert lease is not None
         hearers: list[Evictor] = []
@@ -119,7 +119,9 @@ class Scene:
             yield
 
     async def until(self, count: int) -> list[Event]:
-        """The outcomes once there are so many, and a moment later still no more."""
+        """Return the outcomes once there are this many, and check shortly after that no more
+        follow.
+        """
         async with asyncio.timeout(60):
             while len(await self.outcomes()) < count:
                 await self.log.wait(await self.log.head(), 0.02)
@@ -230,7 +232,7 @@ async def test_a_restart_takes_up_intents_without_outcome_and_nothing_else() -> 
 
 
 class Slow(Api):
-    """Its rehearsals are answered on demand."""
+    """An API whose dry runs are answered on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -255,8 +257,8 @@ class Slow(Api):
 async def test_a_victim_that_ends_while_a_rehearsal_is_answered_is_not_intended(
     meanwhile: tuple[str, Event], evicted: list[str]
 ) -> None:
-    """The real server takes 10 s for some. Of a pod that had ended an intent named neither
-    namespace nor name.
+    """The real server needs 10 s for some answers. The intent for an ended pod would have had no
+    namespace and name.
     """
     scene = Scene()
     scene.api = api = Slow()

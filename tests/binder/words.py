@@ -75,7 +75,7 @@ async def lost_after(call: Call) -> Answer | Lost:
 def times(
     number: int, fault: Callable[[Call], Awaitable[Answer | Lost]]
 ) -> Callable[[Call], Awaitable[Answer | Lost]]:
-    """The fault for so many calls, then none."""
+    """Return a fault that happens for this many calls."""
     calls_left = [number]
 
     async def act(call: Call) -> Answer | Lost:
@@ -104,7 +104,7 @@ class Cluster:
         return (await self.log.append([commit]))[0]
 
     async def reserved(self, name: str = "a", node: str = "n1") -> str:
-        """A pod exists, was observed and is reserved; its uid."""
+        """Create a pod, append that it was observed and reserved, and return its uid."""
         created_pod = await self.api.pod(name)
         uid = str(created_pod["metadata"]["uid"])
         changed = msgspec.structs.replace(pod(name, uid=uid), namespace="apirec")
@@ -122,7 +122,7 @@ class Cluster:
         return [type(event).__name__ for event in await self.events(uid)]
 
     async def stands(self, name: str = "a") -> dict[str, Any]:
-        """The pod as the API has it."""
+        """Return the pod's object in the API."""
         body: dict[str, Any] = (
             await self.api.ask("GET", f"/api/v1/namespaces/apirec/pods/{name}")
         ).json()
@@ -141,7 +141,7 @@ class Cluster:
 
     @asynccontextmanager
     async def binder(self, announce: bool = False) -> AsyncIterator[Binder]:
-        """A binder process: fold, lease and loop; cancelled at the end as by a kill."""
+        """Run a binder process: fold, lease and loop. It is cancelled at the end, as by a kill."""
         announcer = Announcer(self.kube, "topolog")
         announcer.enabled = announce
         made: list[Binder] = []

@@ -14,12 +14,12 @@ from shared.bus import subjects
 from shared.bus.port import Bus, BusUnavailable, Message
 from shared.telemetry.propagation import HEADER
 
-# Nothing is measured: a test that waits this long has failed.
+# A test that waits this long has failed. No time is measured.
 LIMIT_S = 60.0
 
 
 async def gather(batches: AsyncIterator[list[Message]], wanted: int) -> list[Message]:
-    """The first `wanted` messages."""
+    """Return the first `wanted` messages."""
     result: list[Message] = []
     async with asyncio.timeout(LIMIT_S):
         while len(result) < wanted:
@@ -38,7 +38,7 @@ async def reported_up_to(batches: AsyncIterator[list[Message]], wanted: bytes) -
 
 
 async def rung_up_to(positions: AsyncIterator[int], wanted: int) -> list[int]:
-    """Positions of the doorbell until `wanted`."""
+    """Return the positions that the bus announced, up to `wanted`."""
     received: list[int] = []
     async with asyncio.timeout(LIMIT_S):
         while wanted not in received:
@@ -71,7 +71,7 @@ class BusContract:
     """The whole contract."""
 
     def hurry(self, bus: Bus) -> None:
-        """Make a bus that has patience give up soon."""
+        """Let a bus that waits patiently give up soon."""
 
     async def test_reports_begin_with_the_newest_of_every_node(self, bus: Bus) -> None:
         for node, body in (("a", b"1"), ("b", b"2"), ("a", b"3")):

@@ -40,7 +40,7 @@ async def bus(servers: Servers) -> AsyncIterator[JetStreamBus]:
     while True:
         with contextlib.suppress(
             BusUnavailable
-        ):  # servers that have yet to find each other make no streams
+        ):  # Servers create no streams before they have found each other.
             await bus.ensure_streams()
             break
         await asyncio.sleep(0.1)
@@ -103,5 +103,5 @@ async def test_the_leader_of_a_stream_goes_and_comes_back(
 
 
 async def publish(bus: JetStreamBus, body: str) -> None:
-    """A report of node a."""
+    """Publish a report of node a."""
     await bus.publish(subjects.report("a"), body.encode(), {subjects.MSG_ID: body})

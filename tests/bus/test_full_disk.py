@@ -42,7 +42,7 @@ class SmallDisk:
         self._ballast = Path(f"/proc/{self._process.pid}/root{disk}/ballast")
 
     def listens(self) -> bool:
-        """Wait until it does; False if the system permits no such file system."""
+        """Wait until the server listens. Return False if the system permits no such file system."""
         for _ in range(500):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
@@ -53,13 +53,13 @@ class SmallDisk:
         return False
 
     def fill(self) -> None:
-        """Another program takes all that is left."""
+        """Fill the disk, as another program would."""
         with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
 
     def free(self) -> None:
-        """There is space again."""
+        """Free the space again."""
         self._ballast.unlink()
 
     def stop(self) -> None:

@@ -63,7 +63,7 @@ async def bus(server: NatsProcess) -> AsyncIterator[JetStreamBus]:
 
 
 async def client_of(server: NatsProcess) -> Client:
-    """A client of the test's own, to look behind the adapter."""
+    """Return a plain NATS client, to inspect the server without the adapter."""
     client = Client()
     servers, credentials = split_credentials(server.url)
     await client.connect(servers, **credentials)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ HEARTBEAT_S = 5.0
 
 
 class Jumping(asyncio.SelectorEventLoop):
-    """If nothing is ready, its time jumps to the next timer."""
+    """An event loop whose time jumps to the next timer if no task is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Jumping(asyncio.SelectorEventLoop):
 
 
 class Message(msgspec.Struct):
-    """As nats-py hands it over; `reply` counts what the consumer delivered."""
+    """A message as nats-py passes it on. `reply` counts the consumer's deliveries."""
 
     reply: str
     headers: dict[str, str] = {}

@@ -50,7 +50,7 @@ FLAGS = ("--nodes", "6", "--report-interval", "1", "--schedulers", "2", "--stand
 
 
 def main() -> int:
-    """Exit code 1 when something does not hold."""
+    """Run the faults. Return 1 if an invariant is violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=20)
     parser.add_argument(
@@ -132,8 +132,8 @@ async def _run(
 
 
 def chance(seed: int, number: int) -> random.Random:
-    """Of this fault alone: what one fault draws (one of the backends that happen to be connected)
-    shifts no later one.
+    """Return the random generator of one fault, so that its draws (such as one of the backends that
+    happen to be connected) do not change those of later faults.
     """
     return random.Random(f"{seed}/{number}")
 
@@ -164,9 +164,7 @@ async def _judged(stage: Stage) -> tuple[list[str], list[str], list[dict[str, An
 
 @asynccontextmanager
 async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
-    """The stage; each server has a folder of its own, so that one disk can be full while the other
-    is not.
-    """
+    """Set up the stage. Each server has its own folder, so that only one disk can be full."""
     port, homes, backups = (
         free_port(),
         {name: path.parent / name for name in ("postgres", "nats")},
@@ -197,11 +195,13 @@ async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
         )
 
         def start() -> Road:
-            """Without the note of an earlier one, which would be taken for its own."""
+            """Start it without the status file of an earlier run, which would be mistaken for its
+            own.
+            """
             (path / "services.json").unlink(missing_ok=True)
             return ready(Road(path, *FLAGS, "--speed", str(speed), *urls))
 
-        # The road blocks while it waits: in a thread, because the proxies are carried by this loop.
+        # The road blocks while it waits, so it runs in a thread: the proxies run in this loop.
         road = await asyncio.to_thread(start)
         stage = Stage(
             road,
@@ -225,7 +225,9 @@ async def _stage(path: Path, mounts: bool, speed: int) -> AsyncIterator[Stage]:
 
 
 def _label_nodes(road: Road) -> None:
-    """As a cloud does it: then pods have other labels from their binding on (Kubernetes 1.35)."""
+    """Label the nodes as a cloud provider does, so that a binding changes the labels of pods
+    (Kubernetes 1.35).
+    """
     for index, node in enumerate(road.kube("/api/v1/nodes")["items"]):
         del node["metadata"]["resourceVersion"]
         node["metadata"]["labels"]["topology.kubernetes.io/zone"] = "ab"[index % 2]
@@ -284,7 +286,7 @@ async def _probe(stage: Stage, name: str) -> None:
 
 
 async def _bound(database_url: str, until: int) -> dict[str, str]:
-    """uid -> node of every binding in the log up to this position."""
+    """Return the node of every binding in the log up to this position, by uid."""
     database = await asyncpg.connect(plain_url(database_url))
     asked = (
         "SELECT payload->>'uid' AS uid, payload->>'node' AS node FROM fact_json WHERE "

@@ -18,8 +18,8 @@ TRIES = 50
 
 
 def own_mounts() -> bool:
-    """Run this program again with mounts of its own (does not return), unless it has them. Return
-    False if that is not permitted.
+    """Run this program again in its own mount namespace, unless it is in one; this does not return.
+    Return False if the system does not permit it.
     """
     if _MARK in os.environ:
         return True
@@ -35,7 +35,7 @@ def own_mounts() -> bool:
 
 
 class MountError(Exception):
-    """The system refused, and why."""
+    """The system refused a mount. The message has the reason."""
 
 
 class Disk:
@@ -60,7 +60,7 @@ class Disk:
         raise RuntimeError(f"{self.folder} grew {TRIES} times while it was being filled")
 
     def free(self) -> None:
-        """Room again."""
+        """Free the space again."""
         self._resize(_BYTES)
 
     def _resize(self, size_bytes: int) -> None:

@@ -112,7 +112,7 @@ def still(program: str) -> Fault:
 
 
 def cut(which: str) -> Fault:
-    """Every connection to this server is cut at once."""
+    """Cut every connection to this server at once."""
 
     async def befall(stage: Stage) -> str:
         return f"{getattr(stage, which).cut()} connections"
@@ -121,7 +121,7 @@ def cut(which: str) -> Fault:
 
 
 def away(which: str) -> Fault:
-    """The server cannot be reached for a while."""
+    """Make the server unreachable for a while."""
 
     async def befall(stage: Stage) -> str:
         proxy: Proxy = getattr(stage, which)
@@ -136,7 +136,7 @@ def away(which: str) -> Fault:
 
 
 def late(which: str) -> Fault:
-    """Every chunk to and from the server is late for a while."""
+    """Delay every chunk to and from the server for a while."""
 
     async def befall(stage: Stage) -> str:
         proxy: Proxy = getattr(stage, which)
@@ -150,8 +150,9 @@ def late(which: str) -> Fault:
 
 
 async def demote(stage: Stage) -> str:
-    """The server takes no writes for a while, and keeps its connections: so do databases of clouds
-    that make another the primary."""
+    """Let the server refuse writes and keep its connections for a while, as managed databases do
+    that promote another server.
+    """
     away_s = round(stage.rng.uniform(*AWAY_S), 1)
     operator = await asyncpg.connect(
         plain_url(stage.database_url), server_settings={"default_transaction_read_only": "off"}
@@ -201,19 +202,21 @@ FAULTS: dict[str, Fault] = {
     "disk full under postgres": full("postgres"),
     "disk full under nats": full("nats"),
 }
-# Faults that need mounts of one's own.
+# Faults that need a private mount namespace.
 ON_DISKS = frozenset(name for name in FAULTS if name.startswith("disk"))
 
 
 def _services(stage: Stage) -> list[str]:
-    """Every process that is not a server: of each service both, the exporters, the simulated
-    cluster.
+    """Return the processes that are no servers: both of each service, the exporters, and the
+    simulated cluster.
     """
     return sorted(stage.road.services())
 
 
 def _server(program: str) -> psutil.Process:
-    """The server, a child of this process. Raises LookupError while it is being started again."""
+    """Return the server, a child of this process. Raises LookupError while it is being
+    restarted.
+    """
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             if child.name() == program and child.status() != psutil.STATUS_ZOMBIE:

@@ -160,7 +160,7 @@ def of_the_workload(road: Road, pods: list[dict[str, Any]] | None) -> list[str]:
 
 
 def of_the_log(database_url: str) -> list[str]:
-    """Invariants of the log that `topolog replay verify` finds broken."""
+    """Return the invariants of the log that `topolog replay verify` finds violated."""
     done = topolog("replay", "verify", "--database-url", database_url, "--json")
     if done.returncode == 0:
         return []

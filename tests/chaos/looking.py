@@ -35,7 +35,7 @@ class Folded(msgspec.Struct):
 
 
 async def look(road: Road, database_url: str) -> Look:
-    """Now."""
+    """Return the API server's pods and the head of the log."""
     database = await asyncpg.connect(plain_url(database_url))
     head = await database.fetchval("SELECT position FROM counter")
     await database.close()
@@ -44,7 +44,7 @@ async def look(road: Road, database_url: str) -> Look:
 
 
 async def folded(database_url: str) -> Folded:
-    """From its beginning, as the services do."""
+    """Fold the log from its beginning, as the services do."""
     found, quarantined = Folded(), QuarantinedStreams()
     log = await PostgresEventLog.open(database_url, role=READER)
     try:

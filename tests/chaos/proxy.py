@@ -11,8 +11,8 @@ CHUNK_BYTES = 1 << 16
 
 
 class Proxy:
-    """`port` leads to `target_port`. While `away`, callers are turned away; every chunk waits for
-    `delay_s`.
+    """Forwards `port` to `target_port`. While it is `away`, it rejects connections. Every chunk is
+    delayed by `delay_s`.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -34,7 +34,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> int:
-        """Cut every connection; how many there were."""
+        """Cut every connection, and return their number."""
         for task in self._tasks:
             task.cancel()
         return len(self._tasks)
@@ -56,7 +56,7 @@ class Proxy:
                 group.create_task(self._pump(reader, back))
                 group.create_task(self._pump(there, writer))
         except (OSError, ExceptionGroup):
-            pass  # an end that went away ends the connection, which is what happens below
+            pass  # If one side closed the connection, the code below closes the other side.
         finally:
             for end in ends:
                 end.transport.abort()

@@ -24,8 +24,8 @@ AGE_S = (1.0, 10.0)
 
 
 class Way(NamedTuple):
-    """How a backup is taken (to a file) and put into an empty database; both are given file and
-    URL.
+    """A way to write a backup to a file, and to restore it into an empty database. Both functions
+    get file and URL.
     """
 
     take: Callable[[Path, str], None]
@@ -33,7 +33,7 @@ class Way(NamedTuple):
 
 
 async def restore(stage: Stage) -> str:
-    """A backup is taken, pods come and go for a while, and it is put in place of the log."""
+    """Take a backup, let pods come and go for a while, and replace the log by the backup."""
     name, age_s = stage.rng.choice(sorted(WAYS)), round(stage.rng.uniform(*AGE_S), 1)
     way, file = WAYS[name], _backup(stage)
     await asyncio.to_thread(way.take, file, stage.database_url)
@@ -49,7 +49,7 @@ async def restore(stage: Stage) -> str:
 
 
 async def promote(stage: Stage) -> str:
-    """Take the database away and bring another one back with the events of then, or of some seconds
+    """Stop the database, and start another one with its events, or with those of some seconds
     before.
     """
     age_s, file = stage.rng.choice((0.0, round(stage.rng.uniform(*AGE_S), 1))), _backup(stage)

@@ -85,7 +85,8 @@ def pod(uid: str, node: str = "", reason: str = "", phase: str = "Running") -> d
     ("seen", "bound", "broken"),
     [
         (pod("a", "n1"), {"a": "n1"}, []),
-        # A log that was set back learned of it by a list: of_the_charges asks for its charge.
+        # A log that was set back learned of this pod from a list. `of_the_charges` checks its
+        # charge.
         (pod("a", "n1"), {}, []),
         (pod("a", "n2"), {"a": "n1"}, ["the log has p-a on n1, the API server on n2"]),
         (pod("a"), {"a": "n1"}, ["the log has p-a on n1, the API server on no node"]),
@@ -232,7 +233,7 @@ def test_the_judge_holds_charges_and_pods_against_each_other(
     ended: dict[str, int],
     broken: list[str],
 ) -> None:
-    """The first look is at position 10, the last at 20; the log ends later."""
+    """The first look is at position 10 and the last at position 20. The log ends later."""
     assert judging.of_the_charges(Look(10, first), Look(20, last), log(charges, ended)) == broken
 
 
@@ -253,7 +254,7 @@ def test_an_unknown_fault_is_rejected_with_the_list_of_faults(
 
 @asynccontextmanager
 async def bare_stage(*_: object) -> AsyncIterator[SimpleNamespace]:
-    """On which nothing runs."""
+    """Return a stage on which no process runs."""
     yield SimpleNamespace(road=None)
 
 

@@ -290,7 +290,7 @@ def test_controllers_are_read_by_their_template(
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
-    """MACHINE with the field at a dotted path replaced."""
+    """Return MACHINE with the field at a dotted path replaced."""
     machine: Any = json.loads(json.dumps(MACHINE))
     *parents, last = path.split("/")
     index = machine

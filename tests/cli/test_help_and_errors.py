@@ -48,7 +48,7 @@ def topolog(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def commands(group: Any, path: str = "topolog") -> Iterator[tuple[str, Any]]:
-    """Every verb with its path."""
+    """Yield every command with its path."""
     yield path, group
     for name, command in sorted(getattr(group, "commands", {}).items()):
         yield from commands(command, f"{path} {name}")

@@ -54,7 +54,7 @@ LINES = {
     "not utf-8": HEADER[:-1] + b"\xff\xfe\n",
     "nothing": b"",
 }
-# Which `replay diff` takes for moments, and refuses as such.
+# `replay diff` reads these as moments, and refuses them.
 UNSEEN = ("a link to itself", "below a file", "not there", "a long name", "nobody's home")
 Run = Callable[..., tuple[int, str]]
 
@@ -77,7 +77,7 @@ def topolog(
 
 
 def hostile(folder: Path) -> dict[str, Path]:
-    """Name -> a path that is no history."""
+    """Return paths that are no history, by name."""
     asyncio.run(_export(folder / "whole.topolog.gz"))
     whole = (folder / "whole.topolog.gz").read_bytes()
     made = {

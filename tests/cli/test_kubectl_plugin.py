@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 IN_POD = ["-n", "topolog", "exec", "deploy/scheduler", "--", "topolog"]
 
-# Answers the two questions that the plugin asks, and records what it is run with otherwise.
+# Answers the plugin's two queries, and records the arguments of all other calls.
 KUBECTL = """#!{python}
 import json, sys
 argv = sys.argv[1:]

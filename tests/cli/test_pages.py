@@ -33,7 +33,7 @@ def test_every_message_is_on_the_page_of_messages() -> None:
 
 
 def test_each_event_is_named_where_it_is_logged() -> None:
-    """An event that is passed on as a value would be missing on the page of messages."""
+    """The page of messages would lack an event whose name is passed on as a value."""
     result = script("messages").logged("debug", "info", "warning", "error", "critical", "exception")
     assert {DECLARED[name] for name in result} >= set(EVENTS)
 

@@ -38,7 +38,7 @@ texts = st.text(st.one_of(st.sampled_from(UNSAFE), st.characters()), max_size=30
 
 
 def printed(action: Callable[[], None]) -> list[str]:
-    """The lines of stdout and stderr."""
+    """Return the lines of stdout and stderr."""
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         action()
@@ -73,7 +73,7 @@ def test_json_escapes_what_a_terminal_would_act_on(text: str) -> None:
 
 
 def hostile(kind: Any) -> Any:
-    """A value of a msgspec type with hostile text in every field."""
+    """Return a value of a msgspec type with hostile text in every field."""
     if kind is Any:
         return HOSTILE
     info = msgspec.inspect.type_info(kind)

@@ -88,7 +88,7 @@ Shown = Callable[..., str]
 def replay(
     log_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Shown:
-    """Run `topolog replay ...` on the history; its output."""
+    """Run `topolog replay ...` on the history, and return its output."""
 
     async def write() -> None:
         log = await PostgresEventLog.open(log_url)

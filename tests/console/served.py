@@ -16,7 +16,9 @@ from tests.scheduler.default.story import Story
 
 
 async def small_cluster() -> Story:
-    """Two nodes of two zones with 6 CPUs: `placed` is reserved on one, and `large` waits."""
+    """Return the log of two nodes with two zones of 6 CPUs: `placed` is reserved on one, and
+    `large` waits.
+    """
     story = Story()
     for node in ("n1", "n2"):
         await story.node(node)
@@ -30,7 +32,7 @@ async def small_cluster() -> Story:
 
 @contextlib.asynccontextmanager
 async def served(log: EventLog, **options: object) -> AsyncIterator[str]:
-    """The address of a console whose fold has reached the head of the log."""
+    """Yield the address of a console whose fold has reached the head of the log."""
     settings = ConsoleSettings(sample_every_s=0.1, **options)  # type: ignore[arg-type]
     service = Service("console", settings, set_up("console", TelemetrySettings()))
     await service.serve_http()

@@ -16,7 +16,7 @@ LIMIT_S = 60
 
 
 async def drawn(url: str, place: str) -> str:
-    """The document after a few seconds of the page's own time."""
+    """Return the document after a few seconds of the page's virtual time."""
     assert CHROMIUM is not None
     with tempfile.TemporaryDirectory() as profile:
         process = await asyncio.create_subprocess_exec(

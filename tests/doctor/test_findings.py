@@ -44,7 +44,7 @@ HEALTHY = Inspection(
 
 
 def bad(findings: list[Finding]) -> list[tuple[str, str]]:
-    """Severity and text of problems and warnings; each must have a remedy."""
+    """Return severity and text of problems and warnings, and check that each has a remedy."""
     serious = [finding for finding in findings if finding.severity != "note"]
     assert all(finding.remedy for finding in serious)
     return [(finding.severity, finding.seen) for finding in serious]

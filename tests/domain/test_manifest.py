@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def manifest(*containers: Json, **spec: Any) -> Json:
-    """A minimal pod object with the given containers."""
+    """Return a minimal pod object with the given containers."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -47,7 +47,7 @@ def pod(doc: Json) -> Pod:
 
 
 def refused(doc: Any) -> ManifestError:
-    """The refusal of a manifest that must be bad."""
+    """Return the refusal of an invalid manifest."""
     read = pod_from_manifest(doc)
     assert isinstance(read, ManifestError), read
     assert read.remedy
@@ -316,8 +316,8 @@ def test_half_a_surrogate_pair_is_refused_before_it_reaches_an_encoder() -> None
 
 
 def test_every_field_that_kubernetes_has_for_a_pod_is_known() -> None:
-    """In the newest release that the client's models describe (1.37): others keep their pods
-    waiting, as they may restrict.
+    """The newest release that the client's models describe is 1.37. Pods with unknown fields wait,
+    because such a field may be a restriction.
     """
     assert set(PodSpec.__annotations__) <= KNOWN_FIELDS
 

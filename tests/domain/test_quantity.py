@@ -53,7 +53,7 @@ def _is_signed_bare_zero(sign: str, number: str, suffix: str) -> bool:
 
 
 def _plain(sign: str, number: str, suffix: str) -> Fraction:
-    """The obvious reading: number times unit, rounded up to nano units, binary ones capped at
+    """Read a quantity plainly: number times unit, rounded up to nano units, binary ones capped at
     2^63-1.
     """
     exact = Fraction(number.rstrip(".") or "0") * SUFFIXES[suffix]

@@ -24,7 +24,7 @@ def asked(
     labels: dict[str, str] | None = None,
     *resources: str,
 ) -> set[tuple[str, str]]:
-    """Key and ask of a pod with these."""
+    """Return the keys of a pod with these annotations and labels, and what they ask for."""
     amounts = dict.fromkeys(resources, 1)
     pod = Pod(
         "uid",

@@ -33,7 +33,7 @@ PASSWORDS = st.builds(lambda before, after: f"{before}{MARK}{after}", HOSTILE, H
 
 
 def dsn(url: str) -> tuple[object, ...]:
-    """As asyncpg reads it: addresses, and the password."""
+    """Return addresses and password as asyncpg reads them."""
     addresses, parameters, *_ = connect_utils._parse_connect_arguments(
         dsn=url,
         host=None,

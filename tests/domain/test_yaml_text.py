@@ -34,8 +34,8 @@ def test_documents_come_in_order_and_only_as_plain_values() -> None:
 
 
 def test_dates_are_text_as_they_are_to_kubernetes() -> None:
-    """sigs.k8s.io/yaml (RTE ef567ef3, kubectl, the kubelet): what looks like a date stays a string;
-    of no month 13 is one.
+    """In sigs.k8s.io/yaml (RTE ef567ef3, kubectl, the kubelet) text that looks like a date is a
+    string. Month 13 is none.
     """
     read = yaml_text.document(
         "{a: 2026-01-31, b: 2026-13-45, c: 2026-01-31T10:00:00Z, 2026-01-31: d}"

@@ -69,8 +69,8 @@ def wait_ready(process: subprocess.Popen[str], name: str) -> None:
 
 
 def wait_healthy(server: str, variables: dict[str, str]) -> None:
-    """A health check may come in the moment before the database exists; like a container runtime,
-    ask again.
+    """Repeat the health check until it passes, as a container runtime does, because the first one
+    may come before the database exists.
     """
     for _ in range(20):
         if entry("run_check", server, **variables).wait(timeout=60) == 0:

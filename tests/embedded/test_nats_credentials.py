@@ -289,7 +289,7 @@ def test_the_command_names_what_it_made_and_needs_a_node(tmp_path: Path) -> None
     assert CliRunner().invoke(app, ["nats", "credentials", "--dir", folder]).exit_code != 0
 
 
-# The pair of NATS' own documentation (NKeys).
+# The pair of keys in NATS' documentation (NKeys).
 KNOWN_SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 KNOWN_KEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 

@@ -41,7 +41,7 @@ FORBIDDEN_PUBLICATIONS = [
 
 @pytest.fixture
 async def urls(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    """The bundled server, as (URL of the services' user, URL of the exporter's)."""
+    """Yield the bundled server's URLs: that of the services' user, and that of the exporter's."""
     settings = NatsSettings(exporter_password="only-reports")
     async with EmbeddedServers(
         tmp_path / "data", want_postgres=False, nats_settings=settings
@@ -55,7 +55,7 @@ async def urls(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
 
 @pytest.fixture
 async def told(urls: tuple[str, str]) -> AsyncIterator[tuple[Client, list[str]]]:
-    """A bare client of the exporter's user, and the refusals of the server."""
+    """Yield a plain client of the exporter's user, and the refusals of the server."""
     refused: list[str] = []
 
     async def note(error: Exception) -> None:

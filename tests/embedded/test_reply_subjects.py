@@ -49,7 +49,7 @@ REPLIES = [
     "$SYS.REQ.USER.AUTH",
     "$SYS.REQ.SERVER.PING",
 ]
-# Each of them makes the server answer or act: acknowledgements, errors, traces, schedules, batches.
+# Headers that make the server answer or act: acknowledgements, errors, traces, schedules, batches.
 HEADERS: list[dict[str, str] | None] = [
     None,
     {"Nats-Msg-Id": "victims-next"},
@@ -88,7 +88,7 @@ class Attack:
         await self.services.publish(VICTIM, b"honest")
 
     async def settled(self) -> list[str]:
-        """Subjects on which something arrived that the client's own reports do not explain."""
+        """Return the subjects with messages that the client's own reports do not explain."""
         await self.client.flush()
         await asyncio.sleep(0.2)
         await self.services.flush()
@@ -99,7 +99,7 @@ class Attack:
         return sorted(set(self.seen) - explained)
 
     async def intact(self) -> None:
-        """The streams exist, and the victim's last report is the honest one."""
+        """Check that the streams exist, and that the victim's last report is its own."""
         jetstream = self.services.jetstream()
         last = await jetstream.get_last_msg(subjects.REPORT_STREAM, VICTIM)
         assert last.data == b"honest"
@@ -109,7 +109,7 @@ class Attack:
 
 
 async def ignore(_error: Exception) -> None:
-    """Refusals are expected."""
+    """Ignore errors, because refusals are expected."""
 
 
 def unchecked() -> ssl.SSLContext:
@@ -120,7 +120,9 @@ def unchecked() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def by_user(folder: Path) -> AsyncIterator[Attack]:
-    """The user that all exporters share if there are neither keys nor tokens."""
+    """Start a server with the user that all exporters share if there are neither keys nor
+    tokens.
+    """
     settings = NatsSettings(exporter_password="reports")
     async with EmbeddedServers(folder, want_postgres=False, nats_settings=settings) as servers:
         bus = JetStreamBus(servers.nats_url)
@@ -137,7 +139,7 @@ async def by_user(folder: Path) -> AsyncIterator[Attack]:
 
 @asynccontextmanager
 async def by_container(running: Running, kind: str) -> AsyncIterator[Attack]:
-    """The container's server, which knows keys and tokens."""
+    """Start the container's server, which accepts keys and tokens."""
     url = f"nats://127.0.0.1:{running.port}"
     services = Client()
     await services.connect(url, user="topolog", password="all", tls=unchecked(), error_cb=ignore)

@@ -174,8 +174,8 @@ async def test_a_half_made_database_is_made_again(folder: Path) -> None:
 
 
 async def test_a_volume_that_a_kubelet_opened_to_its_group_is_closed_again(folder: Path) -> None:
-    """With `fsGroup` every file becomes 0660 and every folder 2770 at a mount, and Postgres refuses
-    a folder like that.
+    """With `fsGroup` a mount changes every file to 0660 and every folder to 2770, and Postgres
+    refuses such a folder.
     """
     async with postgres_only(folder) as servers:
         await query(servers.database_url, "create table kept as select 42 as n")

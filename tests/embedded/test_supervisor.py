@@ -33,8 +33,8 @@ from tests.fixtures.ports import free_port
 QUICK = RestartPolicy(
     first_delay_s=0.01, max_delay_s=0.02, healthy_after_s=30, start_attempts=2, max_failures=3
 )
-# No account is -1: as root setgid(2) takes it for invalid, as another user setgroups(2) is not
-# permitted.
+# No account is -1: for root setgid(2) refuses it as invalid, and other users may not call
+# setgroups(2).
 IMPOSSIBLE = AccountIdentity("nobody", -1, -1)
 TOUCH_AND_WAIT = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"
 

@@ -246,7 +246,9 @@ async def test_a_token_ends_a_connection_with_itself_and_its_successor_is_read_f
     running: Running,
 ) -> None:
     async def keep_fresh() -> None:
-        """A token that lives for 3 s must not be over before a busy machine has used it."""
+        """Replace the tokens in time, so that a token of 3 s does not expire before a busy machine
+        uses it.
+        """
         for number in itertools.count(1):
             running.write(running.api.gives("n1", number, lives_s=3.0))
             await asyncio.sleep(0.5)
@@ -315,7 +317,7 @@ async def _refused(bus: JetStreamBus) -> None:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """TLS without a check of the certificate, which is not what these tests try."""
+    """Return a TLS context without a check of the certificate, which these tests do not need."""
     made = ssl.create_default_context()
     made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
     return made

@@ -17,7 +17,7 @@ from typing import Any
 
 
 def read(lines: Iterable[str]) -> dict[str, Any]:
-    """Decode and fold."""
+    """Decode and fold the events."""
     import msgspec
 
     from shared.events import codec

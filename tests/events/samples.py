@@ -13,7 +13,7 @@ from msgspec import inspect as look
 
 
 def full(struct: type[msgspec.Struct]) -> Any:
-    """Every field set."""
+    """Return an event with every field set."""
     return msgspec.convert(_struct(look.type_info(struct), everything=True), struct)
 
 

@@ -30,8 +30,8 @@ from tests.simulation.runner import run_seed
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "previous_release.zip"
 NEW = "of a constraint that the release before does not know: it decides as it always did"
-# `Type.schema` that the release before cannot read -> why it may ignore it. An event that
-# it must not miss goes into CHANGELOG, too.
+# Why the previous release may ignore an event that it cannot read, by `Type.schema`. CHANGELOG
+# names events that it must not miss.
 UNREADABLE = {
     "VolumeObserved.1": NEW,
     "ClaimObserved.1": NEW,
@@ -169,7 +169,7 @@ def test_a_history_of_ours_is_folded_to_the_same_charges_there(seed: int) -> Non
 
 
 def namesakes_of(lines: Iterable[str]) -> set[str]:
-    """Pods that bear the name of an earlier one."""
+    """Return the pods that have the name of an earlier pod."""
     bearers = dict[tuple[str, str], str]()
     problems = set[str]()
     for row in map(json.loads, lines):

@@ -35,7 +35,7 @@ def stored(type_name: str, schema: int, payload: bytes) -> Envelope:
 
 
 def holds(actual: Any, expected: Any) -> bool:
-    """Whether `actual` has all that is expected; it may have fields that came later."""
+    """Return whether `actual` has all expected fields. It may have later ones, too."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         return all(key in actual and holds(actual[key], value) for key, value in expected.items())
     if isinstance(expected, list) and isinstance(actual, list):
@@ -68,8 +68,8 @@ def test_every_event_type_and_schema_has_a_vector(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_a_event_as_it_is_now_has_no_field_that_its_vector_does_not_know(name: str) -> None:
-    """A field was added: a defaulted one goes into a new schema with its own vector, or this
-    vector's `decoded`.
+    """If this fails, a field was added. Raise the schema and add a vector, or add the field's
+    default to this vector's `decoded`.
     """
     vector = next(v for v in VECTORS if (v["type"], v["schema"]) == (name, CATALOG[name].schema))
     types = next(case["decoded"] for case in vector["cases"] if case["name"] == "full")

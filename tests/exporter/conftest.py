@@ -22,5 +22,7 @@ MOMENTS = (
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with one folder a moment, `sysfs` and `kubelet-config.yaml`."""
+    """Return the folder of recordings: one folder for each moment, `sysfs` and
+    `kubelet-config.yaml`.
+    """
     return unpacked(tmp_path_factory.mktemp("recordings"))

@@ -22,7 +22,7 @@ SYSFS = {
 
 
 def write_sysfs(root: Path) -> Path:
-    """A machine of two zones with four CPUs each, and a boot id."""
+    """Write a machine of two zones with four CPUs each, and a boot id."""
     for name, text in SYSFS.items():
         path = root / "devices/system/node" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,8 +32,8 @@ def write_sysfs(root: Path) -> Path:
 
 
 class Kubelet:
-    """Answers List with `pods`; `refusals` calls are answered RESOURCE_EXHAUSTED first; `hang`
-    answers never.
+    """A kubelet that answers List with `pods`. It answers the first `refusals` calls with
+    RESOURCE_EXHAUSTED. With `hang` it never answers.
     """
 
     def __init__(self, socket: Path) -> None:

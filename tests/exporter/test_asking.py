@@ -59,7 +59,7 @@ class Node:
         draft.replace(self.folder / "device-plugins" / DEVICE_FILE)
 
     async def asks(self) -> bool:
-        """Scan once, and return whether the scan asked for allocatable resources."""
+        """Scan once. Return whether the scan called GetAllocatableResources."""
         earlier = self.source.times
         scan = await self.reader.scan()
         assert scan.allocatable.devices == self.source.devices
@@ -88,8 +88,8 @@ async def test_a_change_of_device_health_reads_allocatable_again(tmp_path: Path)
 
 
 async def test_a_restarted_kubelet_is_read_until_its_devices_return(tmp_path: Path) -> None:
-    """The checkpoint names devices of the time before the restart. The kubelet offers them again
-    only after their plugin has registered.
+    """The checkpoint names devices from before the restart. The kubelet offers them again only
+    after their plugin has registered.
     """
     node = Node(tmp_path)
     node.registered("g0", "g1")

@@ -357,7 +357,7 @@ class Api:
 
 
 class DraKubelet(Kubelet):
-    """Lists one pod with the claims that a test gives it."""
+    """A kubelet that lists one pod with given claims."""
 
     claims: tuple[pb.DynamicResource, ...] = ()
 

@@ -43,7 +43,7 @@ class Forgetful(MemoryBus):
 
 
 def held_bytes(root: object) -> int:
-    """Everything that can be reached from an object, code left out."""
+    """Return the bytes of everything that an object refers to, without code."""
     seen, waiting, size = {id(root)}, [root], 0
     while waiting:
         first = waiting.pop()

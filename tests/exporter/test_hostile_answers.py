@@ -34,7 +34,7 @@ MACHINE = Machine(
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
-    """Some bytes changed, lost, doubled or put in."""
+    """Return the data with some bytes changed, lost, doubled or inserted."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         position = rng.randrange(len(changed) + 1)
@@ -124,7 +124,7 @@ CPU = "devices/system/cpu"
 
 
 def cpus(*groups: tuple[str, str, str]) -> dict[str, str]:
-    """Files of (lowest CPU, siblings, socket)."""
+    """Return the files for each (lowest CPU, siblings, socket)."""
     files = {}
     for cpu, siblings, socket in groups:
         files[f"{CPU}/cpu{cpu}/topology/thread_siblings_list"] = siblings

@@ -18,7 +18,7 @@ KUBEADM = ["/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml"]
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """A node's file system with the kubelet's folder of kubeadm."""
+    """Return a node's file system with kubeadm's kubelet folder."""
     put(tmp_path, "var/lib/kubelet/config.yaml", HEAD)
     return tmp_path
 

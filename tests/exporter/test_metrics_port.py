@@ -112,7 +112,7 @@ def test_invalid_options_are_named(flag: str, told: str) -> None:
 
 @contextmanager
 def exporting(tmp_path: Path, *flags: str) -> Iterator[str]:
-    """The address of a started exporter without kubelet and bus."""
+    """Yield the address of a started exporter without kubelet and bus."""
     argv = [
         sys.executable,
         "-m",

@@ -144,7 +144,7 @@ class _Kubelet(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
-    """A kubelet's HTTPS port on loopback with a certificate of its own."""
+    """Yield a kubelet's HTTPS port on loopback with its certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl here to make a certificate with")
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
@@ -218,7 +218,9 @@ async def test_a_kubelet_is_asked_for_its_configuration_and_flags_go_over_it(
 async def test_a_restarted_kubelet_is_asked_again(
     endpoint: Endpoint, tmp_path: Path, late: bool
 ) -> None:
-    """It may have another policy, and it answers a moment after its socket exists."""
+    """The restarted kubelet may have another policy, and answers shortly after its socket
+    exists.
+    """
     reader = reader_of(endpoint, tmp_path, machine_interval_s=3600.0, interval_s=0.0)
     assert (await reader.scan()).kubelet.policy == "restricted"
     config = {"kind": "KubeletConfiguration", "topologyManagerPolicy": "single-numa-node"}

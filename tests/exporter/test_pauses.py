@@ -18,7 +18,7 @@ INTERVAL_S = 10.0
 
 
 class Kubelet:
-    """A reader of one node with pods set by the test, and the outbox of its reports."""
+    """One node with pods set by the test, its reader, and the outbox of its reports."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0

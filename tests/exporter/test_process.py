@@ -84,7 +84,7 @@ async def test_serves_health_and_nodes_without_a_bus_and_drains_on_sigterm(tmp_p
 
 
 async def _statuses(client: HttpClient) -> list[dict[str, object]]:
-    """The nodes' statuses once the first scan was made."""
+    """Return the nodes' statuses after the first scan."""
     async with asyncio.timeout(60):
         while True:
             try:

@@ -28,7 +28,7 @@ from tests.fuzz.mutation import damaged
 
 
 def answered(rng: random.Random) -> pb.ListPodResourcesResponse:
-    """A few pods of few names, in any order, with CPUs of any number."""
+    """Return a few random pods, with repeated names, in any order, with any number of CPUs."""
     answer = pb.ListPodResourcesResponse()
     for name in rng.sample("abcdef", rng.randrange(5)):
         container = answer.pod_resources.add(namespace=rng.choice("xy"), name=name).containers.add(
@@ -103,7 +103,7 @@ async def test_incremental_reads_of_checkpoints_equal_full_reads(
 
 
 class Changing(Asked):
-    """A kubelet that writes a checkpoint while it is asked for its pods, a few times."""
+    """A kubelet that writes a checkpoint during List, a few times."""
 
     def __init__(self, file: Path, times: int) -> None:
         super().__init__()

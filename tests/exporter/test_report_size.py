@@ -50,7 +50,7 @@ def scanned(
 
 
 def accepted(report: Report) -> Report:
-    """Return what the topology-store reads of the report."""
+    """Return the report as the topology-store reads it."""
     reading = validation.read(subjects.report("n1"), msgspec.json.encode(report))
     assert isinstance(reading, Report), reading
     return reading

@@ -35,7 +35,9 @@ podExclude: [{namespacePattern: "kube-*", namePattern: "*"}]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """As a ConfigMap volume lays it out: every file a link into a hidden folder."""
+    """Return a folder like a ConfigMap volume, in which every file is a link into a hidden
+    folder.
+    """
     for name, text in (("daemon/config.yaml", DAEMON), ("extra/config.yaml", EXTRA)):
         hidden = tmp_path / Path(name).parent / "..data"
         hidden.mkdir(parents=True)

@@ -24,7 +24,7 @@ LONG_S = 3600.0
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; the test fails when it never does."""
+    """Wait until a condition holds, or fail the test."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -231,7 +231,9 @@ async def test_configuration_and_checkpoint_of_the_kubelet_are_read(kubelet: Kub
 
 
 def store_cpus(kubelet: Kubelet, **pods: int) -> None:
-    """The kubelet's own count: CPUs as a mask by pod uid. Replaced whole, as kubelets do."""
+    """Write the kubelet's CPU checkpoint: CPUs as a mask by pod uid. The file is replaced as a
+    whole.
+    """
     draft = kubelet.socket.parent / "draft"
     draft.write_bytes(
         write_cpu(CpuCheckpoint("static", 0b1, {uid: {"c": cpus} for uid, cpus in pods.items()}))

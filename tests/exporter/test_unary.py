@@ -63,7 +63,7 @@ def answer(
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[Server, Callable[..., Awaitable[bytes]]]]:
-    """A server, and how to ask it."""
+    """Yield a server and a function that calls it."""
     made, path = Server(), str(tmp_path / "s.sock")
     listening = await asyncio.start_unix_server(made.serve, path)
     yield made, lambda timeout_s=5.0: unary.call(path, "/v1.Lister/List", b"request", timeout_s)
@@ -212,8 +212,8 @@ async def test_calls_one_after_another_share_a_connection_however_large_their_an
 
 
 async def test_a_connection_bears_many_calls(tmp_path: Path) -> None:
-    """Each gives back what the one before took of the connection's window, and no more: too much
-    ended the 128th call.
+    """Each call returns to the connection's window what the previous one took, and no more.
+    Returning too much ended the 128th call.
     """
     path = str(tmp_path / "s.sock")
 

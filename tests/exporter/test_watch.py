@@ -22,7 +22,7 @@ from tests.exporter.test_service import eventually
 
 
 class Seen:
-    """Counts changes by node, and why polling was fallen back to."""
+    """Counts changes by node, and keeps the reasons for polling."""
 
     def __init__(self) -> None:
         self.changes: dict[str, int] = {}
@@ -54,7 +54,7 @@ async def watching(*places: Place) -> AsyncIterator[Seen]:
 
 
 def replace(path: Path, text: str) -> None:
-    """As kubelets write: another file, then a rename."""
+    """Replace a file as a kubelet does: write another one and rename it."""
     second = path.with_name(f".{path.name}123")
     second.write_text(text)
     second.replace(path)
@@ -144,7 +144,7 @@ async def test_other_files_of_the_folder_trigger_nothing(tmp_path: Path) -> None
 def test_no_unit_of_time_has_more_scans_than_twice_the_pace(
     pauses: list[float], events: int
 ) -> None:
-    """As many at once and as many again while the bucket fills: never more."""
+    """At most one full bucket at once, and another one while it fills again."""
     pace, now_s, scans = Pace(events, 1.0), 0.0, list[float]()
     for pause in pauses:
         now_s += pause

@@ -16,7 +16,7 @@ from tests.fuzz.runner import Finding, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code: 0 when every input was borne, 1 for a finding, 2 for wrong usage."""
+    """Return the exit code: 0 without a finding, 1 with one, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.fuzz",
         epilog="\n".join(f"{name:18} {door.says}" for name, door in DOORS.items()),

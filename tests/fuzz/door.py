@@ -9,8 +9,8 @@ import msgspec
 
 
 class Door(msgspec.Struct, frozen=True):
-    """`enter` does with an input what the service behind the door does; all that it raises beyond
-    `declared` is a finding.
+    """A place where input from outside enters. `enter` handles an input as the service does. An
+    exception that is not in `declared` is a finding.
     """
 
     name: str

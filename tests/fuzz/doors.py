@@ -54,7 +54,7 @@ from shared.ledger.state import Ledger
 from tests.cli.test_admit import MACHINE, gpu_pod
 from tests.fuzz import node_doors
 from tests.fuzz.door import Door
-from tests.fuzz.mutation import as_json, bent, damaged
+from tests.fuzz.mutation import altered, as_json, damaged
 from tests.kubelet import machines
 from tests.scheduler.observer.test_what_is_kept import AFFINITY, SPREAD, manifest
 from tests.topology_store.test_accepted_reports import GIB, Service, pod
@@ -66,7 +66,7 @@ NOW_MS = 10**12
 
 
 def _of(documents: list[Any]) -> Callable[[random.Random], bytes]:
-    """Inputs made of JSON documents."""
+    """Return a maker of inputs from JSON documents."""
     return lambda rng: as_json(rng, rng.choice(documents), documents)
 
 
@@ -185,7 +185,7 @@ _MANIFESTS = [
 
 
 def _read_manifest(data: bytes) -> None:
-    """As the observer reads an object of the API, which is JSON and an object."""
+    """Read a manifest as the observer reads an object of the API, which is a JSON object."""
     try:
         obj = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -210,12 +210,12 @@ _SHOWN = [gpu_pod("p"), {"kind": "List", "items": [gpu_pod("a", "1500m")]}]
 
 
 def _make_admission(rng: random.Random) -> bytes:
-    """Machine and pods in one input, a byte 1 between them. JSON is YAML."""
+    """Make machine and pods in one input, with a byte 1 between them. JSON is YAML."""
     machine, pods = rng.choice(_SETUPS), rng.choice(_SHOWN)
     if rng.random() < 0.5:
-        machine = bent(rng, machine, _SETUPS)
+        machine = altered(rng, machine, _SETUPS)
     else:
-        pods = bent(rng, pods, _SHOWN)
+        pods = altered(rng, pods, _SHOWN)
     texts = [json.dumps(each).encode() for each in (machine, pods)]
     at = rng.randrange(2)
     if rng.random() < 0.3:
@@ -251,8 +251,8 @@ _KUBELET = [
 
 
 def _make_configuration(rng: random.Random) -> bytes:
-    """YAML, now and then very long."""
-    made = bent(rng, _KUBELET[0], _KUBELET)
+    """Make a YAML file, sometimes a very long one."""
+    made = altered(rng, _KUBELET[0], _KUBELET)
     try:
         text = yaml.safe_dump(made).encode()
     except RecursionError:
@@ -396,10 +396,12 @@ _REQUESTS = [
 
 
 def _make_request(rng: random.Random) -> bytes:
-    """The request's line is mostly left as it is: else hardly any body would be looked at."""
+    """Make a request whose first line is mostly valid, because otherwise the server would read few
+    bodies.
+    """
     request = rng.choice(_REQUESTS)
     bodies = [each["body"] for each in _REQUESTS]
-    made = {**request, "body": bent(rng, request["body"], bodies)}
+    made = {**request, "body": altered(rng, request["body"], bodies)}
     if rng.random() < 0.15:
         made = {**made, "path": damaged(rng, str(made["path"]).encode()).decode(errors="replace")}
     if rng.random() < 0.1:

@@ -1,7 +1,5 @@
-"""Making hostile inputs of good ones: trees are bent, bytes are damaged. Everything comes from the
-given random generator.
-
-Must not know what the inputs mean.
+"""Makes hostile inputs of valid ones: trees are altered, bytes are damaged. All randomness comes
+from the given generator. This module does not know what the inputs mean.
 """
 
 from __future__ import annotations
@@ -86,8 +84,8 @@ TOKENS = (
 )
 
 
-def bent(rng: random.Random, document: Any, others: list[Any]) -> Any:
-    """A copy of a JSON-like tree with a few of its places changed."""
+def altered(rng: random.Random, document: Any, others: list[Any]) -> Any:
+    """Return a copy of a JSON-like tree with a few values changed."""
     made = copy.deepcopy(document)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         made = _bend(rng, made, others)
@@ -126,7 +124,7 @@ def _bend(rng: random.Random, document: Any, others: list[Any]) -> Any:
 
 
 def _places(document: Any) -> Any:
-    """Every (container, key) of the tree."""
+    """Return every (container, key) of the tree."""
     keys = (
         list(document)
         if isinstance(document, dict)
@@ -140,7 +138,7 @@ def _places(document: Any) -> Any:
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
-    """The bytes with a few of them changed, lost, doubled or put in."""
+    """Return the bytes with a few of them changed, lost, doubled or inserted."""
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
         at = rng.randrange(len(made) + 1)
@@ -163,6 +161,6 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
 
 
 def as_json(rng: random.Random, document: Any, others: list[Any]) -> bytes:
-    """A bent tree as JSON, now and then with damaged bytes."""
-    data = json.dumps(bent(rng, document, others)).encode()
+    """Return an altered tree as JSON, sometimes with damaged bytes."""
+    data = json.dumps(altered(rng, document, others)).encode()
     return damaged(rng, data) if rng.random() < 0.25 else data

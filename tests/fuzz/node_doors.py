@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 
 class Files:
-    """A /sys tree of path -> text; a link is the name of its target."""
+    """A /sys tree of texts by path. A link is the name of its target."""
 
     def __init__(self, files: dict[str, Any]) -> None:
         self._files = {path: text for path, text in files.items() if isinstance(text, str)}
@@ -51,8 +51,8 @@ class Files:
 
 
 def _tree() -> dict[str, Any]:
-    """Zones 0 and 2 of four CPUs, CPU 5 offline, and zone 7 of memory alone (CXL); two NICs and a
-    VFIO group.
+    """Return a tree with zones 0 and 2 of four CPUs, CPU 5 offline, zone 7 with memory only (CXL),
+    two NICs and a VFIO group.
     """
     node, cpu = "devices/system/node", "devices/system/cpu"
     files = {f"{node}/online": "0,2,7\n", f"{cpu}/online": "0-4,6-7\n"}
@@ -128,7 +128,7 @@ def _read_tree(data: bytes) -> None:
 
 
 def _slices() -> dict[str, Any]:
-    """Two drivers' ResourceSlices of one node, one of an older API version, as a list."""
+    """Return a list of ResourceSlices of two drivers for one node, one of an older API version."""
     spec = {
         "driver": "gpu.example.com",
         "nodeName": "n1",
@@ -196,8 +196,8 @@ def _read_slices(data: bytes) -> None:
 
 
 def _make_tree(rng: random.Random) -> bytes:
-    """Mostly a tree with holes and wrong texts: a tree bent as a document would hardly be looked
-    at.
+    """Make mostly trees with missing files and wrong texts, because the reader would reject nearly
+    every tree that is altered as a document.
     """
     if rng.random() < 0.2:
         return as_json(rng, _FILES, _DOCUMENTS)

@@ -18,7 +18,7 @@ import msgspec
 
 from tests.fuzz.door import Door
 
-# Of the process' own time, so that a loaded machine is no hang.
+# Seconds of CPU time, so that a loaded machine does not count as a hang.
 HANG_S = 1.0
 STUCK_S = 30.0
 GROWTH_MB = 192
@@ -35,11 +35,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class _Hang(BaseException):
-    """The timer rang; no handler of a door may catch it."""
+    """The timer fired. No handler behind a door may catch it."""
 
 
 def run(door: Door, inputs: int, seed: int) -> Finding | None:
-    """Send `inputs` inputs; the first finding, or None."""
+    """Send `inputs` inputs. Return the first finding, or None."""
     base_mb = 0.0
     for number in range(inputs):
         data = door.make(random.Random(f"{seed}/{door.name}/{number}"))
@@ -71,7 +71,7 @@ def _send(door: Door, data: bytes) -> str:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Raise _Hang inside after HANG_S of own time, or STUCK_S of any."""
+    """Raise _Hang in the block after HANG_S of CPU time or STUCK_S of elapsed time."""
     timers = (
         (signal.ITIMER_VIRTUAL, signal.SIGVTALRM, HANG_S),
         (signal.ITIMER_REAL, signal.SIGALRM, STUCK_S),

@@ -55,7 +55,7 @@ class Kubelet(NamedTuple):
         return best if self.topology_manager.policy == "best-effort" or best.preferred else None
 
     def admit(self, states: States, request: HintRequest) -> tuple[set[States], bool]:
-        """Every state that the pod may leave, and whether it may be refused."""
+        """Return every state after the pod's admission, and whether it may be refused."""
         nothing = (None,) * len(states)
         ways: list[tuple[States, tuple[Any, ...]]] = [(states, nothing)]
         refused = False
@@ -123,7 +123,7 @@ class Kubelet(NamedTuple):
     def verdict(
         self, bases: Sequence[States], coming: Sequence[PendingAdmission], newcomer: HintRequest
     ) -> SearchResult:
-        """None of the pending pods is known to run."""
+        """Return the filter result if none of the pending pods is known to run."""
         for base in bases:
             everybody = tuple(range(len(coming)))
             earlier, doomed = self.explored([(base, everybody)], coming)

@@ -44,8 +44,8 @@ def world(resource: str, *there: Pod) -> World:
 
 
 def effects(resource: str) -> dict[str, object]:
-    """Return decisions and messages for pods that request one of it. The pod in zone 0 is the
-    cheaper victim.
+    """Return decisions and messages for pods that request one unit of the resource. The pod in zone
+    0 is the cheaper victim.
     """
     asking, empty, bound = pod("p", 4, 10, **{resource: 1}), world(resource), world(resource)
     full = world(resource, pod("low0", 5, -2), pod("low1", 7, -1))

@@ -25,9 +25,9 @@ TOYS: tuple[HintProvider, ...] = (
 EVERY: tuple[HintProvider, ...] = (*registry.PROVIDERS, *TOYS)
 
 KNOWN = ("cpu", "memory", "hugepages-2Mi", GPU, LICENCE)
-# By the provider's name.
+# Examples by the provider's name.
 RESOURCES: dict[str, tuple[str, ...]] = {"devices": (GPU,)}
-# By the provider's name: the holdings by (state before, state after, request, zone).
+# Holdings by the provider's name, then by (state before, state after, request, zone).
 HELD: dict[str, Callable[[Any, Any, RequestedAmounts, int], tuple[ZonedAmount, ...]]] = {
     "cpu": lambda before, after, asked, zone: (
         ZonedAmount("cpu", (zone,), asked[0][1], format_cpus(before & ~after)),

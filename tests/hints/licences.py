@@ -28,7 +28,7 @@ HOME = 1
 
 
 class LicenceManager(ResourceManager, msgspec.Struct, frozen=True):
-    """The state is how many licences are left."""
+    """The manager of licences. Its state is the number of free licences."""
 
     home: int = HOME
     strict: bool = False
@@ -67,8 +67,9 @@ class LicenceManager(ResourceManager, msgspec.Struct, frozen=True):
 
 
 class Licences(HintProvider, frozen=True):
-    """As many licences as the report shows in zone `home`, or one state for each number in `left`.
-    `open`: it does not say ahead in which zones it may give some."""
+    """The provider of licences: as many as the report shows in zone `home`, or one state for each
+    number in `left`. With `open` it gives no hints about the zones ahead.
+    """
 
     home: int = HOME
     strict: bool = False

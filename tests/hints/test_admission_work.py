@@ -16,7 +16,7 @@ ASKED: RequestedAmounts = (("example.com/chip", 1),)
 
 
 class Choosing(ResourceManager):
-    """Allocates in several ways, or in one, and counts how often it is asked."""
+    """A manager that allocates in one or several ways, and counts its calls."""
 
     def __init__(self, states: Sequence[str]) -> None:
         self.states, self.calls = states, 0
@@ -34,7 +34,7 @@ class Choosing(ResourceManager):
 
 
 class Open(Choosing):
-    """Leaves two things open in its first state, neither of which matters afterwards."""
+    """A provider with two first states, whose difference does not matter afterwards."""
 
     def allocate(
         self,

@@ -56,7 +56,9 @@ def test_hints_after_init_containers_are_the_kubelets(seed: int) -> None:
 
 
 def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
-    """Kept are one of zone 0 and one of none: for one device zone 0 is preferred."""
+    """The pod keeps one device of zone 0 and one without a zone, so zone 0 is preferred for one
+    device.
+    """
     state = kubelet(2, "best-effort")
     state = msgspec.structs.replace(
         state, devices=register(state.devices, GPU, {"a": Device(1), "b": Device(None)})

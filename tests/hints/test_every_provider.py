@@ -53,7 +53,7 @@ STEPS = 50_000
 
 
 class Tried(NamedTuple):
-    """A kubelet, and what one provider sees of it."""
+    """A kubelet, and the states that one provider observes."""
 
     state: KubeletState
     report: Report
@@ -61,7 +61,7 @@ class Tried(NamedTuple):
     rng: random.Random
 
     def asked(self, provider: HintProvider) -> RequestedAmounts:
-        """Some of what zones have."""
+        """Return requests that zones can hold."""
         most = {
             name: amounts.capacity
             for zone in self.report.zones
@@ -116,8 +116,8 @@ def devices(provider: HintProvider) -> list[str]:
 
 
 def a_pod(rng: random.Random, name: str, provider: HintProvider, inits: bool = True) -> Pod:
-    """With one of the provider's resources in the place of GPUs; `inits`: maybe with init
-    containers and sidecars.
+    """Return a pod with one of the provider's resources instead of GPUs. With `inits` some pods
+    have init containers and sidecars.
     """
     instead = rng.choice(devices(provider))
     pod = random_pod(rng, name)
@@ -150,7 +150,7 @@ def tried(provider: HintProvider, policy: str, scope: str, seed: int) -> Tried:
 
 
 def immutable(value: Any) -> bool:
-    """All the way down."""
+    """Return whether the value and all its parts are immutable."""
     if isinstance(value, tuple | frozenset):
         return all(immutable(entry) for entry in value)
     if isinstance(value, msgspec.Struct):
@@ -161,7 +161,7 @@ def immutable(value: Any) -> bool:
 
 
 def check_states(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> None:
-    """Immutable, hashable, and the same for the same report."""
+    """Check that states are immutable, hashable, and equal for equal reports."""
     for seed in range(rounds):
         case = tried(provider, policy, scope, seed)
         again = observed(provider, case.state, policy)[1]
@@ -176,7 +176,7 @@ def check_states(provider: HintProvider, policy: str, scope: str, rounds: int = 
 
 
 def check_hints(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> None:
-    """`single` returns exactly the zones that `hints` prefers alone."""
+    """Check that `single` returns exactly the zones that `hints` prefers as single zones."""
     for seed in range(rounds):
         case = tried(provider, policy, scope, seed)
         for state in case.seen.states if policy != "none" else ():
@@ -190,8 +190,9 @@ def check_hints(provider: HintProvider, policy: str, scope: str, rounds: int = R
 
 
 def alone(hints: dict[str, list[Hint] | None] | None) -> int:
-    """The zones that every resource with an opinion prefers alone. A map without resources is no
-    opinion, and yet none of its zones holds it."""
+    """Return the zones that every resource with a preference prefers as single zones. An empty map
+    is no preference, but means that no zone holds the request.
+    """
     if hints == {}:
         return 0
     case = NO_OPINION
@@ -208,8 +209,9 @@ def alone(hints: dict[str, list[Hint] | None] | None) -> int:
 
 
 def check_allocations(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
-    """States do not change, and an end gives back the allocation, by the taken and by the listed
-    amounts. Returns how often the latter was tried."""
+    """Check that states do not change, and that an end returns the allocation, by the taken and by
+    the listed amounts. Return how often the latter was tried.
+    """
     listed = 0
     for seed in range(rounds):
         case = tried(provider, policy, scope, seed)
@@ -270,8 +272,8 @@ def check_given_back(
 
 
 def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS) -> int:
-    """The next report agrees with `allocate`, and the report after the pod's end with `release`.
-    Returns how often.
+    """Check that the next report agrees with `allocate`, and the report after the pod's end with
+    `release`. Return the number of checks.
     """
     met = 0
     for seed in range(rounds):
@@ -302,7 +304,9 @@ def check_the_road(provider: HintProvider, policy: str, scope: str, rounds: int 
 
 
 def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider) -> World:
-    """Confirmed pods, up to two pending pods, and a Node object that allows everything."""
+    """Return a cluster with confirmed pods, up to two pending pods, and a Node object that allows
+    everything.
+    """
     world = proven_world(a_kubelet(rng, policy, scope, provider, pods=2), CycleConfig())
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
@@ -315,8 +319,9 @@ def a_world(rng: random.Random, policy: str, scope: str, provider: HintProvider)
 def check_verdicts(
     provider: HintProvider, policy: str, scope: str, rounds: int = ROUNDS
 ) -> tuple[int, int]:
-    """A sure fit is admitted, an admitted pod may fit, and the filter result is that of brute
-    force. Returns how many passed and how many were refused."""
+    """Check that a certain fit is admitted, that an admitted pod may fit, and that the filter
+    result is that of brute force. Return how many pods passed and how many were refused.
+    """
     passed = refused = 0
     for seed in range(rounds):
         rng = random.Random(f"{key_of(provider)} {policy} {scope} {seed} verdicts")
@@ -417,7 +422,7 @@ class AnyZone(LicenceManager, frozen=True):
 
 
 class Keeping(LicenceManager, frozen=True):
-    """Gets one licence less back than it gave."""
+    """A manager that gets one licence less back than it gave."""
 
     def given_back(self, state: int, taken: int) -> int:
         return state + max(0, taken - 1)
@@ -431,7 +436,7 @@ class Deaf(LicenceManager, frozen=True):
 
 
 class Listing(LicenceManager, frozen=True):
-    """States that may change."""
+    """A provider whose states may change."""
 
     def allocate(
         self,
@@ -445,7 +450,7 @@ class Listing(LicenceManager, frozen=True):
 
 
 class Broken(Licences, frozen=True):
-    """Licences with another manager."""
+    """The provider of licences with another manager."""
 
     manager: LicenceManager = LicenceManager()
 
@@ -458,13 +463,13 @@ class Broken(Licences, frozen=True):
 
 
 class Boasting(Licences, frozen=True):
-    """Says that amounts bound it, and lives in one zone."""
+    """A provider that claims that amounts bound it, although it has one zone only."""
 
     by_amounts: ClassVar[bool] = True
 
 
 class Vague(Licences, frozen=True):
-    """More states than one, and no word of it."""
+    """A provider with several states that does not say why."""
 
     def observe(
         self, report: Report, placements: Sequence[Placement], policy: str, fine: bool

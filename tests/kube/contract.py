@@ -79,7 +79,7 @@ async def test_a_watch_from_a_lists_version_shows_exactly_the_later_changes(worl
 
 
 async def test_versions_of_one_object_rise_as_numbers(world: World) -> None:
-    """The ledger orders pods by them."""
+    """The ledger orders events of a pod by these versions."""
     created_pod = await world.pod()
     await world.bind(created_pod)
     assert int((await world.get())["metadata"]["resourceVersion"]) > int(
@@ -161,7 +161,9 @@ async def test_a_status_is_written_to_the_pod_of_that_uid_alone(world: World) ->
 
 
 async def test_no_pod_is_bound_or_evicted_in_a_namespace_that_ends(world: World) -> None:
-    """By 403, as by an admission policy; events are refused likewise, and conditions are taken."""
+    """The server answers 403, as an admission policy does. It refuses Events likewise, and accepts
+    conditions.
+    """
     created_pod = await world.pod()
     uid = created_pod["metadata"]["uid"]
     path, hold = f"{world.path('pods')}/p", ["example.com/hold"]

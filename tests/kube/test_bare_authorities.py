@@ -25,13 +25,13 @@ from tests.kube.test_certificates import serving, trusting
 from tests.kube.test_transport import OK
 
 ROOT = Path(__file__).resolve().parents[2]
-# On loopback, to a server of its own, whose certificate it does not look at.
+# This file connects to a local server without a check of its certificate.
 OWN = {Path("services/embedded/logins.py")}
 
 
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Python 3.13 makes them."""
+    """Make contexts as strict as Python 3.13 makes them."""
     make = ssl.create_default_context
 
     def made(*given: Any, **named: Any) -> ssl.SSLContext:
@@ -44,7 +44,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Certificates:
-    """A server on loopback with an authority that signs only a name, as on EKS."""
+    """Yield a server on loopback whose certificate has a name and no address, as on EKS."""
     authority, certificate = (
         ec.generate_private_key(ec.SECP256R1()),
         ec.generate_private_key(ec.SECP256R1()),
@@ -101,7 +101,7 @@ def test_each_tls_context_for_a_server_chooses_its_checks() -> None:
 
 
 def _contexts() -> Iterator[tuple[Path, int]]:
-    """Calls that make a context for a client and are not wrapped."""
+    """Return the calls that make a client's context without the wrapper."""
     for path in sorted([*ROOT.glob("services/**/*.py"), *ROOT.glob("shared/**/*.py")]):
         calls = [
             node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)

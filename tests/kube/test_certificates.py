@@ -30,7 +30,7 @@ WATCHED = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s
 
 
 class Secured(Server):
-    """Shows a certificate, requests one, and notes the client's name at each connection."""
+    """A server with a certificate that requests one from clients and records their names."""
 
     def __init__(self, shows: Certificates) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Secured(Server):
         self.show(shows)
 
     def show(self, made: Certificates) -> None:
-        """From the next connection on, with an authority that the server accepts."""
+        """Use this certificate from the next connection on, and accept clients of its authority."""
         self.context.load_cert_chain(made.certificate, made.key)
         self.context.load_verify_locations(made.ca)
 
@@ -73,7 +73,7 @@ async def serving(shows: Certificates) -> AsyncIterator[Secured]:
 async def trusting(
     folder: Path, server: Server, shows: Certificates | None = None
 ) -> AsyncIterator[KubeClient]:
-    """A client with a kubeconfig that names `ca.crt` and a client certificate."""
+    """Return a client whose kubeconfig names `ca.crt` and a client certificate."""
     user = (
         {"client-certificate": str(shows.certificate), "client-key": str(shows.key)}
         if shows is not None
@@ -91,8 +91,8 @@ async def trusting(
 async def test_an_authority_that_was_added_is_trusted_by_the_next_call_and_watch(
     tmp_path: Path, first: Certificates, second: Certificates
 ) -> None:
-    """As an authority is replaced: both in the bundle, a server with a certificate of the new one,
-    then the new one alone.
+    """An authority is replaced in steps: both are in the bundle, then the server has a certificate
+    of the new one, then the bundle has only the new one.
     """
     bundle = tmp_path / "ca.crt"
     shutil.copy(first.ca, bundle)

@@ -22,7 +22,7 @@ REFUSED = (
 
 
 class Guard(Server):
-    """Answers 401 to every token but `good`."""
+    """A server that answers 401 to every token except `good`."""
 
     good = "first"
 
@@ -64,7 +64,9 @@ def kubeconfig(folder: Path, server: str, user: Mapping[str, object]) -> str:
 def plugin(
     folder: Path, version: str = "v1", body: str = "", says: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """A user with a script as plugin, in the kubeconfig's folder, that counts its runs."""
+    """Return a kubeconfig user whose plugin is a script in the same folder, which counts
+    its runs.
+    """
     group = f"client.authentication.k8s.io/{version}"
     said = {
         "apiVersion": group,

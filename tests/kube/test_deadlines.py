@@ -26,7 +26,7 @@ EVERY_S = 0.02
 
 
 class DribblingServer:
-    """Answers each request with `begin` at once, then with `piece` every 20 ms for ever."""
+    """A server that answers each request with `begin` at once, then with `piece` every 20 ms."""
 
     def __init__(self) -> None:
         self.begin = CHUNKED

@@ -46,7 +46,7 @@ def mark(version: str = "7", value: str = "true", key: str = END) -> dict[str, A
 
 def stream(*events: dict[str, Any], more: bool = False) -> bytes:
     body = b"".join(msgspec.json.encode(decoded) + b"\n" for decoded in events)
-    if more:  # chunked, and never ended: the connection stays open
+    if more:  # The response is chunked and never ends, so the connection stays open.
         return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (
             len(body),
             body,
@@ -152,7 +152,7 @@ def failed(message: str) -> dict[str, Any]:
 async def test_a_server_that_begins_and_then_says_that_it_cannot_is_listed_in_pages(
     server: Server, kube: KubeClient
 ) -> None:
-    """A kube-apiserver 1.36 over etcd 3.4.23: 200, and then this."""
+    """A kube-apiserver 1.36 with etcd 3.4.23 answers 200 and then this."""
     error_event = failed(
         "a watch stream was requested by the client but the required storage feature "
         "RequestWatchProgress is disabled"

@@ -31,7 +31,9 @@ def koordlets(
     allocs: list[dict[str, Any]] | None = None,
     annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """An object of a machine with 2 zones of 2 cores, 2 threads a core: CPU 2k and 2k+1."""
+    """Return the object of a machine with 2 zones of 2 cores; CPUs 2k and 2k+1 are threads of a
+    core.
+    """
     cpus = [{"id": i, "core": i // 2 % 2, "socket": i // 4, "node": i // 4} for i in range(8)]
     written = {
         CPU_TOPOLOGY: json.dumps({"detail": cpus}),

@@ -44,7 +44,9 @@ def test_written_by_hand_with_any_quantity() -> None:
 
 
 def test_an_object_has_attributes_and_no_deprecated_policies() -> None:
-    """The upstream plugin logged two lines a node and pod: 82,172 for 200 pods on 200 nodes."""
+    """With them the upstream plugin logged two lines for each node and pod: 82,172 for 200 pods on
+    200 nodes.
+    """
     written = to_nrt(from_nrt(nrt(topologyPolicies=["RestrictedPodLevel"]), "b", 7))
     assert "topologyPolicies" not in written
     attributes = {item["name"]: item["value"] for item in written["attributes"]}

@@ -22,7 +22,7 @@ def columns() -> dict[str, str]:
 
 
 def shown(topology: dict[str, Any]) -> dict[str, str]:
-    """The cells of an object, by column; a column shows one value of one attribute."""
+    """Return the cells of an object by column. A column shows one value of one attribute."""
     values = {item["name"]: item["value"] for item in topology["attributes"]}
     cells = {}
     for name, path in columns().items():

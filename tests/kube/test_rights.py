@@ -52,7 +52,7 @@ def right_of(method: str, path: str, watching: bool) -> Right:
 
 
 class Authorizer:
-    """Answers everything with 200 and remembers the rights."""
+    """A server that answers every request with 200 and records the needed rights."""
 
     def __init__(self) -> None:
         self.asked: set[Right] = set()

@@ -41,8 +41,8 @@ async def test_a_watch_that_cannot_be_had_moves_on_too(kube: KubeClient, server:
 async def test_a_watch_of_a_hanging_server_is_given_up_and_the_next_server_is_used(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """client-go gives up after 45 s, and 310 s were spent here: new pods waited so long, though
-    another server was well.
+    """client-go gives up after 45 s. This client once needed 310 s, and new pods waited although
+    another server worked.
     """
     assert client.WATCH_TIMEOUT_S + connection.CALL_TIMEOUT_S <= 45
     monkeypatch.setattr(client, "WATCH_TIMEOUT_S", 0)

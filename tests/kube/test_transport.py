@@ -20,8 +20,8 @@ OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r
 
 
 class Server:
-    """Answers each request with the next of `answers` (the last for ever); None hangs, b"" closes.
-    Keeps the requests.
+    """A server that answers each request with the next of `answers`, then with the last one. None
+    hangs, b"" closes the connection. The requests are recorded.
     """
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ NO_ANSWERS = [
 async def test_what_no_api_server_sends_settles_no_binding(
     server: Server, kube: KubeClient, status: int, body: bytes
 ) -> None:
-    """A proxy's page says neither that the pod is bound nor that it is gone."""
+    """A proxy's page shows neither that the pod is bound nor that it does not exist."""
     server.answers = [b"HTTP/1.1 %d So\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)]
     for answer in (
         await kube.bind("ns", "p", "u", "n", {}),

@@ -22,7 +22,7 @@ class World:
         self.namespace = f"topolog-contract-{secrets.token_hex(4)}"
 
     async def open(self) -> World:
-        """Make the namespace."""
+        """Create the namespace."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         assert (await self.ask("POST", "/api/v1/namespaces", body)).ok
         return self
@@ -46,7 +46,9 @@ class World:
         body: Object | None = None,
         content_type: str = "application/json",
     ) -> Answer:
-        """Changes of a test at the server, outside the port; the answer is always definite."""
+        """Change an object at the server without the client under test. The answer is always
+        definite.
+        """
         path, _, query = path.partition("?")
         answer = await self.kube._call(
             method, path, params=dict(parse_qsl(query)), body=body, content_type=content_type
@@ -97,12 +99,14 @@ class World:
         return answer
 
     async def mine(self) -> list[Object]:
-        """The pods of this namespace, by the port's list."""
+        """Return the pods of this namespace, as the client lists them."""
         listed = await self.kube.list("pods")
         return [pod for pod in listed.items if pod["metadata"]["namespace"] == self.namespace]
 
     async def see(self, kind: Kind, version: str, count: int) -> list[WatchEvent]:
-        """The first `count` events of this namespace after a version; bookmarks left out."""
+        """Return the first `count` watch events of this namespace after a version, without
+        bookmarks.
+        """
         events: list[WatchEvent] = []
         async with asyncio.timeout(60):
             async for seen in self.kube.watch(kind, version):

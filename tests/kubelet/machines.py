@@ -19,7 +19,7 @@ GPU = "example.com/gpu"
 def regular_cpus(
     zones: int, sockets: int, cores_per_zone: int, threads: int, uncores_per_zone: int = 1
 ) -> list[Cpu]:
-    """CPU ids thread by thread over all cores, as Linux numbers them on x86."""
+    """Return CPUs numbered thread by thread over all cores, as Linux numbers them on x86."""
     cpus = []
     total_cores = zones * cores_per_zone
     for core in range(total_cores):
@@ -72,8 +72,8 @@ def kubelet(
     uncores_per_zone: int = 1,
     **settings: Any,
 ) -> KubeletState:
-    """A static kubelet on a regular machine, CPUs 0 and 1 reserved, 1 GiB reserved in each zone,
-    GPUs by zone mask.
+    """Return a static kubelet on a regular machine: CPUs 0 and 1 and 1 GiB of each zone are
+    reserved, GPUs are given by zone mask.
     """
     config = KubeletConfig(
         topology_policy=policy,
@@ -98,12 +98,12 @@ def kubelet(
 def container(
     name: str = "c0", cpu: int = 0, memory: int = 0, gpus: int = 0, kind: ContainerKind = "app"
 ) -> Container:
-    """A container with equal requests and limits: whole CPUs, GiB, GPUs."""
+    """Return a container with equal requests and limits: whole CPUs, GiB, GPUs."""
     asked = {"cpu": cpu * 1000, "memory": memory * GIB, GPU: gpus}
     amounts = {resource: amount for resource, amount in asked.items() if amount}
     return Container(name, kind, amounts, amounts)
 
 
 def guaranteed(uid: str, *containers: Container) -> Pod:
-    """A Guaranteed pod."""
+    """Return a Guaranteed pod."""
     return Pod(uid, "default", uid, "Guaranteed", containers)

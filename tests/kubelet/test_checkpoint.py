@@ -167,7 +167,9 @@ def test_files_without_checksum_of_old_kubelets_are_accepted() -> None:
 
 
 def _as_kubelet_1_37_writes(old: bytes) -> bytes:
-    """The same form, and what counts once more as text (kubernetes PR 139102)."""
+    """Return the state as kubelet 1.37 writes it: the same form, and the counted part once more as
+    text (kubernetes PR 139102).
+    """
     decoded = json.loads(old)
     data = json.dumps({key: value for key, value in decoded.items() if key != "checksum"})
     return json.dumps({**decoded, "data": data, "dataChecksum": 1}).encode()
@@ -175,7 +177,7 @@ def _as_kubelet_1_37_writes(old: bytes) -> bytes:
 
 @by_moment
 def test_a_newer_kubelets_state_is_read(moment: Path) -> None:
-    """With the old format next to it, and one day without."""
+    """The old format may be next to the new one, or absent."""
     states: tuple[tuple[str, Callable[[bytes], object]], ...] = (
         ("cpu", read_cpu),
         ("memory", read_memory),

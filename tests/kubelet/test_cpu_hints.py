@@ -25,7 +25,7 @@ SHAPES = [(1, 1, 4, 2), (2, 2, 4, 1), (2, 4, 4, 1), (4, 2, 2, 2), (4, 1, 2, 1), 
 def plain_hints(
     cpus: list[Cpu], available: int, reusable: int, count: int, by_socket: bool
 ) -> list[Hint]:
-    """generateCPUTopologyHints, one CPU after another."""
+    """Return what generateCPUTopologyHints returns, counted CPU by CPU."""
     nodes = sorted({cpu.numa for cpu in cpus})
     zone = {cpu.id: cpu.numa for cpu in cpus}
     least, found = len(nodes), []

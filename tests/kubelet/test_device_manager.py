@@ -26,7 +26,7 @@ ANY = Hint(None, False)
 def machine(
     nodes: int = 2, hint_nodes: HintNodes = "bearing", **devices: dict[str, Device]
 ) -> DeviceState:
-    """A machine with `gpu=` and `nic=` devices."""
+    """Return a machine with `gpu=` and `nic=` devices."""
     state = DeviceState(tuple(range(nodes)), hint_nodes=hint_nodes)
     for name, listed in devices.items():
         state = register(state, f"example.com/{name}", listed)
@@ -34,18 +34,18 @@ def machine(
 
 
 def container(name: str, kind: ContainerKind = "app", **limits: int) -> Container:
-    """A container with `gpu=` and `nic=` limits."""
+    """Return a container with `gpu=` and `nic=` limits."""
     asked = {f"example.com/{resource}": count for resource, count in limits.items()}
     return Container(name, kind, asked, asked)
 
 
 def pod(*containers: Container, uid: str = "pod") -> Pod:
-    """A pod; its class of service does not matter here."""
+    """Return a pod, whose QoS class does not matter here."""
     return Pod(uid=uid, namespace="n", name=uid, containers=containers)
 
 
 def given_to(state: DeviceState, whose: Pod, hint: Hint = ANY) -> DeviceState:
-    """The book after all containers got their devices, which must work."""
+    """Return the state after all containers got their devices."""
     for one in whose.containers:
         after = allocate(state, whose, one, hint)
         assert isinstance(after, DeviceState), after
@@ -186,7 +186,9 @@ wanted = st.lists(
 
 
 def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | None:
-    """The rules for each mask in turn; for a container that holds nothing yet."""
+    """Return the hints of a container that holds nothing yet, by applying the rules to each
+    mask.
+    """
     listed, need = state.registered[GPU], one.limits[GPU]
     if not any(device.mask for device in listed.values()):
         return None

@@ -37,7 +37,7 @@ HUGE = "hugepages-2Mi"
 
 
 def machine(*free: int, huge: int = 0, policy: str = "Static") -> MemoryState:
-    """Nodes with that many MiB for pods and `huge` pages of 2 MiB each."""
+    """Return a machine whose nodes have this many MiB for pods and `huge` pages of 2 MiB."""
     nodes = tuple(
         NodeMemoryConfig(i, (size + 1 + 2 * huge) * MI, ((2 * MI, huge),), {"memory": MI})
         for i, size in enumerate(free)
@@ -46,7 +46,7 @@ def machine(*free: int, huge: int = 0, policy: str = "Static") -> MemoryState:
 
 
 def container(name: str, memory: int, kind: ContainerKind = "app", huge: int = 0) -> Container:
-    """A container that asks for MiB of memory and pages."""
+    """Return a container that requests MiB of memory and pages."""
     return Container(name, kind, {"memory": memory * MI, **({HUGE: huge * 2 * MI} if huge else {})})
 
 
@@ -56,12 +56,12 @@ def pod(*containers: Container, uid: str = "pod") -> Pod:
 
 
 def taken(state: MemoryState) -> list[int]:
-    """MiB reserved on each node."""
+    """Return the MiB that are reserved on each node."""
     return [node.tables["memory"].reserved // MI for node in state.nodes.values()]
 
 
 def allocated(state: MemoryState, whose: Pod, hint: Hint) -> MemoryState:
-    """The book after all containers of a pod got `hint`, which must work."""
+    """Return the state after all containers of a pod were allocated under `hint`."""
     for one in whose.containers:
         after = allocate(state, whose, one, hint)
         assert isinstance(after, MemoryState), after
@@ -236,7 +236,7 @@ steps = st.lists(
 
 
 def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, list[Hint]]:
-    """Every rule in turn for every mask, as a reader would do it by hand."""
+    """Return the hints by applying every rule to every mask."""
     asked = one.requests
     ids = sorted(state.nodes)
     masks = [set(chosen) for size in range(1, len(ids) + 1) for chosen in combinations(ids, size)]
@@ -324,7 +324,8 @@ def _assert_whole(state: MemoryState) -> None:
         groups = {mask for mask in masks if mask != 1 << node_id}
         assert (
             len(groups) <= 1
-        )  # a hint of one node may still land inside a group: the kubelet checks only wide masks
+        )  # A hint of one node may be a part of a group, because the kubelet checks only wide
+        # masks.
         assert (node.cells in masks) if masks else node.cells == 1 << node_id
     assert not isinstance(restored(state.config, state.nodes, state.entries), str)
 

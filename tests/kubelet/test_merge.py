@@ -30,7 +30,7 @@ NODE_SETS = st.sampled_from(
 
 
 def hint_lists(max_size: int) -> st.SearchStrategy[list[list[Hint]]]:
-    """Lists with null, empty and out-of-range masks among the ordinary ones."""
+    """Draw lists of hints, some with null, empty and out-of-range masks."""
     masks = st.one_of(
         st.none(),
         st.integers(0, 127),

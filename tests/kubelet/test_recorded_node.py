@@ -23,7 +23,7 @@ from shared.kubelet.machine import KubeletState
 from shared.kubelet.stale import drop_stale_cpu
 from tests.recorded_node import unpacked
 
-# The last recorded moment is left out: a pod came and went before it that no moment shows.
+# The last recorded moment is left out, because a pod that no moment shows came and went before it.
 MOMENTS = (
     "01-one-guaranteed",
     "02-with-burstable-and-besteffort",
@@ -58,7 +58,7 @@ def test_every_recorded_moment_has_the_checkpoints_that_the_model_writes(recordi
         state = played(state, json.loads((folder / "pods.json").read_text())["items"])
         cpu = drop_stale_cpu(
             state
-        ).cpu  # the CPU manager's reconciliation, every 5 s there, drops what is stale
+        ).cpu  # The CPU Manager's reconciliation, which ran every 5 s, drops stale entries.
         written = write_cpu(CpuCheckpoint("static", cpu.shared, cpu.entries))
         assert written == (folder / "cpu_manager_state").read_bytes(), moment
         assert (
@@ -68,7 +68,9 @@ def test_every_recorded_moment_has_the_checkpoints_that_the_model_writes(recordi
 
 
 def played(state: KubeletState, manifests: list[dict[str, Any]]) -> KubeletState:
-    """Pods that are gone end, new ones arrive by age; each verdict is the recorded one."""
+    """Return the state after missing pods ended and new ones were admitted in order of age. Check
+    that each result is the recorded one.
+    """
     listed = {manifest["metadata"]["uid"]: manifest for manifest in manifests}
     for uid in [uid for uid in state.pods if uid not in listed]:
         state = remove(state, uid)

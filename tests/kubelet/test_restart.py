@@ -41,7 +41,7 @@ def test_what_an_ended_pod_held_is_in_the_way_until_all_have_been_asked() -> Non
 
 
 def test_full_pcpus_only_can_refuse_a_running_pod() -> None:
-    """The check comes before the look at what the pod owns: 8 of 12 spare CPUs are its own
+    """The kubelet checks before it considers what the pod has: 8 of 12 spare CPUs are the pod's
     already.
     """
     state = kubelet(

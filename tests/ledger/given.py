@@ -22,7 +22,7 @@ TRACKED = ("cpu", "hugepages-2Mi", "memory", "vendor.com/gpu")
 
 
 def cpu(count: int) -> Amounts:
-    """Whole CPUs as millicpu."""
+    """Return whole CPUs as millicpu."""
     return {CPU: count * 1000}
 
 
@@ -40,7 +40,7 @@ def container(
 
 
 def pod(name: str, *containers: Container, uid: str = "", cpus: int = 0, **fields: Any) -> Pod:
-    """A Guaranteed pod; `cpus` is short for one container called c."""
+    """Return a Guaranteed pod. With `cpus` it has one container called c."""
     parts = containers or (container("c", cpus),)
     return Pod(
         uid or f"uid-{name}", "ns", name, "Guaranteed", parts, scheduler_name="topolog", **fields
@@ -70,7 +70,7 @@ def held(
 
 
 def listed_empty(name: str, container_name: str = "c") -> Placement:
-    """Listed, not admitted yet."""
+    """Return the placement of a listed container that is not admitted yet."""
     return Placement("ns", name, container_name)
 
 
@@ -92,8 +92,8 @@ def report(
 
 
 class History:
-    """A log in miniature: every event gets the next position and version, and is folded at once.
-    `touched`: by the latest.
+    """A minimal log: every event gets the next position and version, and is folded at once.
+    `touched` are the nodes that the newest event changed.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class History:
         return self.tell(streams.pod(made.uid), PodObserved(made, node=node, **fields))  # type: ignore[arg-type]
 
     def reserve(self, made: Pod, node: str = "n1") -> int:
-        """The pod is seen and reserved on the node."""
+        """Append that the pod is observed and reserved on the node."""
         if made.uid not in self.ledger.pods:
             self.seen(made)
         self.tell(streams.pod(made.uid), PodReserved(made.uid, node))

@@ -25,7 +25,7 @@ RUNNING = pod("a", cpus=8)
 
 
 def running_pod() -> History:
-    """A pod of 8 CPUs, confirmed in zone 0 of two zones of 8."""
+    """Return a history with a pod of 8 CPUs, confirmed in zone 0 of two zones of 8."""
     history = History()
     history.report(zone(0, 8), zone(1, 8))
     history.reserve(RUNNING)
@@ -45,7 +45,7 @@ def absent(history: History, made: Pod = RUNNING) -> int:
 
 
 def charged(history: History) -> tuple[int, int, int]:
-    """Guaranteed free CPUs of zone 0, requested millicpu, and requested pods."""
+    """Return the guaranteed free CPUs of zone 0, the requested millicpu, and the requested pods."""
     requested = history.n1.requested
     return history.free(0), requested.get("cpu", 0), requested.get(PODS, 0)
 

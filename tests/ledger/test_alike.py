@@ -22,7 +22,7 @@ TOLERANT = Constraints(tolerations=(Toleration("example.com/gpu", "Exists"),))
 
 
 def decoded(name: str, cpus: int, constraints: Constraints) -> Pod:
-    """As it comes from the log: no part of it is any other pod's."""
+    """Return a pod as the log gives it, which shares no part with another pod."""
     changed = msgspec.structs.replace(pod(name, container("c", cpus)), constraints=constraints)
     return msgspec.json.decode(encode(PodObserved(changed)), type=PodObserved).pod
 

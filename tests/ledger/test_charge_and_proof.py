@@ -156,7 +156,9 @@ def test_a_late_report_that_still_lists_an_ended_pod_does_not_take_its_room_back
 
 
 def a_pod_and_its_namesake(listed: Placement) -> tuple[History, Pod]:
-    """A pod of 6 CPUs that was listed and ended, and another of its name that was reserved then."""
+    """Return a history in which a pod of 6 CPUs was listed and ended, and another pod of its name
+    was then reserved.
+    """
     history = History()
     first, second = pod("a", cpus=6), pod("a", cpus=6, uid="uid-second")
     history.reserve(first)
@@ -188,8 +190,8 @@ def test_a_uid_in_the_kubelets_checkpoint_identifies_the_pod_of_a_name() -> None
 
 
 def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() -> None:
-    """The end of a pod of this name is remembered, but the report lists the new pod: it is held,
-    guaranteed and at most.
+    """The ledger remembers the end of a pod of this name, but the report lists the new pod, so both
+    bounds count the amounts as held.
     """
     history, _ = a_pod_and_its_namesake(held("a", 0, 6))
     assert history.at_best(0) == 8
@@ -200,8 +202,8 @@ def test_what_is_listed_for_a_name_is_not_given_back_once_a_live_pod_bears_it() 
 
 
 def ended_beside(*, sent_later: bool) -> History:
-    """A pod that came and went since the first report, and another that was sent after that, or
-    before.
+    """Return a history in which a pod came and went since the first report, and another pod was
+    bound after its end, or before.
     """
     history, went, namesake = History(), pod("went", cpus=6), pod("other", cpus=2)
     history.report(*two_zones())

@@ -62,8 +62,8 @@ def test_no_kubelet_gives_a_pod_more_than_it_is_charged(
 def _charged(
     pod: Pod, before: KubeletState, state_after: KubeletState
 ) -> tuple[Report, Charge, ZoneAmounts]:
-    """The report before the pod came, its charge by that report, and what the kubelet took for it,
-    zone by zone.
+    """Return the report from before the pod's admission, the pod's charge by this report, and what
+    the kubelet took for the pod in each zone.
     """
     was, free, remaining = report_of(before), free_of(before), free_of(state_after)
     demand = zonal_demand(pod, was.tracked)
@@ -94,7 +94,7 @@ def _check(pod: Pod, before: KubeletState, state_after: KubeletState) -> None:
 
 
 def _devices(before: KubeletState, state_after: KubeletState) -> Amounts:
-    """As many as the kubelet gave: one of two zones is still one."""
+    """Return as many devices as the kubelet gave. A device of two zones counts once."""
     return {
         name: len(held) - len(before.devices.in_use.get(name, ()))
         for name, held in state_after.devices.in_use.items()

@@ -23,7 +23,7 @@ def container_zones(zone_of: dict[str, int], *, of: str = "c") -> tuple[int, ...
 def told(
     history: History, zone_of: dict[str, int], free0: int, free1: int, at: int, **fields: Any
 ) -> None:
-    """A report like that of RTE 0.25 about pods of one container."""
+    """Append a report like that of RTE 0.25 about pods of one container."""
     history.report(
         zone(0, 8, free0),
         zone(1, 8, free1),

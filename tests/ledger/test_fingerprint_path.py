@@ -16,7 +16,7 @@ from tests.ledger.given import History, container, pod, zone
 def told(
     history: History, *names: str, free0: int = 8, free1: int = 8, at: int = 1, method: str = "all"
 ) -> None:
-    """A report like RTE's: availability and a fingerprint of names, no placements."""
+    """Append a report like RTE's: availability and a fingerprint of names, without placements."""
     print_of = fingerprint([("ns", name) for name in names])
     zones = (zone(0, 8, free0), zone(1, 8, free1))
     history.report(*zones, at=at, placements=None, fingerprint=print_of, fingerprint_method=method)
@@ -224,8 +224,8 @@ def test_only_a_match_that_changes_something_is_worth_a_event() -> None:
 
 
 def test_a_match_keeps_what_ended_after_its_position_possibly_free() -> None:
-    """The report was taken while `b` ran; that `b` has ended since may have freed its zone,
-    whatever the match says.
+    """The report was made while `b` ran. `b` has ended since, which may have freed its zone
+    although the fingerprint matches.
     """
     history = charged(pod("a", cpus=6), pod("b", cpus=5))
     told(history, "a", "b", free0=2, free1=3, at=2)

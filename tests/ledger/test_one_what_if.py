@@ -28,7 +28,7 @@ ADR = (ROOT / "docs/adr/0001-overlay-outside-the-ledger.md").read_text("utf-8")
 
 
 def takes(path: Path) -> set[str]:
-    """`module.name` of everything that the file imports from the ledger."""
+    """Return the names that the file imports from the ledger, as `module.name`."""
     nodes = [
         node
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -39,7 +39,7 @@ def takes(path: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def outside() -> dict[Path, set[str]]:
-    """What each file outside the ledger imports from it."""
+    """Return the names that each file outside the ledger imports from it."""
     return {
         path: takes(path)
         for folder in ("services", "shared")

@@ -27,7 +27,7 @@ from tests.ledger.given import History, container, held, listed_empty, pod, zone
 
 NAMES = ("a", "b", "c")
 HELD_BY_A = (Placement("", "", "i", (ZonedAmount("cpu", (0,), 1000),), "uid-a"),)
-# Of two zones without any report of them, or with one device that lies in both.
+# A report without zones, or with two zones and one device that lies in both.
 DEVICES = (
     None,
     (DeviceGroup("vendor.com/gpu", (0,), "a"), DeviceGroup("vendor.com/gpu", (0, 1), "b")),

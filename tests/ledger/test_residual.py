@@ -23,7 +23,7 @@ UID, GPU = "uid-a", "example.com/gpu"
 
 
 def plain(charge: Charge, listed: Sequence[Placement], report: Report) -> ZoneAmounts:
-    """Step by step, from nothing."""
+    """Return the residual, computed step by step from the beginning."""
     init = [part for part in charge.demand if part.kind == "init"]
     if not init:
         return {}

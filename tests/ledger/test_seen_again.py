@@ -83,7 +83,7 @@ def test_a_confirmed_pod_stays_confirmed(again: Callable[[Pod], PodObserved]) ->
 def test_a_resized_pod_is_confirmed_by_a_listing_of_all_its_resources(
     listed: int, proven: bool
 ) -> None:
-    """Resized in place: its earlier holdings are not enough."""
+    """The pod was resized in place, so its earlier holdings are not enough."""
     history = bound()
     lists(history)
     sent_at = charge(history).sent_at

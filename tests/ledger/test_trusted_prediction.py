@@ -15,7 +15,9 @@ A = pod("a", cpus=6)
 
 
 def trusting(made: Pod = A, scope: str = "container", **zones: tuple[int, ...]) -> History:
-    """Two empty zones of 8 CPUs; the pod is charged in its predicted zones."""
+    """Return a history with two empty zones of 8 CPUs, in which the pod is charged in its predicted
+    zones.
+    """
     history = History()
     history.report(zone(0, 8), zone(1, 8), scope=scope)
     history.seen(made)

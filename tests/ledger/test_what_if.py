@@ -20,8 +20,8 @@ CPUS = 6
 
 
 def scene(seed: int, policy: str) -> tuple[History, list[Pod], random.Random]:
-    """A node of two zones with confirmed and pending pods, perhaps an ended pod, and
-    perhaps a nominee's claim.
+    """Return a node of two zones with confirmed and pending pods, and in some scenes an ended pod
+    or a nominee's claim.
     """
     chance, history = random.Random(f"{policy} {seed}"), History()
     history.node()

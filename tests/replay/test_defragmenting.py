@@ -92,7 +92,7 @@ def applied(kubelets: Kubelets, plan: MovePlan, wanted: Pod) -> None:
 
 
 def can_land(kubelets: Kubelets, pods: list[Pod]) -> bool:
-    """Whether some choice of nodes takes all these pods in this order."""
+    """Return whether some choice of nodes takes all these pods in this order."""
     if not pods:
         return True
     first, *others = pods
@@ -104,7 +104,9 @@ def can_land(kubelets: Kubelets, pods: list[Pod]) -> bool:
 
 
 def sure_move(kubelets: Kubelets, wanted: Pod) -> tuple[int, int] | None:
-    """The least (priority, 1) of a pod that can move, whichever pod its kubelet admits first."""
+    """Return the least (priority, 1) of a pod that can move, whichever pod its kubelet admits
+    first.
+    """
     costs = []
     for node, state in kubelets.items():
         for uid, active in state.pods.items():
@@ -121,7 +123,9 @@ def sure_move(kubelets: Kubelets, wanted: Pod) -> tuple[int, int] | None:
 
 
 def cheapest(kubelets: Kubelets, wanted: Pod) -> tuple[int, int] | None:
-    """The least (highest priority, number) of pods of one node that can move; (0, 0) for none."""
+    """Return the least (highest priority, number) of pods of one node that can move; (0, 0) for
+    none.
+    """
     costs = []
     for node, state in kubelets.items():
         pods = {uid: active.pod for uid, active in state.pods.items()}

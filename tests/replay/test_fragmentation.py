@@ -26,7 +26,7 @@ from tests.scheduler.test_cycle_soundness import RULES
 
 
 def admitted_in_a_row(state: KubeletState, wanted: Pod) -> int:
-    """How many such pods the kubelet model admits one after another."""
+    """Return how many such pods the kubelet model admits one after another."""
     for number in count():
         name = f"more-{number}"
         result = admit(state, msgspec.structs.replace(wanted, uid=name, name=name))

@@ -24,7 +24,7 @@ from tests.scheduler.default.story import Story
 
 
 async def busy(story: Story) -> int:
-    """Two nodes, a running pod, a pod that no node takes. Returns the head."""
+    """Append two nodes, a running pod and a pod that no node takes. Return the head."""
     await story.node("n1")
     await story.report(zone(0, 8), zone(1, 8), node="n1")
     await story.node("n2")

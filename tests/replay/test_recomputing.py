@@ -29,7 +29,9 @@ BY = Deciding(CycleConfig(), HERE)
 
 
 async def decided(*pods: Pod, made: Provenance = HERE) -> Story:
-    """Three nodes of different room, and these pods decided in one batch."""
+    """Return a story with three nodes of different size, on which these pods were decided in one
+    batch.
+    """
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=made))]
     for number, free in enumerate((8, 6, 7)):
@@ -98,8 +100,8 @@ async def test_a_later_history_does_not_change_what_is_recomputed() -> None:
 
 
 async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() -> None:
-    """On its own nodes first, which the decision names with its configuration; a scheduler alone
-    would have chosen another.
+    """The scheduler tried its own nodes first, which the decision records with its configuration. A
+    single scheduler would have chosen another node.
     """
     story = Story()
     story.cores = [SchedulerCore(CoreConfig(provenance=HERE)) for _ in range(2)]
@@ -296,7 +298,7 @@ def test_a_service_names_what_decides(settings: dict[str, object]) -> None:
 
 
 async def test_explain_says_of_a_pod_that_terminates_unbound_that_it_is_being_deleted() -> None:
-    """Not that it waits, nor that it is bound to a node without a name."""
+    """It must not say that the pod waits, or is bound to a node without a name."""
     story = await decided(pod("a", cpus=5))
     await story.tell(
         streams.pod("uid-a"), BindRefused("uid-a", "n0", "terminating", "pod a is being deleted")

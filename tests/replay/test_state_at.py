@@ -30,7 +30,7 @@ def test_a_pod_that_is_listed_no_more_may_still_hold_what_it_held() -> None:
 
 
 async def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
-    """A finalizer may hold it for days."""
+    """A finalizer may keep the pod for days."""
     story = Story()
     await story.arrives(pod("a"), pod("b"))
     await story.tell(streams.pod("uid-a"), PodObserved(pod("a"), terminating=True))

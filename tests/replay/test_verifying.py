@@ -48,7 +48,7 @@ def test_an_intent_to_bind_to_a_node_without_reservation_is_reported() -> None:
 
 
 def test_a_pod_is_bound_once_unless_the_cluster_was_set_back_in_between() -> None:
-    """Its end, there, is in the log before it is decided again."""
+    """The log has the end of the pod before it is decided again."""
     observed = PodObserved(pod("p", uid="u1"))
     placed = (
         PodReserved("u1", "n1", 1, 1),

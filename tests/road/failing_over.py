@@ -21,7 +21,7 @@ from services.embedded.postgres import OWNER
 from shared.eventlog.postgres_connection import plain_url
 from tests.road.harness import Road
 
-# Two processes of every service, and nothing to do.
+# Two processes of every service, without a workload.
 WARM = ("--workload", "none", "--schedulers", "2", "--standbys", "1", "--report-interval", "1")
 SERVICES = ("scheduler", "binder", "topology-store")
 HOLDERS = {
@@ -45,7 +45,7 @@ class Failover(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A process that holds a role, and the epoch that it holds it by."""
+    """A process that holds a role, and the role's epoch."""
 
     lease: str
     pid: int
@@ -53,7 +53,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 async def connect(path: Path) -> Any:
-    """To the log of a data folder, as its owner."""
+    """Connect to the log of a data folder, as its owner."""
     return await asyncpg.connect(plain_url(read_addresses(path).database_url or ""), user=OWNER)
 
 
@@ -106,7 +106,7 @@ async def submit(road: Road, name: str) -> str:
 
 
 async def remove(road: Road, name: str) -> None:
-    """A pod's end."""
+    """Delete a pod."""
     await asyncio.to_thread(road.kube, f"{PODS}/{name}?gracePeriodSeconds=0", "DELETE")
 
 

@@ -22,7 +22,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
-# What is on the command line of a server; services are known by their ports.
+# A part of each server's command line. Services are recognized by their ports.
 SERVERS = {"nats": "nats-server", "postgres": "-D"}
 
 
@@ -54,7 +54,7 @@ class Road:
         )
 
     def lines(self) -> list[dict[str, Any]]:
-        """Every JSON line that was printed to its end."""
+        """Return every complete JSON line that was printed."""
         text = Path(self._out.name).read_text()
         whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return [msgspec.json.decode(line) for line in whole if line.startswith("{")]
@@ -71,7 +71,7 @@ class Road:
         return {}
 
     def get(self, name: str, path: str) -> Any:
-        """GET from a service; None when it does not answer."""
+        """GET from a service. Return None if it does not answer."""
         return self._ask(Request(f"http://127.0.0.1:{self.services()[name]}{path}"))
 
     def count(self, name: str, metric: str, **labels: str) -> float:
@@ -81,8 +81,9 @@ class Road:
         return sum(self.samples(name, metric, **labels).values())
 
     def samples(self, name: str, metric: str, **labels: str) -> dict[str, float]:
-        """The values of a metric on a service's page, those with these labels, by all their labels;
-        none while it does not answer."""
+        """Return the values of a metric with these labels, by all their labels; {} while the
+        service does not answer.
+        """
         with (
             contextlib.suppress(OSError),
             urlopen(f"http://127.0.0.1:{self.services()[name]}/metrics", timeout=10) as answer,
@@ -99,7 +100,7 @@ class Road:
         return {}
 
     def child(self, pid: int) -> str:
-        """The name of the service that is this process. Raises LookupError, psutil.Error."""
+        """Return the name of the service with this process id. Raises LookupError, psutil.Error."""
         process = psutil.Process(pid)
         for name, port in self.services().items():
             if _serves(process, port):
@@ -107,7 +108,7 @@ class Road:
         raise LookupError(f"process {pid} is no child")
 
     def kube(self, path: str, method: str = "GET", body: Any = None) -> Any:
-        """Ask the simulated Kubernetes API."""
+        """Send a request to the simulated Kubernetes API."""
         data = None if body is None else msgspec.json.encode(body)
         url = f"http://127.0.0.1:{self.services()['simulator']}{path}"
         return self._ask(
@@ -125,7 +126,7 @@ class Road:
             return None
 
     def pid(self, name: str) -> int:
-        """The child's process id now. Raises LookupError while it does not run."""
+        """Return the child's current process id. Raises LookupError while it does not run."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if (
@@ -137,8 +138,8 @@ class Road:
         raise LookupError(f"no child {name}")
 
     def kill(self, name: str) -> None:
-        """kill -9, and wait until the supervisor has started it again. Nothing to kill once the
-        road has come to its end.
+        """Kill the child with kill -9, and wait until the supervisor has restarted it. Do nothing
+        after the end of the road.
         """
         before = wait_until(
             lambda: self._pid(name) or self._ending(), 60, f"{name} does not run", self.output
@@ -164,7 +165,7 @@ class Road:
         return statuses[-1] if statuses else {}
 
     def wait(self, timeout_s: float) -> int:
-        """Wait for the end; the exit code."""
+        """Wait for the end, and return the exit code."""
         return self.process.wait(timeout_s)
 
     def stop(self) -> int:
@@ -191,7 +192,7 @@ def _serves(process: psutil.Process, port: int) -> bool:
 def wait_until(
     true: Callable[[], Any], timeout_s: float, failure: str, detail: Callable[[], str] = str
 ) -> Any:
-    """Poll until `true()` is truthy; its value."""
+    """Poll until `true()` is truthy, and return its value."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         found = true()
@@ -203,7 +204,7 @@ def wait_until(
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A short data folder that a service account may enter; removed afterwards."""
+    """Yield a short data folder that a service account may enter. It is removed afterwards."""
     with tempfile.TemporaryDirectory(
         prefix="topolog-road-", dir="/tmp", ignore_cleanup_errors=True
     ) as made:
@@ -213,7 +214,7 @@ def folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running(path: Path, *flags: str, env: dict[str, str] | None = None) -> Iterator[Road]:
-    """A road that is ready; killed at the end if it still runs."""
+    """Yield a road that is ready. It is killed at the end if it still runs."""
     road = Road(path, *flags, env=env)
     try:
         yield ready(road)
@@ -222,7 +223,7 @@ def running(path: Path, *flags: str, env: dict[str, str] | None = None) -> Itera
 
 
 def ready(road: Road) -> Road:
-    """The same, once it is ready."""
+    """Return the road once it is ready."""
     wait_until(
         lambda: road.services() or road.process.poll() is not None,
         60,

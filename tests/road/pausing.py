@@ -44,7 +44,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def no_events_taken(database: Any) -> AsyncIterator[None]:
-    """The log takes none meanwhile, and says to everyone that they come again."""
+    """Let the log refuse appends during the block, so that all processes retry."""
     await database.execute(_CLOSE)
     try:
         yield
@@ -53,7 +53,7 @@ async def no_events_taken(database: Any) -> AsyncIterator[None]:
 
 
 async def pause_in_mid_append(road: Road, database: Any, *choices: Sequence[int]) -> list[Paused]:
-    """Of each choice of processes the first that has sent an append, which is still unanswered."""
+    """Pause, of each group of processes, the first with an unanswered append."""
     return [await _first(road, database, pids) for pids in choices]
 
 
@@ -88,7 +88,7 @@ def _unanswered(road: Road, name: str) -> float:
 
 
 def refusals(road: Road, name: str) -> float:
-    """Commits that the log refused to a process because a newer epoch leads."""
+    """Return how many commits the log refused to a process because a newer epoch leads."""
     return road.count(name, "topolog_append_outcomes_total", outcome="Fenced")
 
 
@@ -98,7 +98,7 @@ async def relayed(database: Any) -> int:
 
 
 async def counted_out(database: Any, paused: Sequence[Paused]) -> None:
-    """Wait until nothing that the paused ones held is theirs."""
+    """Wait until the paused processes hold no lease."""
     epochs = {each.lease: each.epoch for process in paused for each in process.held}
 
     async def newer() -> bool:

@@ -23,7 +23,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
-    """Two nodes, an exporter for each, no workload."""
+    """Yield a road with two nodes, an exporter for each, and no workload."""
     with (
         folder() as path,
         running(path, "--nodes", "2", "--workload", "none", "--report-interval", "1") as made,
@@ -51,7 +51,7 @@ def phase(road: Road, name: str) -> str:
 
 
 def runs(road: Road, name: str, cpu: str = "2") -> None:
-    """A good pod still travels the whole road."""
+    """Check that a valid pod is still placed and runs."""
     road.kube(PODS, "POST", manifest(name, cpu))
     wait_until(lambda: phase(road, name) == "Running", 60, f"{name} never ran", road.output)
 

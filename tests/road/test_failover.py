@@ -43,16 +43,16 @@ from tests.road.pausing import (
 
 ORDER = ("scheduler", "binder", "store", "observer", "relay")
 SERVICE_OF = {"binder": "binder", "store": "topology-store"}
-# The aim is 2 s, and 0.5 s after SIGTERM; alone on two cores it takes 0.1 to 0.5 s. A lease that
-# does not end with its holder lasts for another 3.3 to 5 s: whoever is as late as this waited for
-# that, or for a machine that is busy. The machine is not busy twice.
+# The aim is 2 s, and 0.5 s after SIGTERM; on two idle cores it takes 0.1 to 0.5 s. A lease that
+# does not end with its holder lasts for another 3.3 to 5 s, so a failover of this length waited for
+# the lease, or for a busy machine. A second try distinguishes these.
 LATE_S = 3.0
 WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
 def road() -> Iterator[Road]:
-    """One run for all tests of this file; its log is verified at the end."""
+    """Yield one road for all tests of this file. Its log is verified at the end."""
     with folder() as path, running(path, "--nodes", "4", *WARM) as started:
         yield started
         assert started.stop() == 0
@@ -61,7 +61,7 @@ def road() -> Iterator[Road]:
 
 @pytest.fixture
 async def database(road: Road) -> AsyncIterator[Any]:
-    """The log, asked from outside."""
+    """Yield a connection to the road's log."""
     found = await connect(road.folder)
     yield found
     await found.close()
@@ -86,7 +86,7 @@ async def test_every_role_is_taken_over_from_a_holder_that_was_killed_or_asked_t
 
 
 async def one(road: Road, database: Any, role: str, number: int, sent: signal.Signals) -> Failover:
-    """Its standby is warm; others may still be starting."""
+    """Fail over once. The standby of the role is ready; other processes may still be starting."""
     await settled(road, SERVICE_OF.get(role, "scheduler"))
     return await fail_over(road, database, role, number, sent, timeout_s=10)
 
@@ -126,12 +126,14 @@ async def test_an_append_of_a_paused_and_replaced_leader_is_refused(
 
 
 async def pids(database: Any, role: str) -> list[int]:
-    """The processes that hold a role."""
+    """Return the processes that hold a role."""
     return [each.pid for each in await holders(database, role)]
 
 
 async def refused_once_awake(road: Road, database: Any, paused: list[Paused]) -> None:
-    """The appends that they sent, and send again, are of epochs that are over."""
+    """Check that the log refuses the appends that the continued processes send, because their
+    epochs are over.
+    """
     await counted_out(database, paused)
     for process in paused:
         os.kill(process.pid, signal.SIGCONT)
@@ -143,12 +145,12 @@ async def refused_once_awake(road: Road, database: Any, paused: list[Paused]) ->
 
 
 def one_more_refused(road: Road, process: Paused) -> bool:
-    """As it counts itself."""
+    """Wait until the process has counted one more refusal."""
     return refusals(road, process.name) > process.refused
 
 
 async def others_go_on(road: Road, database: Any, paused: list[Paused], pods: list[str]) -> None:
-    """The new holders do the work, and nothing was written by epochs that were over."""
+    """Check that the new holders do the work, and that earlier epochs wrote nothing."""
     await wait("pods are bound", lambda: told(database, "PodBound", pods, len(pods)))
     await refused_by_the_log(road.folder, database, paused)
     await settled(road)
@@ -160,7 +162,7 @@ async def others_go_on(road: Road, database: Any, paused: list[Paused], pods: li
 
 
 async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) -> None:
-    """Every epoch that was held, and the position that a relay would go on from."""
+    """Check that the log refuses every earlier epoch, and the position of a paused relay."""
     log = await PostgresEventLog.open(read_addresses(path).database_url or "")
     try:
         for process in paused:
@@ -180,12 +182,12 @@ async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) ->
 
 
 async def is_relayed_beyond(database: Any, position: int) -> bool:
-    """Relayed by the current holder of the role."""
+    """Return whether the current relay has passed the position."""
     return await relayed(database) > position
 
 
 async def wait(what: str, true: Callable[[], Awaitable[Any]]) -> None:
-    """As `until`, but not for ever."""
+    """Wait like `until`, with a limit."""
     try:
         async with asyncio.timeout(WAIT_S):
             await until(true)

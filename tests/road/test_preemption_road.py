@@ -89,7 +89,7 @@ def test_exactly_the_needed_victim_is_evicted_and_budgets_are_obeyed() -> None:
 
 
 def _protected(road: Road, path: Path) -> None:
-    """A budget keeps the seven that are left."""
+    """Check that a budget protects the seven remaining pods."""
     budget = {
         "metadata": {"name": "kept"},
         "spec": {"minAvailable": 7, "selector": {"matchLabels": {"app": "kept"}}},
@@ -128,7 +128,7 @@ def test_a_binder_that_dies_twice_while_it_evicts_evicts_no_more_than_it_began(
 
 
 def preempted(road: Road) -> list[str]:
-    """The names of pods with a Preempted event."""
+    """Return the names of pods with a Preempted event."""
     events = (road.kube("/api/v1/namespaces/default/events") or {}).get("items", [])
     return sorted(
         event["involvedObject"]["name"] for event in events if event["reason"] == "Preempted"

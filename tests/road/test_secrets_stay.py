@@ -71,7 +71,7 @@ def bus_url(outside: ServerThread, password: str) -> str:
     return f"nats://topolog:{quote(password, safe='')}@127.0.0.1:{port}"
 
 
-# Module -> the name of what runs it.
+# Name of the process that runs a module.
 SERVICES = {
     "services.topology_store": "topology-store",
     "services.scheduler": "scheduler",
@@ -165,7 +165,7 @@ def told_by_services(road: Road) -> bytes:
 
 
 async def rows(url: str) -> bytes:
-    """Every row of every table of the log."""
+    """Return every row of every table of the log."""
     connection = await asyncpg.connect(plain_url(url))
     try:
         tables = [
@@ -248,7 +248,7 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
             url = read_addresses(path).database_url or ""
             found, told, events = processes(road), told_by_services(road), asyncio.run(rows(url))
         assert len(password) > 10
-        # An exporter has a key of its own, and the server its configuration.
+        # The exporter has its key, and the server its configuration.
         assert who_has(found, password) == {"topology-store", "scheduler"}
         assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
         assert files_with(path, password) == {

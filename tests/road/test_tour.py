@@ -24,7 +24,7 @@ Step = tuple[str, list[str]]
 
 
 def steps() -> list[Step]:
-    """(command, expected lines) of every console block, in order."""
+    """Return (command, expected lines) of every console block, in order."""
     found: list[Step] = []
     for block in re.findall(r"```console\n(.*?)```", TOUR.read_text(), re.DOTALL):
         for line in block.splitlines():
@@ -37,7 +37,8 @@ def steps() -> list[Step]:
 
 def missing(expected: list[str], printed: str) -> str:
     """Return the first missing expected line, or "". `…` matches anything, spaces match any number
-    of them. In any order: a kubelet's status that a pod runs and the report that confirms it race.
+    of them. Lines may be in any order, because a kubelet's status that a pod runs and the report
+    that confirms it race.
     """
     lines = printed.splitlines()
     for wanted in expected:

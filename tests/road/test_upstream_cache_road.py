@@ -23,8 +23,8 @@ REJECTED = 3
 
 
 def test_overreserve_decides_a_workload_to_its_end() -> None:
-    """Upstream's flush may forget a reservation (R1), so that a rejection is its right; nothing
-    else is.
+    """Upstream's flush may forget a reservation (R1), so a rejection is allowed, but no other
+    fault.
     """
     with folder() as path:
         arguments = path.parent / "plugin.yaml"

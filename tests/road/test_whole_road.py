@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tests.road.harness import Road, folder, running, topolog, verified, wait_until
 
-# At speed 60 pods lived for a second, and a busy machine took as long to hear of their ends. Once a
-# kubelet rejected one, as may
-# happen where an end is heard of late; that this was the cause is not shown, so that a rejection
-# prints what came before it.
+# At speed 60 pods lived for a second, and a busy machine needed as long to observe their ends. A
+# kubelet once rejected a pod, probably because an end was observed late. To show the cause, the
+# test prints the events before a rejection.
 SMALL = ("--nodes", "4", "--pods", "30", "--speed", "30", "--report-interval", "1")
 
 
@@ -58,7 +57,7 @@ def every_node_had_reported_before_the_first_pod_came(path: Path, nodes: int) ->
 
 
 def every_task_runs(road: Road) -> None:
-    """As the alert TopologTaskEnded looks at it."""
+    """Check, as the alert TopologTaskEnded does, that every task runs."""
     for name in road.services().keys() - {"simulator"}:
         tasks = road.samples(name, "topolog_task_running")
         assert tasks

@@ -20,7 +20,9 @@ QUICK = ConsumerOptions(page_events=3, poll_s=0.03, pause_s=0.01)
 
 
 class FaultyLog(MemoryEventLog):
-    """A log that may be away, deaf, damaged, or replaced by an older copy of itself."""
+    """A log that may be unavailable, send no notifications, be damaged, or be replaced by an older
+    copy of itself.
+    """
 
     def __init__(self) -> None:
         super().__init__("faulty")
@@ -29,7 +31,7 @@ class FaultyLog(MemoryEventLog):
         self.damage: Callable[[list[Envelope]], list[Envelope]] = lambda page: page
 
     def restore(self, head: int) -> None:
-        """A backup as of `head` takes the place of the log, without a new timeline."""
+        """Replace the log by a backup as of `head`, without a new timeline."""
         self._events = self._events[:head]
         self._heads.clear()
         self._heads.update({event.stream: event.version for event in self._events})
@@ -75,12 +77,12 @@ def undecodable(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
 
 
 def hole(index_at: int) -> Callable[[list[Envelope]], list[Envelope]]:
-    """Damage the log: the event at a position is missing."""
+    """Damage the log: remove the event at a position."""
     return lambda page: [event for event in page if event.position != index_at]
 
 
 def lent(role: str = "test/0", epoch: int = 1) -> LentLease:
-    """A lease that lasts."""
+    """Return a lease that does not end."""
     return LentLease(Lease(role, "test", epoch))
 
 

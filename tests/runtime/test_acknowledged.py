@@ -15,7 +15,7 @@ def commit(name: str) -> Commit:
 
 
 def page(*commits: str, later: int = 0) -> list[tuple[Envelope, None]]:
-    """Envelopes from `after` + 1 on, one of each commit."""
+    """Return envelopes from `after` + 1 on, one for each commit."""
     return [
         (
             Envelope(

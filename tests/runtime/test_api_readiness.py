@@ -22,7 +22,7 @@ def allowed(answer: bool) -> Answer:
 
 
 class Api:
-    """Answers each review by a function of the right."""
+    """An API server that answers each review by a function of the right."""
 
     def __init__(self, answer: Callable[[Right], Answer | Lost]) -> None:
         self.answer = answer

@@ -19,14 +19,14 @@ from shared.runtime.app import Exit
 
 
 class Running:
-    """A tiny service that has started."""
+    """A running tiny service."""
 
     def __init__(self, process: subprocess.Popen[str], started: dict[str, Any]) -> None:
         self.process = process
         self.started = started
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body."""
+        """Return status and body."""
         try:
             with urllib.request.urlopen(self.started["url"] + path, timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -34,7 +34,7 @@ class Running:
             return refusal.code, refusal.read().decode()
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Exit code, standard output, log lines after the start."""
+        """Stop the process. Return exit code, standard output, and log lines since the start."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err

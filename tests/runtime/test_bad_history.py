@@ -61,9 +61,7 @@ async def test_an_unknown_event_type_is_listed_as_what_it_is_and_the_list_goes_o
 
 
 class Restored:
-    """A log that is replaced while all services go on: what a restore of the database
-    looks like from outside.
-    """
+    """A log that is replaced while all services run, as a restore of the database does."""
 
     def __init__(self, log: PostgresEventLog) -> None:
         self.now = log

@@ -33,7 +33,7 @@ def evolve(state: State, envelope: Envelope, _event: Event) -> None:
 
 
 def renamed(state: State, envelope: Envelope, event: Event) -> None:
-    """The same fold with other names: the next form."""
+    """Fold with other names, which is the next form of the state."""
     plain = {name.removeprefix("s/"): number for name, number in state.items()}
     evolve(plain, envelope, event)
     state.clear()
@@ -46,7 +46,7 @@ def to_renamed(dumped: bytes) -> bytes:
 
 
 class Release:
-    """A fold as one release has it, and the positions at which it was called."""
+    """The fold of one release, and the positions of its calls."""
 
     def __init__(self, code: str, evolve: object = evolve, form: Form | None = None) -> None:
         self.folded: list[int] = []
@@ -70,7 +70,7 @@ class Release:
 
 
 async def history() -> MemoryEventLog:
-    """A log of 13 events that the first release has folded."""
+    """Return a log of 13 events that the first release has folded."""
     log = MemoryEventLog()
     await given(log, *"abcabcabcabca")
     await Release("one").run(log)

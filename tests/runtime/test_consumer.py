@@ -22,7 +22,7 @@ from tests.runtime.helpers import QUICK, FaultyLog, hole, running, until
 
 
 class Heard:
-    """A handler that remembers positions, and resets."""
+    """A handler that records positions and resets."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []
@@ -81,7 +81,7 @@ async def test_an_urgent_event_does_not_wait_for_further_events(
 
 
 class Later(SystemClock):
-    """A clock that is moved on by hand, too."""
+    """A clock that can also be advanced by hand."""
 
     passed_s = 0.0
 
@@ -293,7 +293,7 @@ async def test_lag_is_reported_in_events_and_in_seconds_while_a_reader_is_behind
 
 
 class Asked(FaultyLog):
-    """Remembers after which positions pages were asked for, and which are to fail once."""
+    """A log that records the positions after which pages were read. Some reads fail once."""
 
     def __init__(self) -> None:
         super().__init__()

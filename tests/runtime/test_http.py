@@ -21,7 +21,7 @@ from tests.runtime.test_app import Running, running, spawn
 
 
 def half_open(service: Running, begin: bytes) -> socket.socket:
-    """A connection that has sent the beginning of a request."""
+    """Open a connection and send the beginning of a request."""
     host, port = service.started["url"].removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=60)
     connection.sendall(begin)
@@ -180,7 +180,7 @@ async def test_a_port_with_a_token_may_have_any_name() -> None:
 async def answered(
     path: str, method: str = "GET", headers: dict[str, str] | None = None, token: str = ""
 ) -> int:
-    """The status of one request to the access layer."""
+    """Return the status of one request to the access layer."""
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -42,7 +42,9 @@ def serving(files: Certificates, clients: bool = False, **more: str) -> Iterator
 
 
 def trusting(files: Certificates, shown: Certificates | None = None) -> ssl.SSLContext:
-    """A client that trusts the authority of `files`, and shows a certificate if one is given."""
+    """Return a TLS context that trusts the authority of `files`, with a client certificate if one
+    is given.
+    """
     context = ssl.create_default_context(cafile=str(files.ca))
     if shown is not None:
         context.load_cert_chain(str(shown.certificate), str(shown.key))
@@ -64,7 +66,7 @@ def prometheus(files: Certificates) -> Certificates:
 
 
 def replaced(files: Certificates, author: Certificates) -> None:
-    """As a secret's volume does it: by renaming."""
+    """Replace the files by renaming, as the volume of a secret does."""
     for old, new in zip(
         (files.ca, files.certificate, files.key),
         (author.ca, author.certificate, author.key),

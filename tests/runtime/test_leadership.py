@@ -21,7 +21,7 @@ from tests.runtime.helpers import FaultyLog, running, until
 
 
 class LeasedLog(FaultyLog):
-    """Leases and members go away with the log, which counts how often it is asked for them."""
+    """A log whose leases and members become unavailable with it. It counts their queries."""
 
     asked = 0
 
@@ -37,7 +37,7 @@ class LeasedLog(FaultyLog):
 
 
 class Work:
-    """Work that remembers its current process."""
+    """Work that records the process which runs it."""
 
     def __init__(self) -> None:
         self.now: list[str] = []

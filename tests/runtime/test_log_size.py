@@ -13,11 +13,11 @@ from tests.runtime.helpers import FaultyLog
 
 
 class Enough(Exception):
-    """The sizes are used up."""
+    """All sizes were returned."""
 
 
 class Growing(FaultyLog):
-    """Answers one size after the other; None: it is away."""
+    """A log that returns one size after the other, and is unavailable for a size of None."""
 
     def __init__(self, *sizes: int | None) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Growing(FaultyLog):
 
 
 class Hurried:
-    """A clock with pauses of zero."""
+    """A clock whose pauses take no time."""
 
     def now_us(self) -> int:
         return 0

@@ -29,7 +29,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fold(code: str, worth: int = 1) -> Fold[State]:
-    """A fold that promises `worth` for each event of a stream."""
+    """Return a fold whose charges are `worth` for each event of a stream."""
 
     def evolve(state: State, envelope: Envelope, _event: Event) -> None:
         state[envelope.stream] = state.get(envelope.stream, 0) + worth
@@ -60,7 +60,7 @@ class Replica:
 
 
 async def at_work(log: MemoryEventLog, code: str = "blue") -> None:
-    """A release that follows the log live over twelve events."""
+    """Run a release that follows the log live over twelve events."""
     replica = Replica(log, fold(code))
     async with running(replica.projector.run()):
         await replica.projector.wait_live()

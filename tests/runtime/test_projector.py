@@ -33,7 +33,7 @@ def fold(fingerprint: str = "f1") -> Fold[State]:
 
 
 async def folded(log: EventLog, head: int) -> State:
-    """The plain fold of 1..head."""
+    """Return the plain fold of positions 1 to `head`."""
     state: State = {}
     for envelope in await log.read(0, head):
         evolve(state, envelope, None)  # type: ignore[arg-type]

@@ -39,14 +39,14 @@ ROLE = "observer"
 
 
 class Folded(msgspec.Struct):
-    """The ledger, and what only the newer release keeps."""
+    """The ledger, and a value that only the newer release keeps."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     counted: int = 0
 
 
 def release(name: str) -> Fold[Folded]:
-    """The fold of a release: its own snapshots under its own key."""
+    """Return the fold of a release, which has snapshots under its own key."""
 
     def evolve(state: Folded, envelope: Envelope, event: Event) -> None:
         fold.evolve(state.ledger, envelope, event)
@@ -95,14 +95,14 @@ class Replica:
         return outcome
 
     async def reaches(self, position: int) -> str:
-        """The hash of its ledger at a position."""
+        """Wait for a position, and return the hash of the ledger there."""
         assert await self.projector.wait_for(position, 60)
         return state_hash(self.projector.state.ledger)
 
 
 @asynccontextmanager
 async def alive(name: str, url: str) -> AsyncIterator[Replica]:
-    """A replica that runs and follows."""
+    """Yield a replica that runs and follows the log."""
     log = await PostgresEventLog.open(url)
     replica = Replica(name, log)
     try:

@@ -61,7 +61,7 @@ def bindings() -> Fold[binder.BinderState]:
 
 @contextlib.asynccontextmanager
 async def followed(log: FaultyLog) -> AsyncIterator[SimpleNamespace]:
-    """The scheduler's and the binder's folds, which follow the log."""
+    """Yield the folds of scheduler and binder, which follow the log."""
     health = Health()
     deciding: Projector[SchedulerCore] = Projector(
         "scheduler", log, fold_of(CoreConfig()), health=health, options=QUICK

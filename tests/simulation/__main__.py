@@ -24,7 +24,7 @@ MINUTES = 5.0
 
 
 def main() -> int:
-    """Exit code 1 when a seed fails."""
+    """Play seeds. Return 1 if a seed fails."""
     options = _options()
     fixed = Fixed(options.policy, options.scope, options.zones, tuple(options.often), options.owner)
     marks: Counter[str] = Counter()
@@ -69,10 +69,7 @@ def _kept(seed: int, first: str, options: argparse.Namespace, fixed: Fixed) -> s
 
 
 def said_by(checkers: str, story: str) -> bool:
-    """Whether a failing seed's first line names one of these checkers (`S4
-
-    L2`).
-    """
+    """Return whether a failing seed's first line names one of these checkers (`S4 L2`)."""
     return re.search(rf"[:;] (?:{checkers})(?: at \d+)?:", story) is not None
 
 

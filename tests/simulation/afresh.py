@@ -27,7 +27,7 @@ MOST_ASKED = 4
 
 
 def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
-    """The first question that is answered otherwise; empty for none."""
+    """Return the first question with another answer, "" for none."""
     asked = scheduler.state
     asked.look()
     cluster = asked.cluster
@@ -52,7 +52,7 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
 
 
 def _folded(log: SimLog, scheduler: SchedulerProcess) -> SchedulerCore:
-    """Begun once all is folded, as after a start."""
+    """Return a core that began after it had folded the log, as after a start."""
     fresh = SchedulerCore(scheduler.state.config, begun=False)
     for envelope in log.read_now(0, scheduler.position):
         fresh.evolve(envelope, decode(envelope))

@@ -40,13 +40,13 @@ class Outside:
         self.appended: Callable[[Ask, list[Outcome]], None] = lambda _ask, _outcomes: None
 
     def abandoned(self, ask: Ask) -> None:
-        """The asker is gone: its call may be lost, or still under way."""
+        """Drop a question whose process was killed. Its call is lost, or still under way."""
         if ask.kind in ("bind", "evict", "append") and self.rng.random() < 0.5:
             self.strays.append(ask)
             del self.strays[:-STRAYS]
 
     def offer(self, add: Add, processes: list[Process]) -> None:
-        """Every answer that could be given next."""
+        """Offer every answer that could be given next."""
         for process in processes:
             for fiber in process.fibers:
                 if fiber.ask is not None:
@@ -78,7 +78,9 @@ class Outside:
             self._offer_call(offer, fiber, ask)
 
     def _offer_list(self, offer: Add, process: Process, fiber: Fiber, ask: Ask) -> None:
-        """A list is true at the moment that it was asked for, whenever its last page arrives."""
+        """Offer the answer to a list, which shows the objects at the time of the request, whenever
+        its last page arrives.
+        """
         about = f"{process.name} {fiber.name}"
         if ask.answer is None:
             offer("execute", "list", lambda: self._list(ask))

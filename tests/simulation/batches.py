@@ -53,7 +53,7 @@ class Batches:
 
 
 def _moved_by(log: SimLog, commit: Commit) -> list[str]:
-    """Commits on its streams after the position on which it was decided."""
+    """Return the commits on its streams after the position on which it was decided."""
     on, seen = (
         {draft.stream for draft in commit.drafts},
         commit.seen.position if commit.seen is not None else 0,

@@ -24,22 +24,20 @@ TTL_S = 5.0
 
 
 class OneByOne(Evictor):
-    """Rehearsals one after the other: there is no event loop here that could ask for several at
-    once.
-    """
+    """Sends dry runs one after the other, because no event loop could send several at once."""
 
     async def _ask_all(self, victims: Sequence[Eviction]) -> list[Any]:
         return [await self._ask(each, dry_run=True) for each in victims]
 
 
 class Group:
-    """A task group, to a loop."""
+    """A task group for the binder's loops."""
 
     def __init__(self, process: Process, name: str) -> None:
         self.process, self.name = process, name
 
     def create_task(self, work: Any) -> None:
-        """Begin it."""
+        """Begin the work."""
         self.process.spawn(self.name, work)
 
 
@@ -140,7 +138,9 @@ class BinderProcess(Process):
         return "another leads" if self.lease is None else f"epoch {self.lease.epoch}"
 
     def resign(self) -> None:
-        """The lease is another's: every call under way is dropped, which does not call it back."""
+        """Drop every call under way, because another process holds the lease. The calls may still
+        arrive.
+        """
         self.lease = None
         self.drop(self.fibers)
 

@@ -58,7 +58,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Checks:
-    """`broken` collects what does not hold."""
+    """The checks of a world. `broken` collects the violations."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Checks:
             node.refused, node.admitted, node.unkept = self.refused, self.covered, self.unkept
 
     def _begin(self) -> None:
-        """Nothing of the log is known."""
+        """Begin with an unknown log."""
         self.audit = Audit()
         self.reserved: dict[str, Reserved] = {}
         self._seen_on: dict[tuple[str, str], int] = {}
@@ -220,7 +220,7 @@ class Checks:
             )
 
     def _true_end(self, event: cluster.PodEnded) -> None:
-        """An end frees the charge, so that it must be true."""
+        """Check that an end is true, because it frees the charge."""
         pod = self.api.by_uid(event.uid)
         if pod is not None and pod["status"].get("phase") not in ENDED:
             self.broken.append(
@@ -249,7 +249,7 @@ class Checks:
             )
 
     def _moment(self, report: Report) -> int:
-        """When the report was true, in virtual time."""
+        """Return when the report was true, in virtual time."""
         node = next(node for node in self.nodes if node.name == report.node)
         return node.booted_ms[report.boot_id] + report.boot_time_ms
 
@@ -313,7 +313,7 @@ class Checks:
             self.broken.append(f"S7: pod {uid} is bound to {_node} without an intent in the log")
 
     def evicting(self, uid: str) -> None:
-        """The same of evictions."""
+        """S7: an eviction is carried out only after its intent is in the log."""
         self.after_step()
         if (uid, EVICTED) not in self._intents | self._intents_lost:
             self.broken.append(f"S7: pod {uid} is evicted without an intent in the log")
@@ -322,7 +322,7 @@ class Checks:
     # ----------------------------------------------------------------------------------------------
 
     def covered(self, node: SimNode) -> None:
-        """A kubelet admitted a pod."""
+        """Check the charges of a node whose kubelet has admitted a pod."""
         self.after_step()
         self._covers(node)
 

@@ -31,12 +31,12 @@ Json = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = "2026-01-01T00:00:00Z"
 ENDED = ("Succeeded", "Failed")
-# Nodes' clocks run fast, as statuses tell whole seconds: some steps share one.
+# Nodes' clocks run fast, because statuses have whole seconds, and only some steps should share one.
 SECOND_MS = 50
 
 
 def by_the_node(at_ms: int) -> str:
-    """A time in a pod's status."""
+    """Return a time as it is in a pod's status."""
     return (START + timedelta(seconds=at_ms // SECOND_MS)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -82,7 +82,7 @@ class Api:
         self.store.listen("nodes", lambda change: self._changed("nodes", change))
 
     def _make_priority_classes(self, now: datetime) -> None:
-        """Nothing of the seed is drawn for them."""
+        """Create the priority classes, without drawing from the seed."""
         for at, (name, value) in enumerate(PRIORITIES.items()):
             body = {"metadata": {"name": name}, "value": value}
             create(
@@ -100,7 +100,7 @@ class Api:
             hear(kind, seen)
 
     def listed(self, kind: str) -> Listed:
-        """A complete list, as it is now."""
+        """Return a complete list of the current objects."""
         return Listed([entry.obj for entry in self.store.list(kind)], str(self.store.version))
 
     def pods(self) -> list[Json]:
@@ -130,7 +130,7 @@ class Api:
         return next((pod for pod in self.pods() if pod["metadata"]["uid"] == uid), None)
 
     def create(self, manifest: Json) -> str:
-        """Create a pod; its uid."""
+        """Create a pod, and return its uid."""
         made = self.store.create("pods", manifest, "default")
         assert not isinstance(made, Refusal), made
         return made.uid
@@ -154,7 +154,7 @@ class Api:
         return Answer(201)
 
     def nominate(self, uid: str, node: str) -> None:
-        """A scheduler says for which node it makes room for the pod; "" takes it back."""
+        """Set the pod's nominated node; "" withdraws it."""
         pod = self.by_uid(uid)
         if pod is not None:
             status = {**pod["status"], "nominatedNodeName": node}
@@ -208,7 +208,7 @@ class Api:
         self.store.delete("nodes", name)
 
     def post(self, uid: str, phase: str, at_ms: int, reason: str = "", message: str = "") -> None:
-        """A kubelet posts what became of a pod then; harmless when the pod is gone."""
+        """Post a pod's status, as its kubelet does. Do nothing if the pod does not exist."""
         pod = self.by_uid(uid)
         if pod is None or pod["status"].get("phase") in ENDED:
             return

@@ -19,13 +19,13 @@ from services.simulator import kubelet
 from services.simulator.kubelet import KubeletNode
 from shared.domain.pod import Pod
 
-# Events a node.
+# Events that are kept for each node.
 KEPT = 256
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A pod's admission began, or it ended; `restart`: the kubelet's state came about in another
-    way.
+    """The beginning of a pod's admission, or its end. `restart` means that the kubelet's state
+    changed otherwise.
     """
 
     kind: Literal["admit", "end", "restart"]
@@ -77,7 +77,7 @@ def _left_out(event: Event, ends: Set[str], admissions: Set[str]) -> bool:
 
 
 def _refused(events: Sequence[Event], node: KubeletNode) -> bool:
-    """The verdict of the last of these admissions."""
+    """Return whether the kubelet rejects the last of these admissions."""
     admitted = True
     for event in events:
         assert event.pod is not None

@@ -54,8 +54,9 @@ class Fiber:
         self._step(lambda: self._work.throw(error))
 
     def close(self) -> None:
-        """The process died here. A coroutine that is closed while within an asynchronous generator
-        cannot leave it: it is thrown out first."""
+        """End the fiber, because its process was killed. A coroutine within an asynchronous
+        generator cannot be closed, so an exception is thrown into it first.
+        """
         self.ask = None
         with contextlib.suppress(_Died, StopIteration):
             self._context.run(self._work.throw, _Died())
@@ -72,7 +73,7 @@ class Fiber:
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that never really waits."""
+    """Return the result of a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as stop:

@@ -24,7 +24,7 @@ class History:
         self._copy: MemoryEventLog | None = None
 
     def offer(self, add: Add) -> None:
-        """Take a copy, or put the last one back."""
+        """Offer to take a copy, or to restore the last one."""
         add("back up", "the log", self._take)
         if self._copy is not None:
             add("set back", "the log", lambda: self._put_back(restored=False))

@@ -168,7 +168,7 @@ def _nodes_gone_while_nobody_binds(world: World) -> None:
 
 
 def _reserved_on(world: World, name: str) -> list[str]:
-    """Pods that are reserved there and that no binder has taken up."""
+    """Return the pods that are reserved there and have no intent yet."""
     ledger = world.checks.audit.ledger
     return (
         [uid for uid in ledger.nodes[name].charges if ledger.pods[uid].stage == "reserved"]
@@ -204,7 +204,7 @@ def _rest(world: World, without: frozenset[str] = frozenset()) -> None:
 
 
 def _decide_idly(world: World) -> None:
-    """A scheduler that nothing wakes decides all the same, every second."""
+    """Let schedulers decide every second, although nothing wakes them."""
     for scheduler in world.schedulers:
         if not scheduler.runs("decide") and scheduler.position >= scheduler.decider._must_reach:
             world.do("decide", scheduler.name, scheduler.decide)
@@ -242,7 +242,7 @@ def _listen(world: World) -> None:
 
 
 def _work_off(world: World, without: frozenset[str]) -> bool:
-    """True when something of substance was done."""
+    """Carry out the offered actions. Return whether one of them changed something."""
     moved = False
     for _ in range(ACTIONS):
         offered = {
@@ -310,7 +310,7 @@ def _caught_up(world: World) -> None:
 
 
 def _nobody_waits_in_vain(world: World) -> None:
-    """L2: what still waits now that every other pod has ended, no empty node would take."""
+    """L2: after every other pod has ended, no empty node would take a pod that still waits."""
     for obj in world.api.live():
         pod = pod_from_manifest(obj)
         if not isinstance(pod, Pod) or obj["spec"].get("nodeName") or pod.scheduler_name != OURS:

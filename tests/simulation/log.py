@@ -40,7 +40,7 @@ class SimClock:
 
 
 class SimLog:
-    """The port as far as the loops use it, and its synchronous face for the world (`now` in the
+    """The port as far as the loops use it, and a synchronous form for the world (`now` in the
     names).
     """
 
@@ -104,7 +104,7 @@ class SimLog:
         return members
 
     def copied(self) -> MemoryEventLog:
-        """A copy of the database as it is now."""
+        """Return a copy of the current database."""
         twin = copy.copy(self._log)
         vars(twin).update(
             {
@@ -116,7 +116,7 @@ class SimLog:
         return twin
 
     def set_back(self, to: MemoryEventLog) -> None:
-        """The database is this copy of it from now on."""
+        """Replace the database by this copy."""
         self._log = to
 
     def identity_now(self) -> LogIdentity:
@@ -128,7 +128,7 @@ class SimLog:
         return self._log._holds(place)
 
     def lost_now(self, lost: Lost, now_us: int) -> None:
-        """A reader misses events that it had: a timeline may begin."""
+        """Note that a reader misses events that it had read, so that a timeline may begin."""
         at_once(self._log.begin_timeline(now_us, lost))
 
     @property

@@ -176,7 +176,7 @@ class SimNode:
         return [uid for uid, known in self.kubelet.pods.items() if known.phase == "running"]
 
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Whether an action is under way."""
         return bool(self._queue or self._trial or self._posts)
 
     def _assign(self, obj: dict[str, Any]) -> str:
@@ -207,7 +207,7 @@ class SimNode:
         return "ended"
 
     def finish(self, uid: str) -> str:
-        """A pod has run its time."""
+        """End a pod whose lifetime is over."""
         self._let_go(uid)
         self._posts.append((uid, "Succeeded", "", "", self.clock.now_ms))
         return "succeeded"
@@ -256,7 +256,7 @@ class SimNode:
     # ----------------------------------------------------------------------------------------------
 
     def restart(self, what: str) -> str:
-        """The kubelet starts again on its checkpoints, or without (`lost state`); a pod that was
+        """Restart the kubelet on its checkpoints, or without them (`lost state`). A pod that was
         being admitted begins again.
         """
         self._changed(what)
@@ -291,7 +291,7 @@ class SimNode:
         return f"{len(running)} readmitted, {len(refused)} refused"
 
     def reboot(self) -> str:
-        """A new boot: the same pods and checkpoints."""
+        """Reboot, with the same pods and checkpoints."""
         self._boot()
         self._register()
         return self.restart("reboot")
@@ -301,7 +301,7 @@ class SimNode:
         self.booted_ms[self.boot_id] = self.clock.now_ms
 
     def _new_policy(self) -> str:
-        """The kubelet gets another configuration and restarts within the boot."""
+        """Restart the kubelet with another configuration, within the boot."""
         chosen = policies(self.rng)
         if self.owned_policy:
             return self.restart("policy")
@@ -340,12 +340,14 @@ class SimNode:
         return f"kubelet's CPU Manager {config.cpu_policy}: {restarted}"
 
     def _stop_agent(self) -> str:
-        """Containers keep their CPUs, and nothing confines new ones."""
+        """Stop the agent. Containers keep their CPUs, and new ones are not confined."""
         self.agent = None
         return "agent stopped"
 
     def _start_agent(self) -> str:
-        """The agent reads the annotations of running pods, which never contradict each other."""
+        """Start the agent, which reads the annotations of running pods. They never contradict each
+        other.
+        """
         self.agent = NodeAgent(self.shape, None)
         for uid in self.running():
             pod = self.kubelet.pods[uid].pod
@@ -370,9 +372,7 @@ class SimNode:
         return "ill" if ill else "well"
 
     def _vanish(self, resource: str) -> str:
-        """The plugin of a resource is gone: none of its devices may be handed out until they
-        return.
-        """
+        """Stop the plugin of a resource. None of its devices may be allocated until it returns."""
         devices = sorted(self.kubelet.state.devices.registered[resource])
         well = [device for device in devices if (resource, device) not in self._sick]
         for device in well:
@@ -395,14 +395,14 @@ class SimNode:
         self.changes.append(Changed(self.clock.now_ms, self.api.store.version, what))
 
     def heal(self) -> None:
-        """All devices are well again, and the agent runs (faults have stopped)."""
+        """Make all devices healthy and start the agent, because faults have stopped."""
         for resource, device in sorted(self._sick) if self._trial is None and not self.down else ():
             self._turn(resource, device)
         if self.owned_policy and self.agent is None and not (self.down or self._is_static()):
             self._start_agent()
 
     def remove(self) -> str:
-        """The Node object is deleted and the machine is gone."""
+        """Delete the Node object and remove the machine."""
         self.down = True
         self._changed("removed")
         self.ended.update(dict.fromkeys(self.kubelet.pods, self.clock.now_ms))
@@ -411,7 +411,7 @@ class SimNode:
         return "gone"
 
     def rejoin(self) -> str:
-        """Another machine registers under the name."""
+        """Register another machine under the name."""
         self._boot()
         drawn = msgspec.structs.replace(
             policies(self.rng), owner=TOPOLOG if self.owned_policy else KUBELET
@@ -507,7 +507,7 @@ class SimNode:
         )
 
     def read(self) -> str:
-        """The exporter begins a scan with all that it reads before List."""
+        """Begin a scan with everything that the exporter reads before List."""
         freshness = Freshness(self.boot_id, self.clock.now_ms - self.booted_ms[self.boot_id])
         self._begun = reading.scan(self.kubelet.shown, (), freshness, False)
         return ""

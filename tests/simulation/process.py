@@ -138,7 +138,7 @@ class Process:
         return event
 
     def reset(self) -> None:
-        """The log is another one: begin the state again, and notify the loops."""
+        """Begin the state again and notify the loops, because the log is another one."""
         raise NotImplementedError
 
     def evolve(self, envelope: Any, event: Any) -> None:
@@ -146,7 +146,7 @@ class Process:
         raise NotImplementedError
 
     def folded(self, folded: Folded) -> None:
-        """A page was folded."""
+        """React to a folded page."""
 
     # -- loops
     # ----------------------------------------------------------------------------------------------
@@ -170,17 +170,17 @@ class Process:
                 self.failed(fiber, fiber.error)
 
     def failed(self, fiber: Fiber, error: Exception) -> None:
-        """A turn ended with an error: nothing may."""
+        """Fail, because a turn ended with an error."""
         self.errors.append(error)
 
     def crash(self) -> str:
-        """Everything in memory is lost."""
+        """Lose everything in memory."""
         self.drop(self.fibers)
         self.alive = False
         return f"at {self.position}"
 
     def drop(self, fibers: list[Fiber]) -> None:
-        """Give turns up; their questions may be carried out all the same."""
+        """Give up turns. Their questions may still be carried out."""
         for fiber in list(fibers):
             if fiber.ask is not None and fiber.ask.answer is None:
                 self.abandoned(fiber.ask)

@@ -125,7 +125,7 @@ THEMES: tuple[dict[str, float], ...] = (
     },
     {"remove node": 10.0, "rejoin": 0.3, "intend": 0.2, "reboot": 4.0},
 )
-# The third of them.
+# Seeds whose worlds have the third theme.
 TIGHT = 2
 
 # Seeds from here on know lists that are cut short unnoticed, and a fifth theme.

@@ -14,8 +14,8 @@ from tests.simulation.world import Broken, World
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 STEPS = 500
-# Two files of tests take every other one: the themed ones are in an order that gives both all
-# themes.
+# Two files of tests play every other seed. The seeds with themes are in an order that gives both
+# files all themes.
 FRESH = (
     *range(20_000, 20_020),
     *range(LATER, LATER + 20),
@@ -28,7 +28,7 @@ COLUMNS = " step       ms  head action       about -> what came of it"
 
 
 def run_seed(seed: int, steps: int = STEPS, fixed: Fixed = DRAWN) -> World:
-    """Faults for so many steps, then calm and the checks of liveness. Raises Broken with the
+    """Play this many steps with faults, then check liveness without faults. Raises Broken with the
     story.
     """
     with _quiet():
@@ -73,7 +73,7 @@ def keep(seed: int, why: str) -> bool:
 
 
 def kept_seeds() -> dict[int, str]:
-    """Seeds of seeds.txt: seed -> why it is kept."""
+    """Return the seeds of seeds.txt, with the reason why each is kept."""
     found = {}
     for line in SEEDS.read_text().splitlines():
         seed, _, why = line.partition(" ")

@@ -121,7 +121,7 @@ class SchedulerProcess(Process):
             super().failed(fiber, error)
 
     def offer(self, add: Add) -> None:
-        """Everything that this process could do next."""
+        """Offer everything that this process could do next."""
         if not self.runs("decide") and self.position >= self.awaits:
             add("decide", self.name, self.decide)
         if self.lease is None and self.live:
@@ -178,7 +178,7 @@ class SchedulerProcess(Process):
         return "lost"
 
     def resign(self) -> None:
-        """The lease is another's."""
+        """Forget the lease, which another process holds."""
         self.lease, self.follows = None, {}
         self.drop([fiber for fiber in self.fibers if fiber.name in KINDS + CHECKS])
 
@@ -283,7 +283,7 @@ class SchedulerProcess(Process):
         return ", ".join(f"{seen.type} {seen.object['metadata']['name']}" for seen in batch)
 
     def _cut(self, kind: str) -> str:
-        """The watch broke and its events are lost: a new list must follow."""
+        """Break the watch, so that its events are lost and a new list must follow."""
         follow = self.follows[kind]
         lost = [seen for seen in follow.events if seen.type == "DELETED"]
         self._anew(kind)

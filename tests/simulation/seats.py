@@ -28,7 +28,7 @@ class Seat:
         return self.taken()
 
     def taken(self) -> Lease:
-        """The same."""
+        """The lease that the process has taken."""
         if self._lease is None:
             taken = {lease.role for lease in self._log.members_now(self._role)}
             role = next(
@@ -53,11 +53,11 @@ class Seat:
             self._lease = None
 
     def forget(self) -> None:
-        """The log is another: take a lease of it."""
+        """Take a lease of the new log."""
         self._lease = None
 
     def refused(self, lease: Lease) -> None:
-        """The log took nothing under it."""
+        """Note that the log refused an append under this lease."""
         self._mark(f"fenced {self._role.partition('/')[0]}")
         if lease == self._lease:
             self._lease = None

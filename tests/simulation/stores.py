@@ -43,7 +43,7 @@ class Network:
         self._came: set[tuple[str, str]] = set()
 
     def publish(self, report: Report) -> None:
-        """Hand a report to the bus; the oldest are lost when too many are under way."""
+        """Publish a report. If too many are under way, the oldest are lost."""
         number = len(self._boots) + 1
         self._boots[number] = (report.node, report.boot_id)
         time_us = self.clock.now_us() if self.clock is not None else 0

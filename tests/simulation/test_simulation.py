@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def trace(hash_seed: str) -> str:
-    """The trace of a run in a process of its own."""
+    """Return the trace of a run in a separate process."""
     asked = [sys.executable, "-m", "tests.simulation", "--seeds", "5", "--steps", "300", "--trace"]
     env = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
@@ -59,7 +59,7 @@ def test_a_failure_names_the_seed_the_step_and_every_step_before(
 
 @pytest.fixture
 def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of kept seeds of one's own; every seed breaks something."""
+    """Use an empty file of kept seeds, and let every seed fail."""
 
     def breaks(seed: int, *_: object) -> World:
         raise Broken(f"seed {seed}, step 3: Broken: S0: something\nand its story")
@@ -76,7 +76,7 @@ def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
 ) -> None:
     env = {
         "PATH": os.environ["PATH"]
-    }  # variables of a make that runs this test would be those of the other, too
+    }  # Otherwise the inner make would inherit the variables of the make that runs this test.
     said = subprocess.run(
         ["make", "-n", "sim"], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     ).stdout
@@ -120,7 +120,7 @@ def always(answer: object) -> Callable[..., object]:
 
 
 def hasty(work: binder.Work, reply: binder.Reply) -> object:
-    """Takes a lost answer for a no."""
+    """Treat a lost answer as a refusal."""
     if reply.status in (0, 503) and not reply.read:
         return binding_events.BindRefused(work.uid, work.node, "other_node", "no answer")
     return ORDINARY_JUDGE(work, reply)

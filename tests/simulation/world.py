@@ -24,16 +24,16 @@ from tests.simulation.schedulers import TTL_S, SchedulerProcess
 from tests.simulation.stores import Network, StoreProcess
 
 STEP_MS = 20
-# By how much the services' calendar may be wrong; it jumps forth and back between these. Boots have
-# no order but the calendar, which may err by a minute (`services.topology_store.moments`).
+# Errors of the services' calendar, which jumps between them. Boots are ordered only by the
+# calendar, which may err by a minute (`services.topology_store.moments`).
 WRONG_MS = (0, 0, 4_000, 30_000)
-# The same of the log's clock.
+# Errors of the log's clock.
 LOG_WRONG_MS = (0, 0, 4_000, 3_600_000)
 Act = Callable[[], str | None]
 
 
 class Broken(AssertionError):
-    """An invariant does not hold."""
+    """An invariant is violated."""
 
 
 class World:
@@ -144,7 +144,7 @@ class World:
             raise Broken("; ".join(self.checks.broken))
 
     def offered(self) -> dict[str, list[tuple[str, Act]]]:
-        """Every enabled action by kind."""
+        """Return every enabled action by kind."""
         found: dict[str, list[tuple[str, Act]]] = {}
 
         def add(kind: str, about: str, act: Act) -> None:
@@ -177,12 +177,12 @@ class World:
         return ""
 
     def _jump(self) -> str:
-        """The calendar of the services is set."""
+        """Set the calendar of the services."""
         self.clock.wall_ms = self.rng.choice(WRONG_MS)
         return f"{self.clock.wall_ms} ms wrong"
 
     def _jump_of_the_log(self) -> str:
-        """The clock of the database's machine is set: leases seem older or younger."""
+        """Set the clock of the database's machine, so that leases seem older or younger."""
         self.clock.log_ms = self.rng.choice(LOG_WRONG_MS)
         return f"{self.clock.log_ms} ms wrong"
 
@@ -222,9 +222,9 @@ class World:
             add("gc", name, lambda: self.api.delete(name, uid, grace_s=0))
 
     def _offer_unseen(self, add: Callable[[str, str, Act], None], listed: set[str]) -> None:
-        """A pod goes between two lists, without a watch event. It is rare by itself, the more so of
-        one that goes alone, without which the second list is believed. It is no fault: many such
-        lists are read once faults have stopped.
+        """Offer that a pod ends between two lists, without a watch event. That is rare by itself,
+        above all of a single pod, with which the second list is believed. It is no fault: many such
+        lists are read after faults have stopped.
         """
         for meta in [
             pod["metadata"] for pod in self.api.pods() if pod["metadata"]["uid"] in listed
@@ -247,7 +247,7 @@ class World:
         return f"{node.name}: {self.api.bind('default', name, uid, node.name, {}).status}"
 
     def _nominate(self, uid: str) -> str:
-        """Another scheduler keeps room for a pod of its own, or no longer."""
+        """Let another scheduler nominate a node for a pod, or withdraw the nomination."""
         node = self.rng.choice(["", *(node.name for node in self.nodes)])
         self.api.nominate(uid, node)
         return node or "nowhere"
@@ -279,7 +279,7 @@ class World:
                 add("takeover", rival.name, lambda rival=rival: self._take_over(rival))  # type: ignore[misc]
 
     def _take_over(self, rival: SchedulerProcess | BinderProcess) -> str:
-        """The leader is paused for longer than its lease; it does not know."""
+        """Pause the leader for longer than its lease, without its knowledge."""
         self.clock.now_ms += int(TTL_S * 1000) + 1
         for role in ("scheduler/topolog", "topology-store"):
             self.log.members_now(role)

@@ -15,7 +15,7 @@ from tests.simulator.contract import Api
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    """An empty cluster with namespace apirec; short waits so that tests do not."""
+    """Yield an empty cluster with namespace apirec and short waits."""
     store = ClusterStore(ApiSettings(future_version_wait_s=0.05, bookmark_interval_s=0.3))
     store.create("namespaces", {"metadata": {"name": "apirec"}})
     server = await start(store)

@@ -32,14 +32,14 @@ _MARKED = {"uid": "UID", "resourceVersion": "VERSION", "continue": "TOKEN"}
 
 @cache
 def recordings(section: str) -> dict[str, Json]:
-    """All recordings of a section by name."""
+    """Return all recordings of a section by name."""
     with gzip.open(HERE / f"{section}.json.gz") as file:
         loaded: dict[str, Json] = json.load(file)
     return loaded
 
 
 def normal(value: Any) -> Any:
-    """A value without what differs from run to run."""
+    """Return a value without the parts that differ from run to run."""
     if isinstance(value, dict):
         return {
             key: _MARKED.get(key) if _is_mark(key, item) else normal(item)
@@ -172,7 +172,7 @@ class Api:
         return made
 
     async def bound_pod(self, name: str, node: str = "rec-n3", **more: Any) -> Json:
-        """A pod that is bound."""
+        """Create a bound pod."""
         created_pod = await self.pod(name, **more)
         body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
         answer = await self.ask("POST", f"/api/v1/namespaces/apirec/pods/{name}/binding", body)
@@ -187,7 +187,7 @@ class Api:
         assert answer.status_code == 200, answer.text
 
     async def watch(self, path: str) -> list[Json]:
-        """All events of a watch that ends by its timeoutSeconds."""
+        """Return all events of a watch that ends by its timeoutSeconds."""
         answer = await self.ask("GET", path)
         assert answer.status_code == 200, answer.text
         return [json.loads(line) for line in answer.text.splitlines()]

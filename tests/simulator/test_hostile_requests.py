@@ -236,7 +236,7 @@ def _ask(
 
 
 def _mixed(base: Any, noise: Any) -> Any:
-    """A good body with a part of it replaced by noise."""
+    """Return a valid body with one part replaced by noise."""
     if isinstance(base, dict) and isinstance(noise, dict):
         return {**base, **{key: _mixed(base.get(key), value) for key, value in noise.items()}}
     return noise

@@ -146,13 +146,17 @@ async def _send(api: Api, request: Json) -> httpx2.Response:
 
 
 async def _begin_watch(api: Api, path: str, headers: dict[str, str]) -> httpx2.Response:
-    """A watch's status and headers; the stream itself is left (other tests read those)."""
+    """Return a watch's status and headers. The stream itself is not read, because other tests do
+    that.
+    """
     async with api.client.stream("GET", path, headers=headers) as answer:
         return answer
 
 
 def _from_now(api: Api, path: str) -> str:
-    """A watch from a recorded version, from ours instead."""
+    """Return the path of a recorded watch, from this server's version instead of the
+    recorded one.
+    """
     head, found, tail = path.partition("resourceVersion=")
     if not found:
         return path

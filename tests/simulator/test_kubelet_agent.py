@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 class Quiet:
-    """A listener that ignores everything."""
+    """Posts that are ignored."""
 
     def started(self, pod: Pod) -> None: ...
 

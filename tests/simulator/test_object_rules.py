@@ -76,7 +76,7 @@ JSON = st.recursive(
 
 
 def _merge_reference(target: Any, patch: Any) -> Any:
-    """The pseudo code of RFC 7396, word for word."""
+    """Apply a patch by the pseudo code of RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     target = dict(target) if isinstance(target, dict) else {}

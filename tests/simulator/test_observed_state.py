@@ -77,7 +77,7 @@ def report(state: KubeletState, stored: bool = True) -> Report:
 
 
 def holdings(state: KubeletState) -> tuple[object, ...]:
-    """All that counts for the next admission."""
+    """Return everything that matters for the next admission."""
     cpus = {uid: union(held.values()) for uid, held in state.cpu.entries.items()}
     devices = {uid: _by_resource(held) for uid, held in state.devices.held.items()}
     used = {name: ids for name, ids in state.devices.in_use.items() if ids}

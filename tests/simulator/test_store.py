@@ -19,7 +19,9 @@ State = dict[str, str]
 
 
 def _play(store: Store, steps: list[tuple[str, str, str]]) -> dict[int, State]:
-    """Carry out the steps; the state (name -> node) after every version, recorded plainly."""
+    """Carry out the steps. Return the state (node by name) after every version, kept in plain
+    dictionaries.
+    """
     state: State = {}
     states = {store.version: dict(state)}
     for action, name, node in steps:

@@ -26,8 +26,8 @@ from shared.domain.pod import Pod
 
 
 class Oracle:
-    """Binds each waiting pod to the first node whose kubelet would admit it now; one unconfirmed
-    pod per node.
+    """A scheduler that binds each waiting pod to the first node whose kubelet would admit it now,
+    with one unconfirmed pod per node.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -155,7 +155,7 @@ async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_thei
 
 
 async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
-    """A process that is killed then loses no pod that is gone from the API."""
+    """A process that is killed after that loses no pod which the API no longer has."""
     simulation_run = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0))
     deleted: list[int] = []
 

@@ -48,7 +48,7 @@ telemetry.flush()
 
 @contextmanager
 def receiving() -> Iterator[tuple[str, dict[str, list[bytes]]]]:
-    """A server that keeps the bodies of all requests by path."""
+    """Run a server that keeps the bodies of all requests by path."""
     bodies: dict[str, list[bytes]] = {}
 
     class Receiver(BaseHTTPRequestHandler):

@@ -18,7 +18,7 @@ def chained(outer: Exception, inner: Exception) -> Exception:
 
 
 def clear_text() -> ssl.SSLError:
-    """The error of a client if the server does not use TLS."""
+    """Return a client's error if the server does not use TLS."""
     came, context = ssl.MemoryBIO(), ssl.create_default_context()
     came.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(ssl.SSLError) as met:

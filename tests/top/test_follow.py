@@ -21,7 +21,7 @@ SECOND_US = 1_000_000
 
 
 async def busy_log(seconds: int, per_second: int) -> MemoryEventLog:
-    """A log in which so many pods are bound each second."""
+    """Return a log in which this many pods are bound each second."""
     log = MemoryEventLog()
     for second in range(seconds):
         for number in range(per_second):

@@ -152,7 +152,7 @@ class Service:
         self.core.evolve(envelope, decode(envelope))
 
     def decide(self) -> None:
-        """Propose, and take each proposal as appended."""
+        """Decide, and treat each proposal as appended."""
         for proposal in self.core.decide(100):
             for draft in proposal.drafts:
                 self.hear(draft.stream, draft.event)
@@ -199,7 +199,8 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
             read = validation.read(subjects.report("n1"), msgspec.json.encode(event))
             if not isinstance(read, Report):
                 continue
-            state.expired = True  # any boot may follow: what is judged here is what a report says
+            state.expired = True  # Any boot may follow, because this test checks only the content
+            # of reports.
             decision = core.decide(state, read, 10**12)
             if isinstance(decision, Accepted):
                 version += 1

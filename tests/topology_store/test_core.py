@@ -179,7 +179,7 @@ _listed = st.lists(
 
 @st.composite
 def reports(draw: st.DrawFn) -> Report:
-    """Reports of one node and boot: availability, placements and fingerprint vary."""
+    """Draw reports of one node and boot with varying availability, placements and fingerprint."""
     placements = {(p.pod, p.container): p for p in draw(_listed)}
     zones = tuple(
         msgspec.structs.replace(

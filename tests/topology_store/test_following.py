@@ -28,7 +28,7 @@ ROLE = "topology-store/0"
 
 
 class Following:
-    """A store and what keeps it up to date."""
+    """A store, and the fold that keeps it up to date."""
 
     def __init__(self, log: FaultyLog) -> None:
         self.log, self.health, self.held = log, Health(), lent(ROLE)

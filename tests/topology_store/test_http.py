@@ -45,7 +45,7 @@ class Site:
         self._told = 0
 
     def route(self, path: str, answer: Any) -> None:
-        """As `Service.route` does."""
+        """Add a route, as `Service.route` does."""
         self.server.add(Route(path, answer))
 
     async def tell(self, node: str, *events: Event) -> None:

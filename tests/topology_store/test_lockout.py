@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def running(boot: str = "boot-1", up_ms: int = DAY_MS) -> Node:
-    """A node that has been up for a day and has just reported."""
+    """Return a node that has been up for a day and has just reported."""
     node = Node()
     node.take(report(at=up_ms, boot=boot))
     return node
@@ -73,7 +73,9 @@ def test_of_a_node_that_fell_silent_another_boot_and_another_moment_are_believed
 
 
 def locked() -> Node:
-    """A forged boot superseded the node's own and fell silent; the node reports on."""
+    """Return a node whose boot a forged one has superseded. The forged boot fell silent, and the
+    node continues to report.
+    """
     node = running()
     node.now_ms += 1_000
     node.take(report(at=500, boot="forged"))

@@ -27,7 +27,9 @@ from tests.topology_store.words import Hands, report
 
 
 class Api:
-    """Objects by name; `troubles` are answered first, in order. What was asked is kept."""
+    """An API with objects by name. It answers `troubles` first, in order, and records the
+    requests.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -70,7 +72,7 @@ class Api:
 
 
 class Slept(Hands):
-    """Remembers each sleep."""
+    """A clock that records each sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,14 +103,14 @@ class Scene:
         await until(lambda: (ledger := self.mirror.ledger()) is not None and name in ledger.nodes)
 
     def listed(self, version: str, *objects: dict[str, Any]) -> None:
-        """A whole list of what the API has."""
+        """Return a complete list of the API's objects."""
         self.mirror.listing()
         for item in objects:
             self.mirror.seen(WatchEvent("ADDED", item))
         self.mirror.complete(version)
 
     async def rounds(self, count: int = 3) -> None:
-        """Let the mirror look some more times."""
+        """Let the mirror run this many more rounds."""
         wanted = self.clock.sleeps.count(0.5) + count
         await until(lambda: self.clock.sleeps.count(0.5) >= wanted)
 

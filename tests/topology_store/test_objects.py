@@ -60,7 +60,7 @@ class Cluster:
         await self.log.append([Commit(f"told/{self._told}", "test", 0, time_us, drafts)])
 
     async def node(self, made: Report | None = None) -> None:
-        """Node n1 is there and reports."""
+        """Create node n1 and publish its report."""
         await self.tell(streams.node("n1"), NodeObserved("n1", "node-uid"))
         await self.tell(streams.report("n1"), NodeReported(made or report()))
 
@@ -79,7 +79,7 @@ class Cluster:
         return answer
 
     async def eventually(self, true: Any) -> None:
-        """Wait until a coroutine function answers truly."""
+        """Wait until a coroutine function returns True."""
         async with asyncio.timeout(60):
             while not await true():  # noqa: ASYNC110 - any condition, not an event
                 await asyncio.sleep(0.01)
@@ -184,7 +184,7 @@ async def test_a_silent_node_is_annotated_and_a_node_that_went_is_collected(
 
 
 def foreign(name: str = "n1", available: str = "8", **metadata: Any) -> dict[str, Any]:
-    """An object as resource-topology-exporter writes it."""
+    """Return an object as resource-topology-exporter writes it."""
     resource = {"name": "cpu", "capacity": "8", "allocatable": "8", "available": available}
     attributes = {
         "nodeTopologyPodsFingerprint": "pfp0v001ef46db3751d8e999",

@@ -30,7 +30,7 @@ from tests.topology_store.words import Hands, load, message, report
 
 
 class Store:
-    """A store's loops on a shared log, with a bus and a clock of its own."""
+    """A store's loops on a shared log, with a separate bus and clock."""
 
     def __init__(self, log: MemoryEventLog, clock: Hands, name: str = "store") -> None:
         self.log, self.clock, self.name = log, clock, name
@@ -45,7 +45,7 @@ class Store:
             yield
 
     async def pass_time(self, until_s: float) -> None:
-        """Time passes second by second, and the loops run."""
+        """Let time pass second by second, and run the loops."""
         while self.clock.now_s < until_s:
             self.clock.now_s += 1.0
             await self.turns()

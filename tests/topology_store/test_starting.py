@@ -52,7 +52,7 @@ class Store:
         )
 
     def waiting(self) -> dict[str, str]:
-        """The problem of readiness, or the missing answer."""
+        """Return the problem of readiness, or that there was no answer."""
         assert self.process.poll() is None, f"it ended with exit code {self.process.returncode}"
         try:
             with urllib.request.urlopen(self._url, timeout=10) as answer:

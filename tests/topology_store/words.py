@@ -23,7 +23,7 @@ from tests.ledger.given import held, zone
 def report(
     at: int = 1, boot: str = "boot-1", free: int = 8, node: str = "n1", **fields: object
 ) -> Report:
-    """Node n1 with two zones of 8 CPUs, `free` of them free in zone 0."""
+    """Return a report of a node with two zones of 8 CPUs, of which `free` are free in zone 0."""
     settings: dict[str, object] = {
         "policy": "single-numa-node",
         "tracked": ("cpu",),
@@ -35,7 +35,7 @@ def report(
 
 
 def lists(*names: str) -> tuple[Placement, ...]:
-    """Placements of pods with one CPU each in zone 0."""
+    """Return placements of pods with one CPU each in zone 0."""
     return tuple(held(name, 0, 1) for name in names)
 
 
@@ -61,7 +61,7 @@ class Hands:
 
 
 def message(made: Report) -> Message:
-    """As the bus hands it out."""
+    """Return the report as a message of the bus."""
     return Message(subjects.report(made.node), msgspec.json.encode(made))
 
 
@@ -76,14 +76,14 @@ class Node:
         self.events: list[object] = []
 
     def take(self, made: Report, at_ms: int = 0) -> Decision:
-        """A report comes, now or as the bus had it at `at_ms`."""
+        """Take a report that the bus got now or at `at_ms`."""
         decision = self._fold(core.decide(self.known, made, at_ms or self.now_ms))
         if not isinstance(decision, Accepted):
             core.note_ignored(self.known, made, decision, at_ms or self.now_ms)
         return decision
 
     def release(self) -> None:
-        """An operator says that the next report counts."""
+        """Release the node, so that the next report counts."""
         core.evolve(self.known, NodeReleased("n1"), self.known.version + 1, self.now_ms)
 
     def silent(self, seconds: float, max_age_s: float = 30.0) -> Decision:

@@ -44,7 +44,7 @@ SHOWN_CHARS = 400
 
 
 def main(arguments: list[str]) -> int:
-    """Run over all paths; the process's exit code."""
+    """Check all paths. Return the exit code."""
     paths = [argument for argument in arguments if argument != "--scheduler"]
     if not paths:
         print(USAGE, file=sys.stderr)

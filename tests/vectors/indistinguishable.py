@@ -26,7 +26,7 @@ FEW = 3
 
 
 def agree(kubelets: Iterator[KubeletState], pod: Pod, prefer: Preferred | None) -> bool:
-    """Do all of them admit the pod, or all refuse it?"""
+    """Return whether all kubelets give the same answer."""
     first: bool | None = None
     for at, state in enumerate(kubelets):
         admitted = admit(state, pod, prefer=prefer).admitted

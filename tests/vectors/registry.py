@@ -29,10 +29,10 @@ class Kind(Protocol):
     KIND: str
 
     def recognises(self, doc: dict[str, Any]) -> bool:
-        """Is this a file of my kind?"""
+        """Return whether this is a file of the kind."""
 
     def check(self, case: Case) -> list[str]:
-        """The differences between the recorded and our own answer."""
+        """Return the differences between the recorded answer and Topolog's."""
 
 
 class UnreadableError(Exception):
@@ -73,7 +73,7 @@ def kind_of(doc: dict[str, Any]) -> Kind | None:
 
 
 def has_keys(doc: dict[str, Any], *keys: str) -> bool:
-    """Do the document's cases carry these keys? The usual way to recognise a kind by its shape."""
+    """Return whether the document's cases have these keys, by which most kinds are recognised."""
     cases = doc.get("cases")
     first = cases[0] if isinstance(cases, list) and cases else None
     return isinstance(first, dict) and all(key in first for key in keys)
@@ -89,7 +89,7 @@ def results(kind: Kind, doc: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         name = str(case.get("id", at)) if isinstance(case, dict) else str(at)
         try:
             yield name, kind.check(case)
-        except Exception as error:  # a vector must never stop the run
+        except Exception as error:  # A vector must never stop the run.
             yield name, [f"raised {type(error).__name__}: {error}"]
 
 

@@ -134,7 +134,7 @@ async def dense(
 
 
 async def record(cell: Cell, load: Workload, config: CoreConfig, speed: int = 1) -> MemoryEventLog:
-    """Play and keep."""
+    """Play the cell, and return the log."""
     nodes = {node.name: TrueNode(node, checkpoint=True) for node in load.nodes}
     row = RecordingRow(config)
     Simulation(cell, load, nodes, row, Measures(cell, nodes, row)).run()

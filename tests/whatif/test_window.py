@@ -22,7 +22,7 @@ from shared.events.envelope import Envelope
 from tests.whatif.conftest import Run
 from tests.whatif.histories import dense
 
-# How much faster than the clock the history is said to have been played.
+# The history claims to have run faster than the clock by this factor.
 SPEED = 60
 FIRST = 50
 _logs: list[MemoryEventLog] = []
@@ -38,7 +38,7 @@ def log() -> MemoryEventLog:
 
 @pytest.fixture
 def whatif(topolog: Run) -> Run:
-    """With one change."""
+    """Run what-if with one change."""
     return partial(topolog, "--set", "strategy=LeastNUMANodes", "--jobs", "1")
 
 
@@ -93,7 +93,7 @@ async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_in_t
 
 
 def _waits_s(events: list[Envelope], from_us: int) -> list[float]:
-    """From a pod's arrival, or from this time, until it ran."""
+    """Return the waits of pods, from their arrival or from this time until they ran."""
     runs = {row.stream: row.time_us for row in reversed(events) if row.type == PodRunning.__name__}
     seen = {row.stream: row.time_us for row in reversed(events) if row.type == PodObserved.__name__}
     return [

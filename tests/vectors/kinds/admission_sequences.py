@@ -61,7 +61,7 @@ def rules_of_case(case: Json) -> KubeletRules:
 
 
 def started(case: Json) -> KubeletState | ConfigError:
-    """The kubelet of a case before its first pod."""
+    """Return the kubelet of a case before its first pod."""
     return build(_machine(case["machine"]), _config(case), _devices(case["devices"]))
 
 

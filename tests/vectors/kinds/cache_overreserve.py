@@ -54,7 +54,7 @@ class _Script:
         )
 
     def play(self, step: dict[str, Any]) -> list[str]:
-        """Do the step; the differences from what was observed after it."""
+        """Carry out the step. Return the differences from the recorded state after it."""
         watched = self._do(step)
         if "watch_result" in step and watched != step["watch_result"]:
             return [f"watch result: expected {step['watch_result']}, got {watched}"]
