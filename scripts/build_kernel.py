@@ -1,8 +1,9 @@
-"""`python scripts/build_kernel.py [--required]`: compile the scheduler's kernel for this Python.
+"""`python scripts/build_kernel.py [--required] [--fetch]`: compile the scheduler's kernel.
 
 Standard library only, because the image's build runs it before anything is installed. Without a C
-compiler, or without Python's headers, Topolog works and decides more slowly: then this says so and
-succeeds, except with `--required`.
+compiler, `--fetch` installs one from PyPI (ziglang, 100 MB) for the time of the build. Without
+Python's headers, or if nothing compiles, Topolog works and decides more slowly: then this says so
+and succeeds, except with `--required`.
 """
 
 import os
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,29 +21,44 @@ SOURCE = ROOT / "services" / "scheduler" / "snapshot" / "_kernel.c"
 # Any later Python loads it, too.
 MODULE = SOURCE.with_suffix(".abi3.so")
 COMPILERS = "cc", "gcc", "clang"
+FETCHED = "ziglang==0.17.1"
 
 
-def main(required: bool) -> int:
-    problem = build()
+def main(required: bool, fetch: bool) -> int:
+    problem = build(fetch)
     if problem:
         print(f"no compiled kernel: {problem}; Topolog decides in plain Python", file=sys.stderr)
     return 1 if problem and required else 0
 
 
-def build() -> str:
+def build(fetch: bool) -> str:
     """Build the module; return why that is impossible, "" if it was done."""
-    compiler = _compiler()
     headers = sysconfig.get_path("include")
-    if not compiler:
-        return "no C compiler is installed"
     if not (Path(headers) / "Python.h").exists():
         return f"Python's headers are not in {headers}"
+    compiler = _compiler()
+    if compiler:
+        return _built(compiler, headers, os.environ)
+    if not fetch:
+        return "no C compiler is installed"
+    print(f"no C compiler is installed: fetching {FETCHED} for this build (100 MB)")
+    with tempfile.TemporaryDirectory() as folder:
+        install = "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"
+        command = [sys.executable, *install, "--only-binary", ":all:", "--target", folder, FETCHED]
+        if subprocess.run(command, check=False).returncode:
+            return f"no C compiler is installed, and pip could not fetch {FETCHED}"
+        found = {"PYTHONPATH": folder, "ZIG_GLOBAL_CACHE_DIR": f"{folder}/cache"}
+        compiler = [sys.executable, "-m", "ziglang", "cc"]
+        return _built(compiler, headers, {**os.environ, **found})
+
+
+def _built(compiler: list[str], headers: str, variables: Mapping[str, str]) -> str:
     made = MODULE.with_suffix(f".{os.getpid()}")
     system = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     flags = ["-O3", "-fPIC", "-shared", *system, f"-I{headers}"]
     try:
         command = [*compiler, *flags, "-o", str(made), str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"{compiler[0]} failed:\n{done.stderr}"
         made.replace(MODULE)
@@ -59,4 +77,4 @@ def _compiler() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--required" in sys.argv[1:]))
+    sys.exit(main("--required" in sys.argv[1:], "--fetch" in sys.argv[1:]))

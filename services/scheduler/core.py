@@ -140,7 +140,8 @@ class SchedulerCore:
         self.shard = Shard()
         self.provenance = config.provenance
         self._quarantined: set[str] = set()
-        self._changed: set[str] = set()
+        # Nodes to refresh, and nodes that took own reservations over as assumed.
+        self._changed, self._took_over = set[str](), set[str]()
         self._behind: set[str] = set()
         self._waking = Waking()
         self._turn = 0
@@ -196,7 +197,9 @@ class SchedulerCore:
         self.rejections.before(event, self.ledger, self.shard)
         uid, gangs = event.about.pod, self.folded.gangs.key_of
         gang = gangs.get(uid, "")
-        self._changed.update(scheduler_state.evolve(self.folded, envelope, event))
+        touched = scheduler_state.evolve(self.folded, envelope, event)
+        is_own = len(touched) == 1 and self._changed.isdisjoint(touched) and self._takes_over(event)
+        (self._took_over if is_own else self._changed).update(touched)
         if self.config.shadow:
             self.shadow.after(event)
         if isinstance(event, scheduling.PodReserved):
@@ -216,6 +219,9 @@ class SchedulerCore:
             self._follow_pod(uid, self.ledger.pods.get(uid), event)
             if (gang or uid in gangs) and not isinstance(event, scheduling.PodVerdictChanged):
                 self.gangs.note(gangs.get(uid) or gang)
+
+    def _takes_over(self, event: Event) -> bool:
+        return self.columns is not None and self.columns.take_over(event, self.ledger.nodes)
 
     def pass_over(self, envelope: Envelope) -> None:
         """Pass over an event that is not folded. A skipped event moves its stream's version; on a
@@ -272,10 +278,11 @@ class SchedulerCore:
         return entry.stage == "pending" and not (entry.terminating or entry.pod.constraints.gates)
 
     def _refresh(self) -> list[str]:
-        """Refresh the columns of changed nodes; returns their names."""
-        changed = sorted(self._changed)
+        """Refresh the columns of changed nodes; returns their names and those that took over."""
+        refreshed, changed = sorted(self._changed), sorted(self._changed | self._took_over)
         self._changed.clear()
-        for name in changed:
+        self._took_over.clear()
+        for name in refreshed:
             node = self._usable_node(name)
             if node is None:
                 self.cluster.drop_node(name)
@@ -480,19 +487,11 @@ class SchedulerCore:
         entry = self.ledger.pods.get(pod.uid)
         nominated = entry is not None and entry.nominated == placed.node
         narrowed = placed.predicted if self.config.cycle.prediction == "trust" else {}
-        pod_version = self._version(streams.pod(pod.uid))
-        node_version = self._version(streams.node(placed.node))
+        node = self.ledger.nodes.get(placed.node)
+        ignored = without_effect(pod, node, self.config.cycle.strategy)
+        versions = self._version(streams.pod(pod.uid)), self._version(streams.node(placed.node))
         return reservation(
-            pod,
-            placed,
-            zones,
-            order,
-            self.ledger.position,
-            pod_version,
-            node_version,
-            nominated,
-            narrowed,
-            without_effect(pod, self.ledger.nodes.get(placed.node), self.config.cycle.strategy),
+            pod, placed, zones, order, self.ledger.position, *versions, nominated, narrowed, ignored
         )
 
     def _nomination(self, entry: LedgerPod) -> Proposal | None:

@@ -28,10 +28,10 @@ _ENCODER = msgspec.msgpack.Encoder()
 class Kind:
     """What a pod's containers, class of service, pod-level amounts and overhead determine."""
 
-    __slots__ = ("_demands", "_pod", "containers", "request")
+    __slots__ = ("_demands", "containers", "pod", "request")
 
     def __init__(self, pod: Pod) -> None:
-        self._pod, self.containers = pod, pod.containers
+        self.pod, self.containers = pod, pod.containers
         self._demands: dict[tuple[tuple[str, ...], str], tuple[ContainerDemand, ...]] = {}
         self.request: Amounts = effective_request(pod)
 
@@ -43,7 +43,7 @@ class Kind:
         key = tracked, pod_level_scope
         demand = self._demands.get(key)
         if demand is None:
-            demand = self._demands[key] = zonal_demand(self._pod, tracked, pod_level_scope)
+            demand = self._demands[key] = zonal_demand(self.pod, tracked, pod_level_scope)
         return demand
 
     def demand_on(self, report: Report | None) -> tuple[ContainerDemand, ...]:
@@ -52,11 +52,18 @@ class Kind:
 
 
 _kinds: dict[bytes, Kind] = {}
+# By the id of the containers that pods of one kind share.
+_by_containers: dict[int, Kind] = {}
 _constraints: dict[bytes, Constraints] = {}
 
 
 def kind_of(pod: Pod) -> Kind:
     """Return the pod's kind. A pod with an amount beyond 64 bits is a kind of its own."""
+    kind = _by_containers.get(id(pod.containers))
+    if kind is not None and kind.containers is pod.containers:
+        like = kind.pod
+        if (like.qos, like.pod_level, like.overhead) == (pod.qos, pod.pod_level, pod.overhead):
+            return kind
     try:
         key = _ENCODER.encode((pod.containers, pod.qos, pod.pod_level, pod.overhead))
     except OverflowError:
@@ -65,7 +72,8 @@ def kind_of(pod: Pod) -> Kind:
     if kind is None:
         if len(_kinds) >= KINDS:
             _kinds.clear()
-        kind = _kinds[key] = Kind(pod)
+            _by_containers.clear()
+        kind = _kinds[key] = _by_containers[id(pod.containers)] = Kind(pod)
     return kind
 
 
@@ -74,11 +82,12 @@ def share(pods: Iterable[Pod]) -> None:
     and 150,000 pods may stay. The pods' values do not change."""
     for pod in pods:
         force_setattr(pod, "containers", kind_of(pod).containers)
-        if pod.constraints != UNCONSTRAINED:
-            force_setattr(pod, "constraints", _shared(pod.constraints))
+        force_setattr(pod, "constraints", _shared(pod.constraints))
 
 
 def _shared(constraints: Constraints) -> Constraints:
+    if constraints == UNCONSTRAINED:
+        return UNCONSTRAINED
     try:
         key = _ENCODER.encode(constraints)
     except OverflowError:

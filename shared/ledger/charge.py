@@ -76,12 +76,19 @@ def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneA
         and remembered.report is report
     ):
         return remembered.landing
-    if len(_landings) >= REMEMBERED:
-        _landings.clear()
     possible = possible_zones(demand, report, free_max)
     fresh = Landing(possible, charge_zones(demand, possible, tuple(free_max), report))
-    _landings[key] = _RememberedLanding(demand, report, free_max, fresh)
+    remember(demand, report, free_max, fresh)
     return fresh
+
+
+def remember(
+    demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts, known: Landing
+) -> None:
+    """Remember a landing that the caller has computed faster."""
+    if len(_landings) >= REMEMBERED:
+        _landings.clear()
+    _landings[id(demand), id(free_max)] = _RememberedLanding(demand, report, free_max, known)
 
 
 def listed_demand(demand: Sequence[ContainerDemand]) -> Amounts:

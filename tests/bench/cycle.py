@@ -45,6 +45,7 @@ from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
 from shared.hints.request import HintRequest
 from shared.ledger import fold
+from shared.ledger.alike import share
 from shared.ledger.state import Ledger
 from tests.bench._against import compare
 from tests.bench._cycle_pods import SPECS, PodsOfAKind, labels, unconfirmed
@@ -296,7 +297,9 @@ class Bench:
         kinds: list[ContainerKind] = ["app"] * count
         containers = tuple(Container(f"c{i}", kind, one, one) for i, kind in enumerate(kinds))
         uid = f"pod-{self.serial}"
-        return Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
+        pod = Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
+        share((pod,))  # as the fold of `PodObserved` does
+        return pod
 
     def fold(self, stream: str, event: Event) -> tuple[str, ...]:
         """Fold one event into the ledger."""
@@ -354,7 +357,7 @@ class Bench:
         pods = [self.pod(at) for at in range(count)]
         for pod in pods:
             self.fold(f"pod/{pod.uid}", PodObserved(pod=pod))
-        refused = 0
+        refused, takes_over = 0, getattr(self.cluster, "take_over", None)  # older commits lack it
         start = time.process_time()
         for order, pod in enumerate(pods):
             placed = self.cluster.place(pod)
@@ -365,7 +368,9 @@ class Bench:
             proposal = reservation(pod, placed, zones, order, self.ledger.position, 1, order)
             for draft in proposal.drafts:
                 for name in self.fold(draft.stream, draft.event):
-                    self.cluster.put_node(self.ledger.nodes[name])
+                    node = self.ledger.nodes[name]
+                    if not (takes_over and takes_over(draft.event, self.ledger.nodes)):
+                        self.cluster.put_node(node)
         return count / (time.process_time() - start), refused
 
 

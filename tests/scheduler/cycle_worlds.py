@@ -5,9 +5,11 @@ ledger.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_info import NodeInfo
 from shared.domain.pod import Constraints, Container, ContainerKind, Pod
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
@@ -15,7 +17,7 @@ from shared.events.cluster_events import NodeObserved, PodObserved, Taint
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
 from shared.ledger import fold
-from shared.ledger.state import Ledger
+from shared.ledger.state import Ledger, LedgerNode
 
 GPU = "example.com/gpu"
 GIB = 1 << 30
@@ -82,6 +84,13 @@ def report(
     )
 
 
+# What an own reservation changes of a node.
+TAKEN_OVER = (
+    "free_min", "free_max", "requested", "pending", "charged", "assumed", "totals",
+    "grouped_zones", "unconfirmed", "allocatable", "claims", "ends",
+)  # fmt: skip
+
+
 class World:
     """A ledger that folds events, and a cluster that follows it."""
 
@@ -91,12 +100,29 @@ class World:
 
     def fold(self, stream: str, event: object) -> None:
         """Append one event and refresh the nodes it touched."""
-        for name in self.ledger_fold(stream, event):
+        touched = self.ledger_fold(stream, event)
+        for name in touched:
             node = self.ledger.nodes.get(name)
-            if node is None:
+            if node is not None and len(touched) == 1 and self.takes_over(node, event):
+                pass
+            elif node is None:
                 self.cluster.drop_node(name)
             else:
                 self.cluster.put_node(node)
+
+    def takes_over(self, node: LedgerNode, event: Any) -> bool:
+        """Whether an own reservation is taken over, as a comparison with the whole node allows."""
+        if not self.cluster.take_over(event, self.ledger.nodes):
+            return False
+        node_info = self.cluster.node(node.name)
+        assert node_info is not None
+        assert node_info.is_current(node) or node_info.assumed
+        fresh = NodeInfo(node.name, node_info.slot)
+        fresh.update_from(node, self.cluster.config)
+        if not node_info.assumed:
+            for name in TAKEN_OVER:
+                assert getattr(node_info, name) == getattr(fresh, name), name
+        return True
 
     def ledger_fold(self, stream: str, event: object) -> Collection[str]:
         """Append one event; return the touched nodes, which the cluster has not refreshed yet."""

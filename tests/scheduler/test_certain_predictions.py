@@ -10,14 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.replay.confirmations import actual_zones
-from services.scheduler.filter.topology.predict import _is_surely_lowest, lowest_places
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
@@ -287,31 +283,3 @@ def test_a_pod_without_zone_resources_voids_nothing() -> None:
     place(world, pod("a", 1))
     world.bound(msgspec.structs.replace(pod("other", 1), qos="Burstable"), "n")
     assert world.ledger.pods["a"].certain
-
-
-FREE = st.dictionaries(
-    st.integers(0, 4),
-    st.fixed_dictionaries({"cpu": st.integers(0, 6), "memory": st.integers(0, 6)}),
-    min_size=1,
-    max_size=5,
-)
-
-
-@given(FREE, st.data())
-def test_one_container_is_compared_as_several_are(
-    free_max: dict[int, dict[str, int]], data: st.DataObject
-) -> None:
-    """The short form for one container equals the placement by both amounts."""
-    request = {"cpu": data.draw(st.integers(0, 6)), "memory": data.draw(st.integers(1, 6))}
-    free_min = {
-        number: {name: data.draw(st.integers(0, amount)) for name, amount in free.items()}
-        for number, free in free_max.items()
-    }
-    demand = (ContainerDemand("c", "app", request),)
-    by_both = [
-        lowest_places(sorted(free.items()), demand, "container") for free in (free_min, free_max)
-    ]
-    for place, number in enumerate(sorted(free_max)):
-        assert _is_surely_lowest(number, request, free_min, free_max) == (
-            by_both == [[place], [place]]
-        )

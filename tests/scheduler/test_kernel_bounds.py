@@ -8,11 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.filter.topology import predict
 from services.scheduler.filter.topology.bounds import PlanBounds
 from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
+from shared.ledger import charge
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
 
@@ -51,6 +53,27 @@ def test_bounds_of_many_nodes_are_those_of_each(nodes: list[Any], pods: list[Any
         if isinstance(placed, Placed):
             world.cluster.assume(placed, pod)
             compare(world, pod)
+            compare_zones(world, pod)
+
+
+def compare_zones(world: World, pod: Any) -> None:
+    """The kernel's zones of a class lead to the landing and the places that the plain forms say."""
+    cluster = world.cluster
+    pod_class = cluster.evaluator.pod_class(pod)
+    for node_info in cluster.nodes():
+        plan, _ = cluster.evaluator.plan(pod_class, node_info)
+        report, free_max = node_info.report, node_info.free_max
+        assert report is not None
+        demand = pod_class.kind.demand_on(report)
+        charge._landings.clear()
+        cluster.evaluator.note_landing(pod_class, node_info)
+        noted = charge.landing(demand, report, free_max)
+        charge._landings.clear()
+        assert noted == charge.landing(demand, report, free_max)
+        places = cluster.evaluator.sure_places(pod_class, node_info)
+        if predict._is_plain(node_info, plan):
+            plain = predict.sure_places(node_info, plan)
+            assert (places and list(places)) == (plain and list(plain))
 
 
 def compare(world: World, pod: Any) -> None:

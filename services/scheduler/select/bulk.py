@@ -10,7 +10,7 @@ nor which nodes changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.bounds import AlignedBounds, PlanBounds
 from services.scheduler.filter.topology.fit import blocked, plan_for
+from services.scheduler.filter.topology.predict import sure_places
 from services.scheduler.score.predicted_zones import SpreadBounds
 from services.scheduler.score.ranks import RULED_OUT, STEP
 from services.scheduler.score.runner import HIGHEST, StrategyRunner
@@ -36,11 +37,14 @@ from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import Items, Plan, PlanOnNodes, PodClass
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import is_memory
+from shared.ledger.charge import Landing, Possible, charge_zones, remember
 
 Nodes = Sequence[NodeInfo | None]
 # Ranks, and whether each is sure.
 Ranks = tuple[Ints, Bools]
 Scores = npt.NDArray[np.int32]
+# What the kernel's `Bounds.zones` returns.
+Zones = tuple[tuple[int, ...] | None, tuple[int, ...]]
 
 # From this many changed nodes on, a bulk evaluation is cheaper than ranking each node.
 BULK_FROM = 24
@@ -51,6 +55,8 @@ BULK_FROM_BY_DEMAND = 3
 BULK_FROM_BY_SETS = 1
 # Kinds of parts up to which the kernel ranks, as in `_kernel.c`.
 MOST_KINDS = 32
+# Landings that a pod class keeps.
+REMEMBERED = 1024
 
 
 class Selected(NamedTuple):
@@ -113,6 +119,55 @@ class BulkEvaluator:
                 others = evaluation.rank(scores, sure)
         return others
 
+    def sure_places(self, pod_class: PodClass, node_info: NodeInfo) -> Sequence[int] | None:
+        """Return the `sure_places` of the class's plan on this node; None also if the node or the
+        plan is not plain.
+        """
+        plan = self.plan(pod_class, node_info.profile, node_info.profile_id).plan
+        if not plan.is_plain:
+            return None
+        zones = self._zones(pod_class, node_info)
+        if zones is None:
+            return sure_places(node_info, plan)
+        places = zones[0]
+        if places is None or len(places) == len(plan.demand):
+            return places
+        return (
+            places * len(plan.demand) if all(part.kind == "app" for part in plan.demand) else None
+        )
+
+    def note_landing(self, pod_class: PodClass, node_info: NodeInfo) -> None:
+        """Let the ledger know the landing of this class on this node, if the kernel finds it."""
+        report, profile = node_info.report, node_info.profile
+        plan = self.plan(pod_class, profile, node_info.profile_id).plan
+        if report is None or report.unlisted or profile.between or plan.needs_search:
+            return
+        if not plan.rule.policy == report.policy == SINGLE_NUMA_NODE:
+            return
+        if plan.rule.source != "report" or pod_class.kind.demand_on(report) is not plan.demand:
+            return
+        zones = self._zones(pod_class, node_info)
+        if zones is None:
+            return
+        landings, key = pod_class.landings, (node_info.profile_id, zones[1])
+        landing = landings.get(key)
+        if landing is None:
+            if len(landings) >= REMEMBERED:
+                landings.clear()
+            possible = _possible(plan, zones[1], node_info.zone_ids)
+            charged = charge_zones(plan.demand, possible, node_info.zone_ids, report)
+            landing = landings[key] = Landing(possible, charged)
+        remember(plan.demand, report, node_info.free_max, landing)
+
+    def _zones(self, pod_class: PodClass, node_info: NodeInfo) -> Zones | None:
+        """Return the kernel's `Bounds.zones`; None if it does not know this node."""
+        slot = node_info.slot
+        if self._nodes[slot] is not node_info or self._arrays.is_stale(slot):
+            return None
+        on_nodes = self.plan(pod_class, node_info.profile, node_info.profile_id)
+        zones: Zones | None = self._evaluation(pod_class, on_nodes).zones(slot)
+        return zones
+
     def parted(self, pod_class: PodClass, slots: Slots) -> list[tuple[Selection, Selected]]:
         """Return the nodes in these slots, grouped by the class's plan on them: their index in
         `slots`, and the nodes. No slot is empty.
@@ -154,6 +209,17 @@ class BulkEvaluator:
             )
         evaluation: PlanEvaluation = on_nodes.evaluation
         return evaluation
+
+
+def _possible(plan: Plan, masks: Sequence[int], zone_ids: Sequence[int]) -> Possible:
+    """Return the zones of these masks, by kind of part, for each part; all zones for none."""
+    kinds = {items: kind for kind, (items, _) in enumerate(plan.part_kinds)}
+    possible: Possible = {}
+    for part in plan.parts:
+        mask = masks[kinds[tuple(part.amounts.items())]]
+        zones = tuple([zone for place, zone in enumerate(zone_ids) if mask >> place & 1])
+        possible[part.name] = zones or tuple(zone_ids)
+    return possible
 
 
 def _is_one_of(numbers: Sequence[int], arrays: NodeArrays) -> Bools:
@@ -210,6 +276,10 @@ class PlanEvaluation:
             return None
         members = _is_one_of(on_nodes.profiles, arrays)
         return rooms, arrays.free, request, arrays.profile, members
+
+    def zones(self, slot: int) -> Any:
+        """Return the kernel's `Bounds.zones` of the plan's node in this slot, None without it."""
+        return self._bounds.compiled.zones(slot) if self._bounds.has_zones else None
 
     def rank(self, scores: Scores, sure: Bools) -> bool:
         """Rank the plan's nodes that changed, in the row of the class. Return whether other nodes

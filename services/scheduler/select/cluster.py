@@ -43,7 +43,8 @@ from services.scheduler.state.exclusions import Exclusions
 from services.scheduler.state.holds import Holds
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
-from shared.events.scheduling_events import Wanted
+from shared.events.catalog import Event
+from shared.events.scheduling_events import NodeCharged, Wanted
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
 # Policies under which a kubelet refuses pods for their zones.
@@ -147,10 +148,12 @@ class Cluster:
         forgotten.
         """
         node_info = self._by_name.get(node.name)
-        self._note_unusable(node.name, unusable_resources(node))
+        is_current = node_info is not None and node_info.is_current(node)
+        if not is_current or node.report is not node.basis:
+            self._note_unusable(node.name, unusable_resources(node))
         if node_info is None:
             node_info = self._enter(node.name)
-        elif node_info.ledger is node and node_info.is_current(node):
+        elif is_current:
             node_info.confirm(node)
             self.evaluator.cache.confirmed(node_info.slot)
             return
@@ -170,6 +173,20 @@ class Cluster:
             node_info.profile_id = self._arrays.set_profile(node_info.slot, node_info.profile)
         self._arrays.changed(node_info)
         self.evaluator.cache.changed(node_info.slot)
+
+    def take_over(self, event: Event, nodes: Mapping[str, LedgerNode]) -> bool:
+        """Take an own reservation over if the ledger has charged it as assumed. Return False for
+        anything else: then `put_node` is due. Only this event changed its node since `put_node`.
+        """
+        if not isinstance(event, NodeCharged):
+            return False
+        node, node_info = nodes.get(event.node), self._by_name.get(event.node)
+        if node is None or node.dirty or node_info is None:
+            return False
+        if not node_info.take_over(node, event.uid):
+            return False
+        self.evaluator.cache.confirmed(node_info.slot)
+        return True
 
     def drop_node(self, name: str) -> None:
         """Forget a node; harmless if it is unknown."""
@@ -195,6 +212,7 @@ class Cluster:
         node_info = self._by_name[placed.node]
         self.view.placed_pods.put(pod, placed.node)
         pod_class = self.evaluator.pod_class(pod)
+        self.evaluator.note_landing(pod_class, node_info)
         trusted = placed.predicted if self.config.prediction == "trust" else {}
         charge = assume(node_info, pod, pod_class, trusted, placed.one_zone, placed.allocation)
         note_assumed_in_searches(node_info, charge)

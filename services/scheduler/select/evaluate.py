@@ -48,7 +48,8 @@ def evaluate_node(
     """Return the node's rank, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` and
     `known_rank` are those of the node if it takes the pod, as far as they are known.
     """
-    if not _passes_whole_node(pod_class, node_info):
+    is_known = known_rank is not None or known_score is not None
+    if not (is_known or _passes_whole_node(pod_class, node_info)):
         return RULED_OUT
     if plan.mode != "free":
         result = filter_result(node_info, pod_class, plan, config, steps)
@@ -159,6 +160,14 @@ class Evaluator:
         if on_nodes is None:
             on_nodes = self._bulk.plan(pod_class, node_info.profile, node_info.profile_id)
         return on_nodes.plan, on_nodes.is_blocked
+
+    def sure_places(self, pod_class: PodClass, node_info: NodeInfo) -> Sequence[int] | None:
+        """See `BulkEvaluator.sure_places`."""
+        return self._bulk.sure_places(pod_class, node_info)
+
+    def note_landing(self, pod_class: PodClass, node_info: NodeInfo) -> None:
+        """See `BulkEvaluator.note_landing`."""
+        self._bulk.note_landing(pod_class, node_info)
 
     def node_at(self, slot: int) -> NodeInfo:
         node_info = self._slots[slot]
@@ -277,6 +286,8 @@ class Evaluator:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked:
             return RULED_OUT
+        if node_info.pending:
+            self._bulk.note_landing(pod_class, node_info)
         known_score = known_rank = None
         is_exact = self.strategy.at_once and not plan.counted_zones
         if is_exact and predicted_rank < OPTIMISTIC:

@@ -132,7 +132,8 @@ def placed_on(
             return placed
         zones = dict.fromkeys(plan.names, tuple(allocation.zones))
         return msgspec.structs.replace(placed, predicted=zones, certain=True)
-    predicted, certain = predict_if_on(node_info, plan, cluster.config)
+    sure = cluster.evaluator.sure_places(pod_class, node_info)
+    predicted, certain = predict_if_on(node_info, plan, cluster.config, sure)
     one_zone = plan.rule.one_zone
     return Placed(node_info.name, score, candidates, version, predicted, certain, one_zone)
 

@@ -26,11 +26,14 @@
 #define WORST 0
 /* As in bounds.py, ranks.py, score_cache.py and node_arrays.py. */
 #define NOWHERE (-1)
+#define NOTHING INT64_MIN
 #define RULED_OUT (-(1 << 28))
 #define OPTIMISTIC 101
 #define EXCLUDED (-(1 << 30))
 /* Kinds of parts that are ranked; pods with more of them are ranked in Python. */
 #define MOST_KINDS 32
+/* Zones that a mask has. */
+#define MASK_ZONES 64
 
 /* -- arrays: C-contiguous buffers that stay taken as long as their owner lives */
 
@@ -284,6 +287,8 @@ typedef struct {
     int has_rows, decides, needs_search;
     /* By kind: how many zones hold it, how many parts are of it, and where it lands. */
     int64_t *times, *counts, *landing;
+    /* What earlier parts took [zone, row], and where parts go by both amounts [2, part]. */
+    int64_t *taken, *places;
 } Bounds;
 
 /* The results for the nodes of one call; `landing` [kind, node], `fits` [kind, zone, node]. */
@@ -428,20 +433,24 @@ static int bounds_init(PyObject *self, PyObject *args, PyObject *named)
         && length(arrays, LEAST, 1) == bounds->rows
         && length(arrays, TOGETHER, 1) == 2 && length(arrays, SMALLEST, 0) == bounds->rows
         && all_within(bounds->smallest, bounds->rows, 0, INT64_MAX)
-        && all_within(bounds->parts, bounds->part_count, NOWHERE, bounds->kinds);
+        && all_within(bounds->parts, bounds->part_count, bounds->has_rows ? 0 : NOWHERE,
+                      bounds->kinds);
     for (int dimension = 0; dimension < 3; dimension++)
         sound = sound && length(arrays, FREE_MIN, dimension) == length(arrays, FREE_MAX, dimension);
     for (Py_ssize_t check = 0; check < bounds->checks && sound; check++)
         sound = all_within(bounds->together + 2 * check + 1, 1, 0, bounds->kinds);
     if (!sound)
         return misfit(arrays);
-    bounds->times = PyMem_Calloc((size_t)bounds->kinds * 3 + 1, sizeof(int64_t));
+    Py_ssize_t amounts = bounds->kinds * 3 + bounds->zones * bounds->rows + bounds->part_count * 2;
+    bounds->times = PyMem_Calloc((size_t)amounts + 1, sizeof(int64_t));
     if (bounds->times == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     bounds->counts = bounds->times + bounds->kinds;
     bounds->landing = bounds->counts + bounds->kinds;
+    bounds->taken = bounds->landing + bounds->kinds;
+    bounds->places = bounds->taken + bounds->zones * bounds->rows;
     for (Py_ssize_t part = 0; part < bounds->part_count; part++)
         if (bounds->parts[part] != NOWHERE)
             bounds->counts[bounds->parts[part]]++;
@@ -492,6 +501,79 @@ static PyObject *bounds_run(PyObject *self, PyObject *args)
         bound_node(bounds, slots[index], &found, index, &candidates[index], &sure[index]);
     release(&arrays);
     return Py_NewRef(Py_None);
+}
+
+/* Put each part into the lowest zone that holds it next to the parts before it; return 0 if one
+ * has none. */
+static int place(const Bounds *bounds, const int64_t *free, Py_ssize_t slot, int64_t *places)
+{
+    memset(bounds->taken, 0, (size_t)(bounds->zones * bounds->rows) * sizeof(int64_t));
+    for (Py_ssize_t part = 0; part < bounds->part_count; part++) {
+        const int64_t *least = bounds->least + bounds->parts[part] * bounds->rows;
+        Py_ssize_t zone = 0, row = 0;
+        for (; zone < bounds->zones; zone++) {
+            const int64_t *taken = bounds->taken + zone * bounds->rows;
+            for (row = 0; row < bounds->rows; row++)
+                if (least[row] != NOTHING
+                    && free_at(bounds, free, row, zone, slot) - taken[row] < least[row])
+                    break;
+            if (row == bounds->rows)
+                break;
+        }
+        if (zone == bounds->zones)
+            return 0;
+        for (row = 0; row < bounds->rows; row++)
+            if (least[row] != NOTHING)
+                bounds->taken[zone * bounds->rows + row] += least[row];
+        places[part] = zone;
+    }
+    return 1;
+}
+
+/* The zones that hold a kind by what is free at most, as a mask. */
+static uint64_t zones_with_room(const Bounds *bounds, Py_ssize_t kind, Py_ssize_t slot)
+{
+    uint64_t mask = 0;
+    for (Py_ssize_t zone = 0; zone < bounds->zones; zone++)
+        if (holds(bounds, bounds->free_max, bounds->least + kind * bounds->rows, zone, slot))
+            mask |= (uint64_t)1 << zone;
+    return mask;
+}
+
+PyDoc_STRVAR(bounds_zones_doc,
+"zones($self, slot, /)\n--\n\n"
+"Return by part the place of the zone where it surely lands, and by kind of part the mask of the\n"
+"places that may hold it. The first is None if guaranteed free and free at most amounts differ.");
+
+static PyObject *bounds_zones(PyObject *self, PyObject *argument)
+{
+    const Bounds *bounds = (Bounds *)self;
+    Py_ssize_t slot = PyLong_AsSsize_t(argument);
+    if (slot == -1 && PyErr_Occurred())
+        return NULL;
+    if (bounds->times == NULL || slot < 0 || slot >= bounds->capacity || !bounds->has_rows
+        || bounds->zones > MASK_ZONES) {
+        PyErr_SetString(PyExc_ValueError, "the kernel has no such node");
+        return NULL;
+    }
+    int64_t *surely = bounds->places, *at_most = surely + bounds->part_count;
+    int same = place(bounds, bounds->free_min, slot, surely)
+        && place(bounds, bounds->free_max, slot, at_most)
+        && !memcmp(surely, at_most, (size_t)bounds->part_count * sizeof(int64_t));
+    PyObject *places = same ? PyTuple_New(bounds->part_count) : Py_NewRef(Py_None);
+    PyObject *masks = PyTuple_New(bounds->kinds), *result = NULL;
+    int failed = places == NULL || masks == NULL;
+    for (Py_ssize_t part = 0; part < bounds->part_count && same && !failed; part++)
+        failed = PyTuple_SetItem(places, part, PyLong_FromLongLong(surely[part])) < 0;
+    for (Py_ssize_t kind = 0; kind < bounds->kinds && !failed; kind++) {
+        uint64_t mask = zones_with_room(bounds, kind, slot);
+        failed = PyTuple_SetItem(masks, kind, PyLong_FromUnsignedLongLong(mask)) < 0;
+    }
+    if (!failed)
+        result = PyTuple_Pack(2, places, masks);
+    Py_XDECREF(places);
+    Py_XDECREF(masks);
+    return result;
 }
 
 /* -- ranks: the nodes of one plan that changed */
@@ -685,6 +767,7 @@ static PyType_Spec room_spec = {
 static PyMethodDef bounds_methods[] = {
     {"run", bounds_run, METH_VARARGS, bounds_run_doc},
     {"rank", bounds_rank, METH_VARARGS, bounds_rank_doc},
+    {"zones", bounds_zones, METH_O, bounds_zones_doc},
     {NULL, NULL, 0, NULL},
 };
 

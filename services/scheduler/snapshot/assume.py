@@ -10,7 +10,6 @@ from shared.domain.pod import Pod
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.zone_allocation import ZoneAllocation
 from shared.ledger.state import Charge
-from shared.ledger.view import subtract
 from shared.ledger.what_if import NOTHING, newcomer
 
 
@@ -31,7 +30,7 @@ def assume(
     )
     charge = assumed.charge
     if report is not None and charge.demand:
-        subtract(node_info.free_min, charge.zones)
+        node_info.take(charge.zones)
         node_info.unconfirmed = True
         node_info.pending |= {pod.uid}
         if node_info.unaligned:

@@ -340,7 +340,7 @@ class NodeArrays:
         taken = np.zeros(self.free_min.shape[:2], dtype=np.int64)
         for zone, amounts in zones.items():
             for name, amount in amounts.items():
-                if zone in positions and name in node_info.free_min[zone]:
+                if zone in positions and name in node_info.free_max[zone]:
                     taken[self.rows[name], positions[zone]] = amount
         return ReservationArrays(taken, _table(self.free_rows, [request])[:, 0])
 

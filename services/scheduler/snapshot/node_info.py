@@ -27,7 +27,7 @@ from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.unhealthy import offered_by_kubelet
 from shared.ledger.unlisted_blocks import zones_in_groups
-from shared.ledger.view import total
+from shared.ledger.view import subtract, total
 from shared.ledger.what_if import Newcomer, what_if
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
@@ -108,6 +108,8 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "_due",
+        "_free_min",
         "allocatable",
         "allocations",
         "assumed",
@@ -117,7 +119,6 @@ class NodeInfo:
         "expected_zones",
         "expired",
         "free_max",
-        "free_min",
         "grouped_zones",
         "kubelet_searches",
         "ledger",
@@ -129,6 +130,7 @@ class NodeInfo:
         "owned_node",
         "pending",
         "pending_parts",
+        "plainness",
         "profile",
         "profile_id",
         "report",
@@ -161,6 +163,7 @@ class NodeInfo:
         self.kubelet_searches: Any = None
         self.pending_parts: Any = None
         self.expected_zones: Any = None
+        self.plainness: bool | None = None
         self.views: Any = None
         self.owned: Any = None
         self.owned_node: Any = None
@@ -175,6 +178,21 @@ class NodeInfo:
         self.charged: frozenset[str] = NO_PODS
         self.ends: object = None
 
+    @property
+    def free_min(self) -> ZoneAmounts:
+        """The guaranteed free amounts. Decisions that read arrays only never subtract here."""
+        while self._due:
+            subtract(self._free_min, self._due.pop())
+        return self._free_min
+
+    @free_min.setter
+    def free_min(self, amounts: ZoneAmounts) -> None:
+        self._free_min, self._due = amounts, list[ZoneAmounts]()
+
+    def take(self, zones: ZoneAmounts) -> None:
+        """Subtract these amounts from `free_min` when it is read next."""
+        self._due.append(zones)
+
     def free(self, name: str) -> int:
         """Return what the whole node has left of a resource."""
         if name == PODS and name not in self.allocatable:
@@ -184,7 +202,8 @@ class NodeInfo:
     def is_current(self, node: LedgerNode) -> bool:
         """Return whether the ledger's node has nothing new, assumed pods included."""
         return (
-            self.observed is node.observed
+            self.ledger is node
+            and self.observed is node.observed
             and self.report is node.basis
             and self.free_min == node.free_min
             and self.free_max == node.free_max
@@ -206,7 +225,7 @@ class NodeInfo:
         steady = self._is_steady(node)
         self.ledger, self.observed, self.report = node, node.observed, node.basis
         self.expired = node.expired
-        self.free_min = {zone: dict(amounts) for zone, amounts in node.free_min.items()}
+        self.free_min = _copied(node.free_min)
         self.free_max = node.free_max
         self.zone_ids = tuple(sorted(node.free_min))
         self.requested, self.claims, self.assumed = dict(node.requested), dict(node.claims), {}
@@ -242,11 +261,35 @@ class NodeInfo:
     def confirm(self, node: LedgerNode) -> None:
         """The ledger's node `is_current`: the assumed pods are its charges from now on."""
         self.charged, self.assumed = frozenset(node.charges), {}
+        self._forget_states()
+
+    def take_over(self, node: LedgerNode, uid: str) -> bool:
+        """Make an assumed pod one of the charges. Return False, and change nothing, if the ledger
+        has charged it otherwise. The caller knows that nothing else has changed the node.
+        """
+        assumed, charge = self.assumed.get(uid), node.charges.get(uid)
+        if self.ledger is not node or assumed is None or charge is None:
+            return False
+        if charge.key in (node.listed or ()) or self.ends != ends_of(node):
+            return False
+        if not _is_as_assumed(charge, assumed.charge):
+            return False
+        del self.assumed[uid]
+        self.charged |= {uid}
+        if not self.assumed:
+            self.free_min = _copied(node.free_min)
+        self._forget_states()
+        return True
+
+    def _forget_states(self) -> None:
+        """The same pods are on the node, and an assumed one is in the ledger."""
+        plainness = self.plainness
         self._forget_derived()
+        self.plainness = plainness or None
 
     def _forget_derived(self) -> None:
         self.kubelet_searches, self.pending_parts, self.expected_zones = None, None, None
-        self.owned = None
+        self.owned = self.plainness = None
 
     def for_single_zones(self, free: Bounds) -> Bounds:
         """Return the free amounts as far as a single zone can use them: no memory in zones that
@@ -466,6 +509,23 @@ def ends_of(node: LedgerNode) -> object:
     """
     ends = [(key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()]
     return ends, len(node.freed)
+
+
+def _copied(amounts_by_zone: ZoneAmounts) -> ZoneAmounts:
+    return {zone: amounts.copy() for zone, amounts in amounts_by_zone.items()}
+
+
+def _is_as_assumed(charge: Charge, assumed: Charge) -> bool:
+    """Return whether the fold has made the charge that was assumed."""
+    return (
+        charge.demand is assumed.demand
+        and charge.alias is None
+        and charge.zones == assumed.zones
+        and charge.possible == assumed.possible
+        and charge.narrowed == assumed.narrowed
+        and charge.one_zone == assumed.one_zone
+        and charge.allocation == assumed.allocation
+    )
 
 
 def is_unconfirmed(charge: Charge) -> bool:

@@ -34,6 +34,7 @@ from shared.events.cluster_events import NodeObserved
 from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import HintRequest, promised, request_of
 from shared.ledger.alike import kind_of
+from shared.ledger.charge import Landing
 from shared.ledger.state import ZoneAmounts
 from shared.owned.values import OwnedRequest
 
@@ -72,6 +73,7 @@ class Plan(msgspec.Struct, frozen=True):
     for `owned_request`).
     `parts` are in the kubelet's order; `part_kinds` are their distinct amounts, each with the
     number of parts that request it.
+    `is_plain`: each part takes the lowest zone that holds it, if its node is plain.
     `sum_of_parts` is what all parts hold at once. It is empty if a zone with that much would not be
     enough to be sure: init containers, whole cores, memory outside the pod's hint.
     `placeless`: some devices of these resources lie in no zone and serve any container.
@@ -93,6 +95,7 @@ class Plan(msgspec.Struct, frozen=True):
     part_kinds: tuple[tuple[Items, int], ...] = ()
     sum_of_parts: Amounts = {}
     has_init_demand: bool = False
+    is_plain: bool = False
     names: tuple[str, ...] = ()
     demand: tuple[ContainerDemand, ...] = ()
     placeless: frozenset[str] = frozenset()
@@ -135,9 +138,9 @@ class PodClass:
     """
 
     __slots__ = (
-        "asked", "distinct_plans", "is_evaluated", "key", "kind", "own_policy", "passed_over",
-        "plans", "plans_on_nodes", "pod", "problem", "refusals", "request", "requested",
-        "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
+        "asked", "distinct_plans", "is_evaluated", "key", "kind", "landings", "own_policy",
+        "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusals", "request",
+        "requested", "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -159,6 +162,8 @@ class PodClass:
         self.reservation_arrays: dict[
             int, tuple[ZoneAmounts, tuple[int, int, int, int], ReservationArrays]
         ] = {}
+        # By number of the profile and masks of zones.
+        self.landings: dict[tuple[int, tuple[int, ...]], Landing] = {}
         self.is_evaluated = False
         # Slot -> ledger version at which the ordinary step budget did not suffice.
         self.undecided: dict[int, int] = {}
@@ -206,8 +211,38 @@ def without_kept(pod: Pod) -> Pod:
     )
 
 
+# The ids of containers and constraints -> a pod of these objects without keys of its own, and its
+# key. The ledger shares equal objects (`shared.ledger.alike`), so that a key is made once for a
+# class. A bounded memo of a pure function.
+_keys: dict[tuple[int, int], tuple[Pod, str]] = {}
+REMEMBERED = 4096
+_OWN_KEYS = frozenset((*KEYS, *policy.POD_ANNOTATIONS))
+
+
 def key_of(pod: Pod) -> str:
     """Return equal text for pods that every node treats alike."""
+    if not (pod.annotations.keys().isdisjoint(_OWN_KEYS) and pod.labels.keys().isdisjoint(KEYS)):
+        return _key_of(pod)
+    ids = id(pod.containers), id(pod.constraints)
+    known = _keys.get(ids)
+    if known is not None:
+        like, key = known
+        if (
+            like.containers is pod.containers
+            and like.constraints is pod.constraints
+            and like.qos == pod.qos
+            and like.overhead == pod.overhead
+            and like.pod_level == pod.pod_level
+        ):
+            return key
+    key = _key_of(pod)
+    if len(_keys) >= REMEMBERED:
+        _keys.clear()
+    _keys[ids] = pod, key
+    return key
+
+
+def _key_of(pod: Pod) -> str:
     wanted = [pod.annotations.get(name, "") for name in policy.POD_ANNOTATIONS]
     parts: tuple[object, ...] = (
         pod.containers,
@@ -267,6 +302,7 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
         and rule.source == "report"
         and may_be_split(demand, rule.policy, rule.scope)
     )
+    has_init_demand = any(part.kind == "init" for part in demand)
     running = [part.amounts for part in parts if part.kind != "init"]
     no_sum = full_pcpus_only or init_forces_zone or memory_outside_hint
     return Plan(
@@ -276,7 +312,8 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
         full_pcpus_only=full_pcpus_only,
         part_kinds=tuple(Counter(tuple(part.amounts.items()) for part in parts).items()),
         sum_of_parts={} if no_sum else _sum(parts),
-        has_init_demand=any(part.kind == "init" for part in demand),
+        has_init_demand=has_init_demand,
+        is_plain=not (has_init_demand or full_pcpus_only or any(part.zeros for part in demand)),
         names=tuple(part.name for part in demand),
         demand=demand,
         placeless=frozenset() if aligned else frozenset(profile.placeless),

@@ -71,13 +71,14 @@ def given(pod: Pod, view: ClusterView) -> dict[str, str]:
     """Return the resources that the pod requests and drivers may give, sorted -> the class. Runs
     for every decision: a plain loop.
     """
-    classes = {item.resource: item.name for item in view.cluster_objects.classes.values()}
+    known = view.cluster_objects.classes
+    classes = {item.resource: item.name for item in known.values()} if known else {}
     by_resource: dict[str, str] = {}
     for container in pod.containers:
         for name in container.requests:
             if name in classes or name.startswith(BY_CLASS):
                 by_resource[name] = classes.get(name) or name.removeprefix(BY_CLASS)
-    return {name: by_resource[name] for name in sorted(by_resource)}
+    return {name: by_resource[name] for name in sorted(by_resource)} if by_resource else {}
 
 
 def by_others(classes: dict[str, str], node_info: NodeInfo) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from operator import and_, attrgetter, or_
+from operator import and_, or_
 from typing import Any, NamedTuple
 
 from services.scheduler.filter.constraints.constraint import (
@@ -166,12 +166,16 @@ class PodAffinity(_Terms):
         return reduce(and_, domains)
 
 
+def _rules_of_placed_pods(view: ClusterView) -> object:
+    return view.placed_pods.keeping(ANTI_AFFINITY)
+
+
 class PodAntiAffinity(_Terms):
     """Apart from other pods, by the rules of either."""
 
     reasons = (OWN_ANTI_AFFINITY, OTHERS_ANTI_AFFINITY, LABELS_UNKNOWN)
     # The rules of running pods concern every pod.
-    depends_on = attrgetter("placed_pods")
+    depends_on = staticmethod(_rules_of_placed_pods)
 
     def __init__(self) -> None:
         super().__init__(ANTI_AFFINITY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -126,12 +126,18 @@ def checks_for(pod: Pod, view: ClusterView) -> PodChecks:
     concerned = list[tuple[Constraint, Any]]()
     if kept and not kept.keys() <= {constraint.name for constraint in _ALL}:
         concerned.append((_NEWER, kept))
-    for constraint in _ALL:
+    for constraint in _ALL if kept else _of_every_pod(_ALL):
         value = kept.get(constraint.name)
         depends_on = constraint.depends_on
         if value or (depends_on is not None and depends_on(view)):
             concerned.append((constraint, value))
     return PodChecks(pod, view, concerned)
+
+
+@lru_cache(maxsize=1)
+def _of_every_pod(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    """Return the constraints that may concern a pod of which they kept nothing."""
+    return tuple(constraint for constraint in constraints if constraint.depends_on is not None)
 
 
 class _NewerRelease(Constraint):

@@ -318,6 +318,7 @@ class PlanBounds:
         smallest = [plan.smallest.get(name, 0) for name in rows]
         self._smallest = np.array(smallest, dtype=np.int64)
         self.compiled: Any = self._compiled() if kernel.COMPILED is not None else None
+        self.has_zones = self.compiled is not None and self._has_rows and bool(plan.parts)
         self._largest_parts: Least = None
         self._memory_kinds: list[Least] = []
         if plan.rule.policy == RESTRICTED:

@@ -92,14 +92,7 @@ class ExpectedZones:
 
 def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
     """Return the zone of each container of the plan's demand; None if hints and merge decide."""
-    if not amounts_are_all() or plan.has_init_demand or plan.full_pcpus_only:
-        return None
-    rule = node_info.rule
-    if (plan.rule.policy, plan.rule.scope) != (rule.policy, rule.scope):
-        return None
-    if node_info.grouped_zones or rule.policy == NONE:
-        return None
-    if any(part.zeros for part in plan.demand):
+    if not _is_plain(node_info, plan):
         return None
     expected = _expected(node_info)
     zones = expected.zones
@@ -110,8 +103,43 @@ def lowest_zones(node_info: NodeInfo, plan: Plan) -> tuple[int, ...] | None:
     return tuple([zones[place][0] for place in places]) if places is not None else None
 
 
+def _is_plain(node_info: NodeInfo, plan: Plan) -> bool:
+    """Return whether each container of the plan takes the lowest zone that holds it."""
+    rule = node_info.rule
+    if not plan.is_plain or rule.policy == NONE or not amounts_are_all():
+        return False
+    if (plan.rule.policy, plan.rule.scope) != (rule.policy, rule.scope):
+        return False
+    if node_info.plainness is None:
+        node_info.plainness = _plainness(node_info)
+    return node_info.plainness and not node_info.grouped_zones
+
+
+def _plainness(node_info: NodeInfo) -> bool:
+    node, report = node_info.ledger, node_info.report
+    if report is None or not node_info.is_plain() or node.freed:
+        return False
+    if node.listed is None and node_info.rule.policy != SINGLE_NUMA_NODE:
+        return False
+    pending = _pending(node_info)
+    return not pending or (
+        not order_of_ends_unknown(node) and all(_is_plain_pod(node, charge) for charge in pending)
+    )
+
+
+def _pending(node_info: NodeInfo) -> list[Charge]:
+    return [
+        charge
+        for charge in node_info.charges()
+        if charge.demand and not charge.confirmed and not charge.confirmed_zones
+    ]
+
+
 def note_assumed_in_expected_zones(node_info: NodeInfo, charge: Charge) -> None:
     """Let an assumed pod take its expected zones."""
+    node = node_info.ledger
+    if node_info.plainness and charge.demand:
+        node_info.plainness = not order_of_ends_unknown(node) and _is_plain_pod(node, charge)
     expected: ExpectedZones | None = node_info.expected_zones
     if expected is None:
         return
@@ -137,42 +165,31 @@ def _expected(node_info: NodeInfo) -> ExpectedZones:
 
 
 def _zones(node_info: NodeInfo) -> Zones | None:
-    node, report = node_info.ledger, node_info.report
-    if report is None or not node_info.is_plain() or node.freed:
-        return None
-    if node.listed is None and node_info.rule.policy != SINGLE_NUMA_NODE:
-        return None
     free = node_info.free_max
     if node_info.claims:
         free = {zone: dict(amounts) for zone, amounts in free.items()}
         for claim in node_info.claims.values():
             subtract(free, claim)
-    pending = [
-        charge
-        for charge in node_info.charges()
-        if charge.demand and not charge.confirmed and not charge.confirmed_zones
-    ]
-    if pending and order_of_ends_unknown(node):
-        return None
     zones, scope = sorted(free.items()), node_info.rule.scope
-    for charge in pending:
-        places = lowest_places(zones, charge.demand, scope)
-        if not _is_plain_pod(node, charge) or not _take(zones, charge.demand, places):
+    for charge in _pending(node_info):
+        if not _take(zones, charge.demand, lowest_places(zones, charge.demand, scope)):
             return None
     return zones
 
 
 def _is_plain_pod(node: LedgerNode, charge: Charge) -> bool:
-    """False for a pod that is partially listed, or that names devices in an amount of 0."""
-    if any(part.zeros for part in charge.demand):
+    """False for a pod that is partially listed, has init containers, or names devices in an amount
+    of 0.
+    """
+    if any(part.zeros or part.kind == "init" for part in charge.demand):
         return False
     listed = (node.listed or {}).get(charge.key)
     return not listed or charge.alias is not None or not any(placement.held for placement in listed)
 
 
 def _take(zones: Zones, demand: Sequence[ContainerDemand], places: Sequence[int] | None) -> bool:
-    """Subtract the pod's request from these zones, as new values; False if it is not plain."""
-    if places is None or any(part.kind == "init" for part in demand):
+    """Subtract the pod's request from these zones, as new values; False if it finds no place."""
+    if places is None:
         return False
     for place, part in zip(places, demand, strict=True):
         zone, free = zones[place]
@@ -223,48 +240,43 @@ def _lowest(zones: Zones, request: Amounts, taken: dict[int, Amounts]) -> int:
 # -- certainty
 
 
-def predict_if_on(node_info: NodeInfo, plan: Plan, config: CycleConfig) -> tuple[Predicted, bool]:
-    """Return the prediction and whether it is certain; nothing if predictions are off."""
+def sure_places(node_info: NodeInfo, plan: Plan) -> Sequence[int] | None:
+    """Return the place of each container's zone if guaranteed free and free at most amounts lead to
+    the same: then no state leads elsewhere on a plain node.
+    """
+    scope = plan.rule.scope
+    by_min = lowest_places(sorted(node_info.free_min.items()), plan.demand, scope)
+    by_max = lowest_places(sorted(node_info.free_max.items()), plan.demand, scope)
+    return by_min if by_min == by_max else None
+
+
+def predict_if_on(
+    node_info: NodeInfo, plan: Plan, config: CycleConfig, sure: Sequence[int] | None
+) -> tuple[Predicted, bool]:
+    """Return the prediction and whether it is certain; nothing if predictions are off. `sure` has
+    the `sure_places`.
+    """
     if config.prediction == "off" or plan.mode not in BY_KUBELET or plan.rule.policy == NONE:
         return {}, False
-    lowest = lowest_zones(node_info, plan)
+    by_bounds = None if sure is None else tuple([node_info.zone_ids[place] for place in sure])
+    if by_bounds is not None and plan.rule.policy == SINGLE_NUMA_NODE:
+        lowest = by_bounds if _is_plain(node_info, plan) else None
+    else:
+        lowest = lowest_zones(node_info, plan)
     if lowest is None:
         return by_hints(node_info, plan), False
     predicted: Predicted = {name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)}
-    return predicted, is_certain(node_info, plan, lowest)
+    return predicted, lowest == by_bounds and _is_certain(node_info, plan)
 
 
-def is_certain(node_info: NodeInfo, plan: Plan, lowest: tuple[int, ...]) -> bool:
-    """Return whether every possible kubelet state puts the containers into these zones, which are
-    the lowest ones of the expected state.
-    """
+def _is_certain(node_info: NodeInfo, plan: Plan) -> bool:
+    """Return whether zones are certain that both bounds and the expected state lead to."""
     ledger = node_info.ledger
-    if ledger.listed is None or not lowest:
+    if ledger.listed is None or not plan.demand:
         return False
     if plan.rule.policy != SINGLE_NUMA_NODE and not _is_known(node_info, plan):
         return False
-    free_min, free_max = node_info.free_min, node_info.free_max
-    if len(lowest) == 1:
-        is_sure = _is_surely_lowest(lowest[0], plan.demand[0].amounts, free_min, free_max)
-    else:
-        is_sure = _zones_by(free_min, plan) == [*lowest] == _zones_by(free_max, plan)
-    return is_sure and not is_other_version(ledger)
-
-
-def _is_surely_lowest(
-    zone: int, request: Amounts, free_min: ZoneAmounts, free_max: ZoneAmounts
-) -> bool:
-    """Return what a comparison of `_zones_by` for both amounts says of one container, but faster,
-    because this runs for every reservation.
-    """
-    for number, free in free_max.items():
-        if number < zone and _holds(free, request):
-            return False
-    return _holds(free_max[zone], request) and _holds(free_min[zone], request)
-
-
-def _holds(free: Amounts, request: Amounts) -> bool:
-    return all(free.get(name, 0) >= amount for name, amount in request.items())
+    return not is_other_version(ledger)
 
 
 def _is_known(node_info: NodeInfo, plan: Plan) -> bool:
@@ -272,9 +284,3 @@ def _is_known(node_info: NodeInfo, plan: Plan) -> bool:
     if any(name in doubtful for part in plan.demand for name in part.amounts):
         return False
     return node_info.free_min == node_info.free_max and not node_info.ledger.ended
-
-
-def _zones_by(free: ZoneAmounts, plan: Plan) -> list[int] | None:
-    zones = sorted(free.items())
-    places = lowest_places(zones, plan.demand, plan.rule.scope)
-    return None if places is None else [zones[place][0] for place in places]
