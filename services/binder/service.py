@@ -60,7 +60,7 @@ async def build(service: Service, settings: BinderSettings) -> None:
     projector: Projector[BinderState] = Projector(
         "binder",
         log,
-        _fold(),
+        fold(),
         after=folded,
         on_reset=reset,
         health=service.health,
@@ -90,7 +90,8 @@ async def build(service: Service, settings: BinderSettings) -> None:
     _routes(service, projector)
 
 
-def _fold() -> Fold[BinderState]:
+def fold() -> Fold[BinderState]:
+    """Return the binder's fold as the projector runs it."""
     return Fold(
         core.initial,
         core.evolve,

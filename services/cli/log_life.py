@@ -128,6 +128,24 @@ def redact_command(
         say(f"{redacted.rows} events of {pods} are redacted; the name is now {redacted.name}")
 
 
+@log_app.command("checkpoint")
+def checkpoint_command(
+    database_url: Database = "", data_dir: DataDir = None, as_json: Json = False
+) -> None:
+    """Write checkpoints of the head, from which services of any release start.
+
+    Services write one every 100,000 positions. Useful before an update, and after a redaction,
+    which deletes all snapshots and checkpoints.
+    """
+    from services.upkeep.checkpointing import checkpoint
+
+    for kept in run(LogSource(database_url, data_dir, writes=True), checkpoint):
+        if as_json:
+            json_line(kept)
+        else:
+            say(f"{kept.projection} has a checkpoint at position {kept.position}")
+
+
 @log_app.command("archive")
 def archive_command(
     to: Annotated[

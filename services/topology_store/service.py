@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from services.topology_store import following, http
 from services.topology_store.bus_streams import BusStreams
 from services.topology_store.following import Nodes
@@ -152,24 +154,30 @@ def _lead(service: Service, settings: TopologyStoreSettings, log: EventLog, *wor
     service.task("mirror", lambda: leadership.run(lead))
 
 
-def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
-    """Return the projector that keeps `reports` up to date with the log."""
-    fold = Fold(
+def fold() -> Fold[Nodes]:
+    """Return the topology-store's fold."""
+    return Fold(
         initial=dict,
         evolve=following.evolve,
         fingerprint=fingerprint(following.__name__, "topology-store"),
         dump=following.dump,
         load=following.load,
         pass_over=following.pass_over,
-        set_aside=lambda _nodes, stream: (
-            reports.quarantine(stream) if stream.startswith(following.PREFIX) else None
-        ),
         form=Form(),
     )
+
+
+def follow(log: EventLog, reports: Reports, health: Health) -> Projector[Nodes]:
+    """Return the projector that keeps `reports` up to date with the log."""
+
+    def set_aside(_nodes: Nodes, stream: str) -> None:
+        if stream.startswith(following.PREFIX):
+            reports.quarantine(stream)
+
     projector: Projector[Nodes] = Projector(
         "topology-store",
         log,
-        fold,
+        msgspec.structs.replace(fold(), set_aside=set_aside),
         after=reports.folded,
         on_reset=reports.reset,
         snapshot_every=20_000,

@@ -160,7 +160,7 @@ class Projector(Generic[S]):
             ):
                 await self._marks.make(self.state, self.place, self.live)
             if self.position % EVERY == 0:
-                await self._save_checkpoint()
+                await self.save_checkpoint()
         if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
             await self.save()
 
@@ -282,7 +282,8 @@ class Projector(Generic[S]):
             return count(names.SNAPSHOTS, projection=self.name, result="unsaved")
         return count(names.SNAPSHOTS, projection=self.name, result="saved")
 
-    async def _save_checkpoint(self) -> None:
+    async def save_checkpoint(self) -> None:
+        """Keep a checkpoint of this moment, unless a stream is quarantined."""
         form, dump = self._fold.form, self._fold.dump
         if form is None or dump is None or self._quarantined.streams:
             return
