@@ -16,12 +16,14 @@ import msgspec
 from services.replay import reading
 from services.replay.deciding_state import followed_at, placing_at
 from services.replay.renominating import nominated_again
+from services.scheduler.explain.gang_decisions import refusal, try_gang
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as undecided_text
 from services.scheduler.explain.wording import without_notes, without_preemption
 from services.scheduler.extender.verbs import placed_on
 from services.scheduler.queue.shard import MARK, shard_of
+from services.scheduler.reserve.gangs import unit_of
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.state import SchedulerState
@@ -117,8 +119,6 @@ def _recomputed_text(
     entry = followed.ledger.pods.get(made.event.uid)
     if entry is None:
         return "not recomputed: the log up to the decision does not hold the pod"
-    if isinstance(made.event, PodVerdictChanged) and entry.pod.gang is not None:
-        return "not recomputed: the pod waits with its gang"
     placing, share = (
         placing_at(followed, deciding.cycle, quarantined, made.mates),
         shard_of(made.event.config, made.at.role),
@@ -135,7 +135,35 @@ def _recomputed_text(
         outcome = _asked_again(placing, entry.pod, made.event.node)
         text = comparison_text(made.event, outcome, deciding.provenance)
         return f"{text}, on the node that {asker} requested{within}"
-    return comparison_text(made.event, decided(placing, entry), deciding.provenance) + within
+    waits = isinstance(made.event, PodVerdictChanged) and entry.pod.gang is not None
+    refused = _refused_gang(placing, followed, entry) if waits else None
+    outcome = refused or decided(placing, entry)
+    return comparison_text(made.event, outcome, deciding.provenance) + within
+
+
+def _refused_gang(
+    placing: ColumnarPlacing, followed: SchedulerState, asked: LedgerPod
+) -> Unplaceable | None:
+    """Return why the pod waits with its gang; None if it waits by itself, or the gang fits."""
+
+    def is_waiting(entry: LedgerPod) -> bool:
+        barred = entry.pod.uid in followed.exclusions.barred
+        has_stopped = barred or entry.terminating or entry.pod.constraints.gates
+        ours = entry.pod.scheduler_name == asked.pod.scheduler_name
+        return ours and entry.stage == "pending" and not has_stopped
+
+    unit = unit_of(followed, followed.gangs.key_of.get(asked.pod.uid, ""), is_waiting)
+    if isinstance(unit, str):
+        return Unplaceable(unit)
+    if unit is None or unit.missing <= 0:
+        return None
+    if len(unit.pods) < unit.missing:
+        return Unplaceable(unit.lacks_pods())
+    if unit.pods[0] is not asked:
+        return Unplaceable(unit.see_first())
+    assumed, short = try_gang(placing, unit, lambda entry: decided(placing, entry))
+    why = decided(placing, short) if short is not None else None
+    return refusal(unit, len(assumed), why) if isinstance(why, Unplaceable) else None
 
 
 def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:

@@ -54,8 +54,8 @@ class Differing(msgspec.Struct, frozen=True):
 
 
 class Reproduced(msgspec.Struct, frozen=True):
-    """The decisions of a history, computed again. `others` were kube-scheduler's decisions, which
-    asked Topolog's extender, and are not computed again.
+    """The decisions of a history, computed again. `others` are not computed again: decisions
+    of kube-scheduler, which asked Topolog's extender, and refusals of gangs.
     """
 
     decisions: int
@@ -187,6 +187,9 @@ class _Tally:
     def _decide(self, placing: ColumnarPlacing, followed: SchedulerState, made: _Made) -> None:
         entry, event = followed.ledger.pods.get(made.event.uid), made.event
         if entry is not None and entry.pod.scheduler_name != self._core.scheduler_name:
+            self._others += 1
+            return
+        if isinstance(event, PodVerdictChanged) and entry is not None and entry.pod.gang:
             self._others += 1
             return
         self._take_share(placing, shard_of(event.config, made.writer[0]))

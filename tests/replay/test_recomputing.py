@@ -14,6 +14,7 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
 from services.scheduler.settings import SchedulerSettings, chosen, provenance
 from services.scheduler.snapshot.config import CycleConfig, Provenance
+from shared.domain.gang import Gang
 from shared.domain.pod import Container, Pod
 from shared.events import streams
 from shared.events.binding_events import BindRefused
@@ -57,6 +58,19 @@ async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() 
     kinds = [type(event) for _, event in await decisions(story)]
     assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (6, 1)
     assert await told(story) == ["recomputed: the same"] * 7
+
+
+async def test_a_gang_is_decided_alike_again() -> None:
+    def gang(name: str, minimum: int, size: int, cpus: int) -> list[Pod]:
+        members = [pod(f"{name}{number}", cpus=cpus) for number in range(size)]
+        return [msgspec.structs.replace(each, gang=Gang(f"ns/{name}", minimum)) for each in members]
+
+    large, few, fitting = gang("large", 5, 5, 8), gang("few", 3, 2, 1), gang("g", 3, 3, 5)
+    story = await decided(pod("p", cpus=2), *large, *few, *fitting)
+    kinds = [type(event) for _, event in await decisions(story)]
+    assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (4, 7)
+    assert "of 5 pods fit; for the next one: 0/3" in (await story.verdicts(large[0]))[0]
+    assert await told(story) == ["recomputed: the same"] * 11
 
 
 async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_chosen() -> None:

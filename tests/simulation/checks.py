@@ -34,6 +34,7 @@ from tests.simulation.afresh import EVERY, differing
 from tests.simulation.batches import Batches
 from tests.simulation.cluster import ENDED, Api
 from tests.simulation.fibers import Ask
+from tests.simulation.gangs import GangChecks
 from tests.simulation.log import SimClock, SimLog
 from tests.simulation.node import SimNode
 from tests.simulation.schedulers import SchedulerProcess
@@ -88,6 +89,7 @@ class Checks:
     def _begin(self) -> None:
         """Begin with an unknown log."""
         self.audit = Audit()
+        self.gangs = GangChecks(self.audit.ledger)
         self.reserved: dict[str, Reserved] = {}
         self._seen_on: dict[tuple[str, str], int] = {}
         self._ended_at: dict[str, int] = {}
@@ -119,6 +121,8 @@ class Checks:
                 event = decode(envelope)
                 self.audit.see(envelope)
                 self._note(envelope, event)
+                self.marks.update(filter(None, [self.gangs.note(envelope, event)]))
+        self.broken += self.gangs.broken()
         self._equal_hashes()
         self._nobody_outlives_a_list()
         if self._steps % FULL_EVERY == 0:

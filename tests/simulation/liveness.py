@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.reserve.exclusions import LONGEST_S
+from shared.domain.gang import Gang
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 from shared.events.catalog import Event
@@ -50,6 +53,7 @@ def check(world: World) -> None:
     _repair(world)
     _rest(world)
     _caught_up(world)
+    _no_gang_is_held_in_part(world)
     _end_all(world)
     if any(
         scheduler.state.exclusions.nodes or scheduler.state.exclusions.barred
@@ -277,7 +281,8 @@ def _wants(scheduler: object) -> bool:
 
     assert isinstance(scheduler, SchedulerProcess)
     core = scheduler.state
-    ready = bool(core.queue.ready_count() or core._changed or core.marks._crossed)
+    has_pods = core.queue.ready_count() or core.gangs.changed
+    ready = bool(has_pods or core._changed or core.marks._crossed)
     return (
         ready
         and not scheduler.runs("decide")
@@ -321,7 +326,7 @@ def _nobody_waits_in_vain(world: World) -> None:
             if node.would_admit(pod) and _would_choose(world, node, pod)
         ]
         entry = world.checks.audit.ledger.pods.get(pod.uid)
-        if able:
+        if able and _gang_could_start(world, entry.pod if entry is not None else pod):
             stage = (
                 f"stage {entry.stage}, {entry.verdict!r}"
                 if entry is not None
@@ -333,25 +338,64 @@ def _nobody_waits_in_vain(world: World) -> None:
         world.marks.add("hopeless pod waits")
 
 
+def _no_gang_is_held_in_part(world: World) -> None:
+    """L2: no gang keeps reservations while too few of its pods have a node."""
+    gangs = world.checks.gangs
+    for entry in world.checks.audit.ledger.pods.values():
+        gang = entry.pod.gang
+        if gang and entry.stage == "reserved" and gangs.placed(gang.key) < gang.minimum:
+            raise Broken(f"L2: {entry.pod.key} of {gang.key} is reserved without its gang")
+
+
+def _gang_could_start(world: World, pod: Pod) -> bool:
+    """Return whether the pod is in no gang, or whether a scheduler with all nodes, empty, would
+    place what its gang lacks.
+    """
+    gangs, ledger = world.checks.gangs, world.checks.audit.ledger
+    if pod.gang is None or len(gangs.bound.get(pod.gang.key, ())) >= pod.gang.minimum:
+        return True
+    waiting = [e.pod for e in gangs.pods(pod.gang.key) if e.stage == "pending"]
+    if gangs.placed(pod.gang.key) + len(waiting) < pod.gang.minimum:
+        world.marks.add("a gang lacks pods")
+        return False
+    observed = [node.observed for node in ledger.nodes.values() if node.observed is not None]
+    events: list[tuple[str, Event]] = [(f"node/{node.name}", node) for node in observed]
+    events += [
+        (f"report/{node.name}", NodeReported(node.report(empty=True))) for node in world.nodes
+    ]
+    lacking = pod.gang.minimum - gangs.placed(pod.gang.key)
+    small = Gang(pod.gang.name, lacking) if lacking > 1 else None
+    events += [
+        (f"pod/{each.uid}", PodObserved(msgspec.structs.replace(each, gang=small)))
+        for each in waiting
+    ]
+    return _decides(events)
+
+
 def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
     """Return whether a scheduler with only this node, empty, would take the pod. If not, faults are
     not the reason why it waits.
     """
-    core = SchedulerCore(CoreConfig(scheduler_name=OURS))
     observed = world.checks.audit.ledger.nodes[node.name].observed
     if observed is None:
         return True
     events: list[tuple[str, Event]] = [
         ("node/n", observed),
         ("report/n", NodeReported(node.report(empty=True))),
-        ("pod/p", PodObserved(pod)),
+        ("pod/p", PodObserved(msgspec.structs.replace(pod, gang=None))),
     ]
-    for at, (stream, event) in enumerate(events, 1):
-        core.evolve(Envelope(at, stream, 1, type(event).__name__, 1, b"", 0, "", 0, ""), event)
-    chosen = any(proposal.node and proposal.uid for proposal in core.decide(1))
+    chosen = _decides(events)
     if not chosen:
         world.marks.add("an empty node refused in vain")
     return chosen
+
+
+def _decides(events: list[tuple[str, Event]]) -> bool:
+    """Return whether a new scheduler with these events reserves a node."""
+    core = SchedulerCore(CoreConfig(scheduler_name=OURS))
+    for at, (stream, event) in enumerate(events, 1):
+        core.evolve(Envelope(at, stream, 1, type(event).__name__, 1, b"", 0, "", 0, ""), event)
+    return any(proposal.node and proposal.uid for proposal in core.decide(1))
 
 
 def _drained(world: World) -> None:

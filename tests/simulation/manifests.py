@@ -8,11 +8,14 @@ import random
 from typing import Any
 
 from services.simulator.cluster import GPU
+from shared.domain.gang import KOORDINATOR_MIN, KOORDINATOR_NAME
 
 NAMES = tuple(f"p{number}" for number in range(14))
 # Priority classes by name.
 PRIORITIES = {"middle": 100, "high": 1000}
 OURS, FOREIGN = "topolog", "other"
+# Every sixth pod is in no gang; the others are in gangs of two or three by their names.
+GANG_NAMES, ALONE_EVERY = 3, 6
 
 
 def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "") -> dict[str, Any]:
@@ -39,6 +42,17 @@ def manifest(rng: random.Random, name: str, rich: bool = False, small: str = "")
     if rich and rng.random() < 0.3:
         _enrich(rng, spec["containers"][0]["resources"], guaranteed)
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def join_gang(made: dict[str, Any]) -> None:
+    """Make the pod a member of a gang, by its name."""
+    number = NAMES.index(made["metadata"]["name"])
+    if made["spec"]["schedulerName"] == OURS and (number + 1) % ALONE_EVERY:
+        group = number // GANG_NAMES
+        made["metadata"]["annotations"] = {
+            KOORDINATOR_NAME: f"gang-{group}",
+            KOORDINATOR_MIN: str(2 + group % 2),
+        }
 
 
 def _small(rng: random.Random, name: str, kind: str) -> dict[str, Any]:

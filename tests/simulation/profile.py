@@ -176,6 +176,9 @@ HOLD_AFTER_S = 3.0
 OWNING = 795_840_000
 OWNER_FAULTS = {"owner": 1.5}
 
+# In two thirds of the worlds of seeds from here on, most pods belong to gangs.
+GANGING = 795_850_000
+
 
 # What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong
 # reservation.
@@ -217,7 +220,7 @@ class Profile(msgspec.Struct, frozen=True):
     `weights` is action -> relative frequency. `rich`: pods have priorities, may request hugepages
     and more than small zones have; lists are calls; stores follow the log. `small`: pods as small
     machines take them, `tight` or `pairs`. `names`: how many names
-    exist. `hold_after_s`: when pods are overdue, 0 for never.
+    exist. `hold_after_s`: when pods are overdue, 0 for never. `gangs`: most pods belong to one.
     """
 
     nodes: tuple[SimulatedNode, ...]
@@ -232,6 +235,7 @@ class Profile(msgspec.Struct, frozen=True):
     small: str = ""
     names: int = 14
     hold_after_s: float = 0.0
+    gangs: bool = False
 
 
 def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
@@ -281,6 +285,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
         small=small,
         names=3 if small == "pairs" else 14,
         hold_after_s=HOLD_AFTER_S if seed >= HOLDING and seed % 2 else 0.0,
+        gangs=seed >= GANGING and seed % 3 != 0,
     )
 
 

@@ -16,7 +16,7 @@ from tests.simulation.checks import Checks
 from tests.simulation.cluster import Api
 from tests.simulation.history import History
 from tests.simulation.log import SimClock, SimLog
-from tests.simulation.manifests import FOREIGN, NAMES, OURS, manifest
+from tests.simulation.manifests import FOREIGN, NAMES, OURS, join_gang, manifest
 from tests.simulation.node import SimNode
 from tests.simulation.process import Process
 from tests.simulation.profile import DRAWN, Fixed, draw
@@ -234,6 +234,8 @@ class World:
 
     def _create(self, name: str) -> str:
         made = manifest(self.rng, name, self.profile.rich, self.profile.small)
+        if self.profile.gangs:
+            join_gang(made)
         uid = self.api.create(made)
         asked = [container["resources"]["requests"] for container in made["spec"]["containers"]]
         first = "+init" if "initContainers" in made["spec"] else ""

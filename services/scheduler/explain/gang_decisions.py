@@ -87,7 +87,7 @@ class GangDecisions:
     def decide(self, unit: Unit, orders: Iterator[int]) -> Proposal | None:
         """Reserve all missing pods of a gang in one commit; None if they do not fit."""
         assumed, short = try_gang(self._placing, unit, self._select)
-        if short is not None:
+        if short is not None or len(assumed) < unit.missing:
             self._undo(assumed)
             return None
         self.assumed += [(member.placed, member.pod) for member in assumed]
@@ -103,9 +103,8 @@ class GangDecisions:
             self._queue.wake(first.pod.uid)
             return []
         proposals = self._verdict(first, refusal(unit, len(assumed), why), next(orders))
-        see_first = Unplaceable(f"gang {unit.name} waits as a whole; see pod {first.pod.name}")
         for entry in others:
-            proposals += self._verdict(entry, see_first, next(orders))
+            proposals += self._verdict(entry, Unplaceable(unit.see_first()), next(orders))
         return proposals
 
     def _undo(self, assumed: list[Assumed]) -> None:

@@ -37,6 +37,41 @@ class Unit(NamedTuple):
     missing: int
     pods: list[LedgerPod]
 
+    def lacks_pods(self) -> str:
+        """Return why the gang waits if it has too few pods."""
+        return f"gang {self.name} waits until {self.minimum} of its pods exist"
+
+    def see_first(self) -> str:
+        """Return why the pods after the first wait."""
+        return f"gang {self.name} waits as a whole; see pod {self.pods[0].pod.name}"
+
+
+def unit_of(
+    folded: SchedulerState, key: str, may_be_decided: Callable[[LedgerPod], bool]
+) -> Unit | str | None:
+    """Return the unit, or why its pods wait; None if the gang has no pods."""
+    entries = _entries(folded, key)
+    gang = entries[0].pod.gang if entries else None
+    if gang is None:
+        return None
+    minimum = folded.cluster_objects.minimum_of(gang)
+    if isinstance(minimum, str):
+        return f"gang {gang.name} waits: {minimum}"
+    members = folded.gangs.members[key]
+    on_their_way = sum(
+        entry.stage != "pending" and not members.started[entry.pod.uid] for entry in entries
+    )
+    missing = minimum - members.bound - on_their_way if minimum > 1 else 0
+    pods = sorted(
+        filter(may_be_decided, entries), key=lambda entry: (-entry.pod.priority, entry.observed_at)
+    )
+    return Unit(gang.name, minimum, missing, pods)
+
+
+def _entries(folded: SchedulerState, key: str) -> list[LedgerPod]:
+    members = folded.gangs.members.get(key)
+    return [folded.ledger.pods[uid] for uid in members.started] if members is not None else []
+
 
 class GangQueue:
     """Puts gangs into the queue. `changed` are gangs that no turn has looked at yet, and `waiting`
@@ -85,25 +120,28 @@ class GangQueue:
         withdrawals, refused = list[Proposal](), list[tuple[LedgerPod, str]]()
         for key in sorted(self.changed):
             unit = self._unit(key) if self._shard().has(key) else None
-            if unit is None:
+            is_placed = isinstance(unit, Unit) and unit.missing <= 0
+            if unit is None or is_placed:
                 self.waiting.discard(key)
-                continue
-            self.waiting.add(key)
-            reserved = self._reserved(key)
+            else:
+                self.waiting.add(key)
+            entries = _entries(self._folded, key)
+            pods = unit.pods if isinstance(unit, Unit) else [*filter(self._may_be_decided, entries)]
+            for entry in pods if not is_placed else ():
+                self._queue.remove(entry.pod.uid)
+            reserved = [entry for entry in entries if entry.stage == "reserved"]
             if isinstance(unit, str):
-                refused += [(entry, unit) for entry in self._pending(key)]
-            elif unit.missing <= 0:
-                self.waiting.discard(key)
-                self._enqueue(unit.pods)
+                refused += [(entry, unit) for entry in pods]
+            elif unit is None:
+                continue
+            elif is_placed:
+                self._enqueue(pods)
             elif reserved:
                 withdrawals += [self._withdrawal(entry) for entry in reserved]
-            elif len(unit.pods) < unit.missing:
-                why = f"gang {unit.name} waits until {unit.minimum} of its pods exist"
-                refused += [(entry, why) for entry in unit.pods]
+            elif len(pods) < unit.missing:
+                refused += [(entry, unit.lacks_pods()) for entry in pods]
             else:
-                for entry in unit.pods[1:]:
-                    self._queue.remove(entry.pod.uid)
-                self._queue.add(unit.pods[0].pod, unit.pods[0].observed_at)
+                self._queue.add(pods[0].pod, pods[0].observed_at)
         self.changed.clear()
         return withdrawals, refused
 
@@ -113,34 +151,10 @@ class GangQueue:
                 self._queue.add(entry.pod, entry.observed_at)
 
     def _unit(self, key: str) -> Unit | str | None:
-        """Return the unit, or why its pods wait; None without pods to place or reservations."""
-        entries = self._entries(key)
-        gang = entries[0].pod.gang if entries else None
-        if gang is None:
-            return None
-        minimum = self._folded.cluster_objects.minimum_of(gang)
-        if not self._places_gangs:
-            minimum = PLACES_NONE
-        if isinstance(minimum, str):
-            return f"gang {gang.name} waits: {minimum}"
-        members = self._folded.gangs.members[key]
-        on_their_way = sum(
-            entry.stage != "pending" and not members.started[entry.pod.uid] for entry in entries
-        )
-        missing = minimum - members.bound - on_their_way if minimum > 1 else 0
-        return Unit(gang.name, minimum, missing, self._pending(key))
-
-    def _entries(self, key: str) -> list[LedgerPod]:
-        members = self._folded.gangs.members.get(key)
-        pods = self._folded.ledger.pods
-        return [pods[uid] for uid in members.started] if members is not None else []
-
-    def _pending(self, key: str) -> list[LedgerPod]:
-        pending = filter(self._may_be_decided, self._entries(key))
-        return sorted(pending, key=lambda entry: (-entry.pod.priority, entry.observed_at))
-
-    def _reserved(self, key: str) -> list[LedgerPod]:
-        return [entry for entry in self._entries(key) if entry.stage == "reserved"]
+        unit = unit_of(self._folded, key, self._may_be_decided)
+        if not self._places_gangs and isinstance(unit, Unit):
+            return f"gang {unit.name} waits: {PLACES_NONE}"
+        return unit
 
     def _withdrawal(self, entry: LedgerPod) -> Proposal:
         folded, uid = self._folded, entry.pod.uid

@@ -81,6 +81,20 @@ async def test_a_gang_that_does_not_fit_reserves_nothing_and_says_what_is_short(
     assert await in_one_commit(story) == [{"single"}, {"a", "b", "c"}]
 
 
+async def test_a_waiting_gang_that_loses_a_pod_waits_for_another() -> None:
+    story = await world(4, 4)
+    pods = [member(name) for name in "abc"]
+    await story.arrives(*pods)
+    await story.decide()
+    await story.ends(pods[2])
+    await story.report(zone(0, 8), node="n1", at=2)
+    assert await story.decide() == {}
+    assert await in_one_commit(story) == []
+    await story.arrives(member("d"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "d"}]
+
+
 async def test_of_two_gangs_that_fit_alone_one_is_placed_whole() -> None:
     story = await world(4, 4, 4, 4)
     await story.arrives(*(member(f"{gang}{n}", gang=gang) for n in range(3) for gang in "ab"))
