@@ -47,6 +47,11 @@ KUBERNETES = (
         "The same; `topolog replay predictions` lists all misses. Of an agent: read its log.",
     ),
     (
+        "Event `DevicesLost`",
+        "The Device object of the pod's node no longer offers a card that the pod holds.",
+        "See why the card is unhealthy or gone; delete the pod to place it elsewhere.",
+    ),
+    (
         "Condition `topolog.io/PreferencesKept=False`",
         "Annotations or labels of other schedulers express preferences that had no effect.",
         "[What each key needs](constraints.md#keys-of-other-schedulers).",

@@ -135,6 +135,14 @@ def drifted(pod: Identity, uid: str, message: str, time_us: int, position: int) 
     return _event(pod, uid, "Warning", "PlacementDrift", message, time_us, position)
 
 
+def lost_devices(
+    pod: Identity, uid: str, node: str, devices: str, time_us: int, position: int
+) -> dict[str, Any]:
+    """Return an event with devices of the pod that its node no longer offers."""
+    message = f"Node {node} no longer offers {devices}, which the pod holds"
+    return _event(pod, uid, "Warning", "DevicesLost", message, time_us, position)
+
+
 def preempted(
     pod: Identity, uid: str, preemptor: str, time_us: int, position: int
 ) -> dict[str, Any]:

@@ -158,6 +158,8 @@ class Announcer:
             return announcements.drifted(pod, uid, message, *moment)
         if announcement.kind == "excluded":
             return announcements.excluded(announcement.node, pod, message, *moment)
+        if announcement.kind == "lost_devices":
+            return announcements.lost_devices(pod, uid, announcement.node, message, *moment)
         if announcement.kind == "preempted":
             return announcements.preempted(pod, uid, message, *moment)
         return announcements.failed(pod, uid, message, *moment)

@@ -293,9 +293,12 @@ def binding_annotations(work: Work) -> dict[str, str]:
     annotations = {POSITION_ANNOTATION: str(work.reserved_at)}
     if work.allocation is not None:
         annotations |= zone_allocation.annotations_of(work.allocation)
-    if not work.certain:
+    devices = work.allocation.devices if work.allocation is not None else ()
+    if not (work.certain or devices):
         return annotations
-    placement = ";".join(
-        f"{name}={','.join(map(str, zones))}" for name, zones in sorted(work.predicted.items())
-    )
+    parts = [(name, "=", zones) for name, zones in sorted(work.predicted.items())]
+    for kind in sorted({card.type for card in devices}):
+        minors = tuple(sorted(card.minor for card in devices if card.type == kind))
+        parts.append((kind, ":", minors))
+    placement = ";".join(f"{name}{sign}{','.join(map(str, ids))}" for name, sign, ids in parts)
     return {**annotations, PLACEMENT_ANNOTATION: placement} if placement else annotations

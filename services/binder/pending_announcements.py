@@ -23,6 +23,7 @@ from shared.events.envelope import Envelope
 from shared.events.scheduling_events import (
     NodeSetAside,
     NominationWithdrawn,
+    PodDevicesLost,
     PodNominated,
     PodReserved,
     PodVerdictChanged,
@@ -47,6 +48,7 @@ Kind = Literal[
     "zone_found",
     "drifted",
     "placed",
+    "lost_devices",
 ]
 # These hold until the pod is bound or ends.
 LASTING: tuple[Kind, ...] = ("unschedulable", "refused", "nominated")
@@ -59,6 +61,7 @@ _APART: tuple[Kind, ...] = (
     "zone_found",
     "drifted",
     "placed",
+    "lost_devices",
 )
 
 
@@ -74,6 +77,7 @@ class Announcement(msgspec.Struct, frozen=True):
     - `missed`: in `message` the zones, although one zone was required
     - `drifted`: in `message` the zones, although others were certain
     - `without_effect`: in `message` the preferences that the placement ignored
+    - `lost_devices`: the devices in `message`
     - `placed`: the `annotations` that say where the pod is
     """
 
@@ -217,6 +221,9 @@ class PendingAnnouncements:
         if isinstance(event, NodeSetAside):
             cause = announcements.exclusion_cause(event.cause, event.detail)
             return [Announcement("excluded", event.uid, cause, event.node)]
+        if isinstance(event, PodDevicesLost) and event.devices:
+            lost = ", ".join(event.devices)
+            return [Announcement("lost_devices", event.uid, lost, event.node)]
         if isinstance(event, PodNominated):
             self._nominated[event.uid] = event.node
             return [Announcement("nominated", event.uid, node=event.node)]

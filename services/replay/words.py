@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -226,6 +227,14 @@ def _volumes_limited(event: surroundings.NodeVolumesLimited, _names: Names) -> s
     return f"takes volumes: {limits or 'no driver names a limit'}"
 
 
+def _devices(event: surroundings.NodeDevicesObserved, _names: Names) -> str:
+    kinds = Counter(device.type for device in event.devices)
+    listed = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "none"
+    ill = [f"{device.type} {device.minor}" for device in event.devices if not device.is_healthy]
+    text = f"devices: {listed}" + (f"; unhealthy: {', '.join(ill)}" if ill else "")
+    return text + (f"; {event.problem}" if event.problem else "")
+
+
 def _verdict(event: scheduling.PodVerdictChanged, _names: Names) -> str:
     return f"waits: {event.message}"
 
@@ -263,6 +272,9 @@ def allocation_text(allocation: ZoneAllocation) -> str:
     ]
     if allocation.cpus:
         parts.append(f"CPUs {allocation.cpus} for itself")
+    for card in allocation.devices:
+        functions = "".join(f", function {bus_id}" for bus_id in card.functions)
+        parts.append(f"{card.type} {card.minor} ({amounts_text(card.resources)}{functions})")
     return ", ".join(parts)
 
 
@@ -359,6 +371,7 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     surroundings.PodGroupObserved: lambda event, _: (
         f"PodGroup {event.name}: {event.minimum} of its pods are placed together"
     ),
+    surroundings.NodeDevicesObserved: _devices,
     surroundings.SurroundingEnded: lambda event, _: (
         f"{event.kind} {event.name} is gone: {event.cause.replace('_', ' ')}"
     ),
@@ -367,6 +380,11 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     scheduling.NodeCharged: _charged,
     scheduling.PodAllocationFound: lambda event, _: (
         f"holds {allocation_text(event.allocation)}, by its {event.source}"
+    ),
+    scheduling.PodDevicesLost: lambda event, _: (
+        f"its node no longer offers {', '.join(event.devices)}, which it holds"
+        if event.devices
+        else "its node offers all of its devices again"
     ),
     scheduling.ReservationWithdrawn: _withdrawn,
     scheduling.NodeMarkedDirty: lambda event, _: (

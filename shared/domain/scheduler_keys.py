@@ -65,6 +65,7 @@ PREFERS_EXCLUSIVE = "scheduling.koordinator.sh/numa-topology-spec: singleNUMANod
 _ELSEWHERE: tuple[Ask, ...] = ("scheduler",)
 _TOGETHER: tuple[Ask, ...] = ("gang",)
 _PREFERRED: tuple[Ask, ...] = ("preference",)
+_DEVICE: tuple[Ask, ...] = ("device",)
 _NOTHING: tuple[Ask, ...] = ()
 
 
@@ -159,13 +160,13 @@ def _resource_spec(spec: dict[str, Any]) -> tuple[Ask, ...]:
 
 def _joint(spec: dict[str, Any]) -> tuple[Ask, ...]:
     if spec.get("requiredScope"):
-        return _ELSEWHERE
+        return _DEVICE
     return _PREFERRED if len(spec.get("deviceTypes") or ()) > 1 else _NOTHING
 
 
 def _partition(spec: dict[str, Any]) -> tuple[Ask, ...]:
     restricted = spec.get("allocatePolicy") not in (None, "", "BestEffort")
-    return _ELSEWHERE if restricted or spec.get("ringBusBandwidth") else _PREFERRED
+    return _DEVICE if restricted or spec.get("ringBusBandwidth") else _PREFERRED
 
 
 def _gather(spec: dict[str, Any]) -> tuple[Ask, ...]:
@@ -173,6 +174,10 @@ def _gather(spec: dict[str, Any]) -> tuple[Ask, ...]:
     if any(rule.get("strategy") != "PreferGather" for rule in rules):
         return _ELSEWHERE
     return _PREFERRED if rules else _NOTHING
+
+
+def _device_hint(spec: dict[str, Any]) -> tuple[Ask, ...]:
+    return _DEVICE if any(spec.values()) else _NOTHING
 
 
 def _any_entry(spec: dict[str, Any]) -> tuple[Ask, ...]:
@@ -208,7 +213,10 @@ _ONE_ZONE = (
     "use nodes with that topologyManagerPolicy; SingleNUMANode also passes where the kubelet is "
     "certain to put the pod into one zone, and BestEffort requires nothing"
 )
-_DEVICES = "the kubelet chooses devices; let koord-scheduler place the pod, or remove the key"
+_DEVICES = (
+    "the kubelet chooses devices; use nodes with a Device object whose zones Topolog chooses "
+    "(docs/owned-zones.md), let koord-scheduler place the pod, or remove the key"
+)
 _RACKS = "use pod affinity by a node label, or remove the key"
 _AGENT = "only Katalyst's agent does this; let Katalyst place the pod, or remove the key"
 
@@ -329,23 +337,23 @@ KEYS: tuple[SchedulerKey, ...] = (
     # Devices.
     SchedulerKey(
         "scheduling.koordinator.sh/device-allocate-hint", "pod annotation", KOORDINATOR,
-        "which devices the pod gets", _ELSEWHERE, _json(_any_entry), _DEVICES,
+        "which devices the pod gets", _DEVICE, _json(_device_hint), _DEVICES,
     ),
     SchedulerKey(
         "scheduling.koordinator.sh/device-joint-allocate", "pod annotation", KOORDINATOR,
         "devices of several types close together; `requiredScope` requires it",
-        ("scheduler", "preference"), _json(_joint), _DEVICES,
+        ("device", "preference"), _json(_joint), _DEVICES,
     ),
     SchedulerKey(
         "scheduling.koordinator.sh/gpu-partition-spec", "pod annotation", KOORDINATOR,
         "GPUs of one partition; Restricted and `ringBusBandwidth` require it",
-        ("scheduler", "preference"), _json(_partition), _DEVICES,
+        ("device", "preference"), _json(_partition), _DEVICES,
     ),
     SchedulerKey(
         "koordinator.sh/*", "resource", KOORDINATOR, "shared GPUs, RDMA and FPGA devices",
         ("device",), _always("device"),
-        "request a resource of a device plugin (nvidia.com/gpu), or let koord-scheduler place the "
-        "pod",
+        "use nodes with a Device object whose zones Topolog chooses (docs/owned-zones.md), request "
+        "a resource of a device plugin (nvidia.com/gpu), or let koord-scheduler place the pod",
     ),
     SchedulerKey(
         "volcano.sh/vgpu-*", "resource", VOLCANO, "shared GPUs", _ELSEWHERE,

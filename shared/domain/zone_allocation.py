@@ -6,9 +6,9 @@ a7a1b76b, apis/extension/resource.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,13 +18,27 @@ from shared.domain.resources import CPU, Amounts
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 MEMORY_POLICY = "node.koordinator.sh/numa-memory-policy"
 RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 
+DeviceType = Literal["gpu", "rdma", "fpga"]
 
 _NONE: Mapping[tuple[int, str], Format] = MappingProxyType({})
 
 
+class DeviceHolding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one pod holds of one card, in percent and bytes. `functions` are its virtual functions:
+    bus id -> minor. `id` is the card's UUID or bus id.
+    """
+
+    type: DeviceType
+    minor: int
+    resources: Amounts
+    functions: dict[str, int] = {}
+    id: str = ""
+
+
 class ZoneAllocation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Amounts by zone, and the pod's own CPUs.
+    """Amounts by zone, the pod's own CPUs, and its cards (`devices`).
 
     `cpus` is a Linux list; empty for a pod that shares the CPUs of its zones. The CPUs are counted
     in `zones`, too. `cpu_exclusive` keeps other sets with the same policy away from their cores or
@@ -38,6 +52,7 @@ class ZoneAllocation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cpu_exclusive: str = ""
     resource_spec: str = ""
     memory_policy: str = ""
+    devices: tuple[DeviceHolding, ...] = ()
 
 
 class StatusZone(msgspec.Struct, frozen=True):
@@ -80,9 +95,47 @@ def _amount_text(resource: str, size: int, notation: Format | None) -> str:
     return min((Quantity(nano, form).canonical() for form in notations), key=len)
 
 
+class AllocatedFunction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A virtual function in the annotation device-allocated."""
+
+    minor: int = 0
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class AllocatedExtension(msgspec.Struct, frozen=True, omit_defaults=True):
+    vfs: tuple[AllocatedFunction, ...] = ()
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry of the annotation device-allocated, fields in Koordinator's order."""
+
+    minor: int
+    resources: dict[str, Any]
+    id: str = ""
+    extension: AllocatedExtension | None = None
+
+
+def devices_text(devices: Iterable[DeviceHolding]) -> str:
+    """Return the annotation device-allocated; cards of a type stay in the order of the choice."""
+    by_type: dict[str, list[AllocatedDevice]] = {}
+    for card in devices:
+        vfs = tuple(AllocatedFunction(minor, bus_id) for bus_id, minor in card.functions.items())
+        resources = {
+            name: _amount_text(name, a, None) for name, a in sorted(card.resources.items())
+        }
+        extension = AllocatedExtension(vfs) if vfs else None
+        entry = AllocatedDevice(card.minor, resources, card.id, extension)
+        by_type.setdefault(card.type, []).append(entry)
+    return msgspec.json.encode(dict(sorted(by_type.items()))).decode()
+
+
 def annotations_of(allocation: ZoneAllocation) -> dict[str, str]:
     """Return the pod's annotations for this allocation."""
-    made = {RESOURCE_STATUS: status_text(allocation.cpus, allocation.zones)}
+    made: dict[str, str] = {}
+    if allocation.cpus or allocation.zones:
+        made[RESOURCE_STATUS] = status_text(allocation.cpus, allocation.zones)
+    if allocation.devices:
+        made[DEVICE_ALLOCATED] = devices_text(allocation.devices)
     if allocation.resource_spec:
         made[RESOURCE_SPEC] = allocation.resource_spec
     if allocation.memory_policy:

@@ -78,6 +78,7 @@ CATALOG: dict[str, Entry] = {
         surroundings.NominationObserved,
         surroundings.DeviceClassObserved,
         surroundings.PodGroupObserved,
+        surroundings.NodeDevicesObserved,
         surroundings.SurroundingEnded,
     ),
     **_area(
@@ -86,6 +87,7 @@ CATALOG: dict[str, Entry] = {
         scheduling.PodReserved,
         scheduling.NodeCharged,
         scheduling.PodAllocationFound,
+        scheduling.PodDevicesLost,
         scheduling.ReservationWithdrawn,
         scheduling.NodeMarkedDirty,
         scheduling.NodeReconciled,

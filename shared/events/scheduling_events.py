@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import Amounts
-from shared.domain.zone_allocation import ZoneAllocation
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
@@ -86,13 +86,23 @@ class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
 
 
 class PodAllocationFound(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A pod that Topolog did not place holds these zones of a node whose zones Topolog chooses, by
-    the annotation of another scheduler or by the node's enforcer. Stream `pod/<uid>`."""
+    """A pod that Topolog did not place holds these zones and devices of a node whose zones Topolog
+    chooses, by the annotation of another scheduler or by the node's enforcer. Stream
+    `pod/<uid>`."""
 
     uid: str
     node: str
     allocation: ZoneAllocation
     source: AllocationSource = "annotation"
+
+
+class PodDevicesLost(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The node's Device object lacks these devices of the pod, shows them unhealthy, or offers less
+    of them than pods hold: `gpu 3`. None: it shows all of them again. Stream `pod/<uid>`."""
+
+    uid: str
+    node: str
+    devices: tuple[str, ...] = ()
 
 
 class ReservationWithdrawn(
@@ -131,8 +141,9 @@ class NodeReconciled(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defa
 
 
 class PodNominated(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A preemptor claims `node`: the claim charges the zones of its victims until the pod binds or
-    the nomination is withdrawn. Stream `pod/<uid>`. `config` and `code` are as in `PodReserved`."""
+    """A preemptor claims `node`: the claim charges the zones and devices of its victims until the
+    pod binds or the nomination is withdrawn. Stream `pod/<uid>`. `config` and `code` are as in
+    `PodReserved`."""
 
     uid: str
     node: str
@@ -141,6 +152,7 @@ class PodNominated(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_d
     based_on: int = 0
     config: str = ""
     code: str = ""
+    devices: tuple[DeviceHolding, ...] = ()
 
 
 class NodeClaimed(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -250,6 +262,7 @@ SchedulingEvent = (
     | PodReserved
     | NodeCharged
     | PodAllocationFound
+    | PodDevicesLost
     | ReservationWithdrawn
     | NodeMarkedDirty
     | NodeReconciled

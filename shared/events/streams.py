@@ -28,6 +28,7 @@ KINDS: frozenset[str] = frozenset(
         "csinode",
         "nomination",
         "deviceclass",
+        "devices",
         "hold",
         "listing",
         *APIS,

@@ -1,6 +1,6 @@
 """Events about cluster objects other than pods and nodes, appended by the scheduler's observer:
 volumes, claims, limits of nodes, namespaces, nominations by other schedulers, device classes,
-PodGroups.
+PodGroups, devices of nodes.
 
 Only what constraints need is stored: that a claim is bound, which nodes reach its volume, how many
 volumes of a driver a node takes, labels of namespaces, for which pending pods room is kept, which
@@ -18,9 +18,10 @@ from shared.domain.pod import NodeSelectorTerm
 from shared.domain.resources import Amounts
 from shared.events.about import About, AboutNode, AboutNothing
 from shared.events.cluster_events import EndCause
+from shared.owned.devices import Device, Partitions
 
 Surrounding = Literal[
-    "volume", "claim", "namespace", "csinode", "nomination", "deviceclass", PodGroupApi
+    "volume", "claim", "namespace", "csinode", "nomination", "deviceclass", "devices", PodGroupApi
 ]
 
 
@@ -114,10 +115,26 @@ class PodGroupObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit
     problem: str = ""
 
 
+class NodeDevicesObserved(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A node's Device object (scheduling.koordinator.sh/v1alpha1) was first seen or changed. Stream
+    `devices/<node>`.
+
+    `partitions` is number of GPUs -> the sets of GPUs that may be given together, as bits, or None
+    without a table. With `keeps_partitions` whole GPUs are given by the table or not at all.
+    `problem` is what is wrong with the object, whose affected devices count as unhealthy."""
+
+    node: str
+    resource_version: str = ""
+    devices: tuple[Device, ...] = ()
+    partitions: Partitions | None = None
+    keeps_partitions: bool = False
+    problem: str = ""
+
+
 class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A volume, claim, namespace, CSINode, nomination, DeviceClass or PodGroup no longer exists, a
-    volume or claim is no longer bound, or a class no longer names a resource (`unbound`). On the
-    stream of the object."""
+    """A volume, claim, namespace, CSINode, nomination, DeviceClass, PodGroup or Device object no
+    longer exists, a volume or claim is no longer bound, or a class no longer names a resource
+    (`unbound`). On the stream of the object."""
 
     kind: Surrounding
     name: str
@@ -126,7 +143,7 @@ class SurroundingEnded(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
 
     @property
     def about(self) -> About:
-        return About(node=self.name if self.kind == "csinode" else "")
+        return About(node=self.name if self.kind in ("csinode", "devices") else "")
 
 
 SurroundingEvent = (
@@ -137,6 +154,7 @@ SurroundingEvent = (
     | NominationObserved
     | DeviceClassObserved
     | PodGroupObserved
+    | NodeDevicesObserved
     | SurroundingEnded
 )
 _KINDS: frozenset[object] = frozenset(get_args(SurroundingEvent))
@@ -154,6 +172,8 @@ def stream_of(event: SurroundingEvent) -> str:
         return f"{event.kind}/{event.name}"
     if isinstance(event, NodeVolumesLimited):
         return f"csinode/{event.node}"
+    if isinstance(event, NodeDevicesObserved):
+        return f"devices/{event.node}"
     if isinstance(event, NominationObserved):
         return f"nomination/{event.pod_uid}"
     if isinstance(event, PodGroupObserved):

@@ -72,6 +72,7 @@ _PATHS: dict[Kind, str] = {
     "podgroups.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
     "podgroups.sigs.k8s.io": "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups",
     "podgroups.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    "devices": "/apis/scheduling.koordinator.sh/v1alpha1/devices",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
     "noderesourcetopologies.v1alpha1": "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",

@@ -23,6 +23,7 @@ _KINDS: dict[Kind, str] = {
     "podgroups.x-k8s.io": "PodGroupList",
     "podgroups.sigs.k8s.io": "PodGroupList",
     "podgroups.volcano.sh": "PodGroupList",
+    "devices": "DeviceList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "noderesourcetopologies.v1alpha1": "NodeResourceTopologyList",
     "poddisruptionbudgets": "PodDisruptionBudgetList",

@@ -28,6 +28,7 @@ Kind = Literal[
     "podgroups.x-k8s.io",
     "podgroups.sigs.k8s.io",
     "podgroups.volcano.sh",
+    "devices",
     "noderesourcetopologies",
     "noderesourcetopologies.v1alpha1",
     "poddisruptionbudgets",

@@ -122,6 +122,24 @@ def _reconciled(ledger: Ledger, event: scheduling.NodeReconciled, envelope: Enve
     return (event.node,)
 
 
+def _devices_observed(
+    ledger: Ledger, event: surroundings.NodeDevicesObserved, envelope: Envelope
+) -> Touched:
+    node_of(ledger, event.node).devices = event
+    return (event.node,)
+
+
+def _surrounding_ended(
+    ledger: Ledger, event: surroundings.SurroundingEnded, envelope: Envelope
+) -> Touched:
+    """End a Device object; the scheduler's own fold ends the others."""
+    node = ledger.nodes.get(event.name) if event.kind == "devices" else None
+    if node is None:
+        return ()
+    node.devices = None
+    return (event.name,)
+
+
 def _opened(ledger: Ledger, event: log.LogOpened, envelope: Envelope) -> Touched:
     ledger.log_id, ledger.timeline = event.log_id, event.timeline
     return ()
@@ -142,6 +160,7 @@ _HANDLERS: dict[type[Event], Callable[[Ledger, Any, Envelope], Touched]] = {
     scheduling.PodReserved: pods.reserved,
     scheduling.NodeCharged: pods.charged,
     scheduling.PodAllocationFound: pods.allocation_found,
+    scheduling.PodDevicesLost: pods.devices_lost,
     scheduling.ReservationWithdrawn: pods.withdrawn,
     scheduling.NodeMarkedDirty: _dirty,
     scheduling.NodeReconciled: _reconciled,
@@ -150,6 +169,8 @@ _HANDLERS: dict[type[Event], Callable[[Ledger, Any, Envelope], Touched]] = {
     binding.BindIntended: pods.intended,
     binding.PodBound: pods.bound,
     binding.BindRefused: pods.refused,
+    surroundings.NodeDevicesObserved: _devices_observed,
+    surroundings.SurroundingEnded: _surrounding_ended,
     log.LogOpened: _opened,
 }
 
@@ -174,7 +195,6 @@ _WHY_NOT: dict[type[Event], str] = {
     surroundings.NominationObserved: "other schedulers name no zones: the scheduler's own fold",
     surroundings.DeviceClassObserved: "leaves a resource to a DRA driver: the scheduler's own fold",
     surroundings.PodGroupObserved: "says how many pods are placed together: the scheduler's fold",
-    surroundings.SurroundingEnded: "ends one of these objects: the scheduler's own fold",
     binding.BindUncertain: "after an intent the pod stays charged until a definite answer",
     binding.EvictIntended: "the victim is charged until it ends",
     binding.PodEvicted: "the victim is charged until it ends",

@@ -21,10 +21,10 @@ def node_of(ledger: Ledger, name: str) -> LedgerNode:
 
 
 def forget_if_empty(ledger: Ledger, node: LedgerNode) -> None:
-    """Forget a node without a Node object, reports and pods. A node that reports and has no Node
-    object stays, because an operator may look for it."""
+    """Forget a node without a Node object, reports, pods and a Device object. A node that reports
+    and has no Node object stays, because an operator may look for it."""
     is_silent = node.report is None or (node.is_deleted and node.expired)
-    if node.observed is None and is_silent and not node.charges and not node.claims:
+    if node.observed is None and is_silent and not (node.charges or node.claims or node.devices):
         del ledger.nodes[node.name]
 
 

@@ -202,6 +202,14 @@ def allocation_found(
     return (event.node,)
 
 
+def devices_lost(ledger: Ledger, event: scheduling.PodDevicesLost, envelope: Envelope) -> Touched:
+    """Remember what was lost, so that it is appended once."""
+    node = ledger.nodes.get(event.node)
+    if node is not None and event.uid in node.charges:
+        node.charges[event.uid].lost_devices = event.devices
+    return ()
+
+
 def withdrawn(
     ledger: Ledger, event: scheduling.ReservationWithdrawn, envelope: Envelope
 ) -> Touched:
@@ -259,6 +267,8 @@ def nominated(ledger: Ledger, event: scheduling.PodNominated, envelope: Envelope
     touched = _drop_claim(ledger, entry)
     node = node_of(ledger, event.node)
     node.claims[event.uid] = event.zones
+    if event.devices:
+        node.device_claims[event.uid] = event.devices
     subtract(node.free_min, event.zones)
     entry.nominated, entry.victims = event.node, event.victims
     return tuple(sorted({*touched, event.node}))
@@ -280,5 +290,6 @@ def _drop_claim(ledger: Ledger, entry: LedgerPod) -> Touched:
     zones = node.claims.pop(entry.pod.uid, None) if node is not None else None
     if node is None or zones is None:
         return ()
+    node.device_claims.pop(entry.pod.uid, None)
     restore(node.free_min, zones)
     return (name,)

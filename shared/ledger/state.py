@@ -15,8 +15,9 @@ from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import Amounts
-from shared.domain.zone_allocation import ZoneAllocation
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.events.cluster_events import NodeObserved
+from shared.events.surroundings_events import NodeDevicesObserved
 
 Stage = Literal["pending", "reserved", "intended", "bound", "running"]
 
@@ -70,6 +71,8 @@ class Charge(msgspec.Struct, gc=False):
     # What Topolog, or another scheduler, chose for the pod where no kubelet chooses zones; None if
     # that is not known.
     allocation: ZoneAllocation | None = None
+    # Its devices that the node's Device object no longer offers (`PodDevicesLost`).
+    lost_devices: tuple[str, ...] = ()
 
     @property
     def is_admitted(self) -> bool:
@@ -192,6 +195,10 @@ class LedgerNode(msgspec.Struct, gc=False):
     history: list[Expectation] = []
     # Claims of nominated pods, by uid.
     claims: dict[str, ZoneAmounts] = {}
+    # Devices in these claims, by uid.
+    device_claims: dict[str, tuple[DeviceHolding, ...]] = {}
+    # Its Device object, if it has one.
+    devices: NodeDevicesObserved | None = None
     # There was a Node object, and it was deleted.
     is_deleted: bool = False
     # Resource -> ids of devices that reports of this boot listed and the newest does not

@@ -76,6 +76,7 @@ def what_if(
     changed.ended = {key: copy(ended) for key, ended in node.ended.items()}
     changed.requested = dict(node.requested)
     changed.claims = {uid: zones for uid, zones in node.claims.items() if uid != claimant}
+    changed.device_claims = {u: cards for u, cards in node.device_claims.items() if u != claimant}
     for charge, request in newcomers:
         arrived = changed.charges[charge.uid] = copy(charge)
         arrived.alias = alias_of(node, charge.key)

@@ -4,15 +4,15 @@ gives none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 
 from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, Policy
 from shared.domain.refusal import Refusal
+from shared.domain.zone_allocation import DeviceHolding
 from shared.kubelet.masks import mask_of
 from shared.owned import refusals
 from shared.owned.allocate import Shortage, Trial, allocate, trial_of
-from shared.owned.device_choice import DevicesError, choose_devices
+from shared.owned.device_choice import DevicesError, choose_devices, completed
 from shared.owned.device_hints import device_hints_of
 from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free
@@ -65,7 +65,7 @@ def _admitted(
     if policy != NONE:
         if not zones:
             return refusals.no_zones(trial.node, policy)
-        merged = _merged(trial, policy, [] if devices is None else [device_hints_of(*devices)])
+        merged = _merged(trial, policy, devices)
     if merged is None:
         return _unaligned(trial, policy)
     mask = merged.mask
@@ -83,8 +83,15 @@ def _admitted(
         is_set and trial.bind_is_required,
         merged.preferred,
         merged.score,
-        () if devices is None else choose_devices(*devices, merged.mask, is_scored=True),
+        () if devices is None else _chosen(*devices, merged.mask),
     )
+
+
+def _chosen(
+    free: FreeDevices, request: DeviceRequest, mask: int | None
+) -> tuple[DeviceHolding, ...]:
+    chosen = choose_devices(free, request, mask, is_scored=True)
+    return tuple(completed(free.devices[card.type][card.minor], card) for card in chosen)
 
 
 def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refusal:
@@ -94,7 +101,9 @@ def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refu
     return refusals.insufficient(trial.node, trial.free, trial.request, resource, policy, width)
 
 
-def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Merged | None:
+def _merged(
+    trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None
+) -> Merged | None:
     """Return the merged hint; None if a strict policy admits none. Masks are tried by width, from
     the narrowest that has enough free until a preferred one is found.
     """
@@ -102,6 +111,7 @@ def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Mer
     zones = Zones(mask_of(free.zones), free.use, exclusive_of(trial.request))
     masks: list[OfferedMask] = []
     hints: Hints = hints_of(trial, masks, policy)
+    others = [device_hints_of(*devices, only_narrowest=True)] if devices is not None else []
     widest = 1 if policy == SINGLE_NUMA_NODE else len(free.zones)
     for width in range(_narrowest(trial), widest + 1):
         masks += offered(trial, masks_of_width(free.zones, width))
@@ -109,7 +119,10 @@ def _merged(trial: Trial, policy: Policy, others: Sequence[Hints | None]) -> Mer
         merged = aligned(policy, (hints, *others), zones)
         if merged is not None:
             return merged
-    return merge(policy, (hints, *others), zones) if policy == BEST_EFFORT else None
+    if policy != BEST_EFFORT:
+        return None
+    others = [device_hints_of(*devices)] if devices is not None else []
+    return merge(policy, (hints, *others), zones)
 
 
 def _narrowest(trial: Trial) -> int:

@@ -1,5 +1,5 @@
 """Koordinator's annotations of a placed pod: complete `resource-spec`, and read back what the pod
-holds from `resource-status`, which `shared.domain.zone_allocation` writes.
+holds from `resource-status` and `device-allocated`, which `shared.domain.zone_allocation` writes.
 
 Source: Koordinator a7a1b76b, plugins/nodenumaresource (preBindObject, appendResourceSpecIfMissed)
 and apis/extension/numa_aware.go.
@@ -12,7 +12,14 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.domain.quantity import QuantityError, amount
-from shared.domain.zone_allocation import RESOURCE_STATUS, Status
+from shared.domain.zone_allocation import (
+    DEVICE_ALLOCATED,
+    RESOURCE_STATUS,
+    AllocatedDevice,
+    DeviceHolding,
+    DeviceType,
+    Status,
+)
 from shared.kubelet.cpuset import parse_cpus
 from shared.owned.request import PodSpecError, ResourceSpec, exclusive_policy, resource_spec
 from shared.owned.values import Allocation, Holding, ZoneAmounts
@@ -60,3 +67,32 @@ def holding_of(annotations: Mapping[str, str]) -> Holding | None:
     exclusive = exclusive_policy(resource_spec(annotations)) if cpus else ""
     listed = tuple(ZoneAmounts(zone, zones[zone]) for zone in sorted(zones))
     return Holding(cpus, exclusive, listed)
+
+
+def devices_of(annotations: Mapping[str, str]) -> tuple[DeviceHolding, ...]:
+    """Return the devices that a pod holds by `device-allocated`. Raises PodSpecError if it cannot
+    be read.
+    """
+    text = annotations.get(DEVICE_ALLOCATED, "")
+    if not text:
+        return ()
+    try:
+        return tuple(
+            _device_holding(kind, entry)
+            for kind, entries in _allocated.decode(text).items()
+            for entry in entries
+        )
+    except (msgspec.MsgspecError, QuantityError, RecursionError, TypeError) as error:
+        raise PodSpecError(f"{DEVICE_ALLOCATED}: {error}") from error
+
+
+_allocated = msgspec.json.Decoder(dict[DeviceType, list[AllocatedDevice]])
+
+
+def _device_holding(kind: DeviceType, entry: AllocatedDevice) -> DeviceHolding:
+    resources = {name: amount(name, number) for name, number in entry.resources.items()}
+    if any(size < 0 for size in resources.values()):
+        raise PodSpecError(f"{DEVICE_ALLOCATED}: a negative amount")
+    vfs = entry.extension.vfs if entry.extension is not None else ()
+    functions = {function.bus_id: function.minor for function in vfs}
+    return DeviceHolding(kind, entry.minor, resources, functions, entry.id)

@@ -7,8 +7,6 @@
    or not at all. GPUs as a later type do not look at the switches.
 
 Source: Koordinator a7a1b76b, plugins/deviceshare/device_allocator.go.
-
-No service requests cards yet (see `devices`).
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import DeviceHolding, DeviceType
 from shared.owned import gpu_choice
 from shared.owned.device_request import CARDS, GPU_MEMORY, GPU_RATIO
 from shared.owned.device_scores import device_score
@@ -34,7 +33,6 @@ from shared.owned.devices import (
     fits,
     matches,
 )
-from shared.owned.values import DeviceHolding, DeviceType
 
 
 class DevicesError(Exception):
@@ -50,6 +48,8 @@ class DeviceNeeds(msgspec.Struct, frozen=True):
 
 def needs_of(free: FreeDevices, request: DeviceRequest) -> DeviceNeeds:
     """Return what the pod needs on this node. Raises DevicesError if no state of it can give it."""
+    if request.problem:
+        raise DevicesError(request.problem)
     per_card: dict[DeviceType, Amounts] = {}
     count: dict[DeviceType, int] = {}
     for kind, amounts in request.amounts.items():
@@ -86,13 +86,17 @@ def _cards(
 
 
 def choose_devices(
-    free: FreeDevices, request: DeviceRequest, mask: int | None, is_scored: bool
+    free: FreeDevices,
+    request: DeviceRequest,
+    mask: int | None,
+    is_scored: bool,
+    needs: DeviceNeeds | None = None,
 ) -> tuple[DeviceHolding, ...]:
     """Return the devices under the mask (None: of all zones). Raises DevicesError.
 
     `is_scored` orders devices by score before their number, as the reservation does; hints do not.
     """
-    needs = needs_of(free, request)
+    needs = needs or needs_of(free, request)
     candidates = _candidates(free, request, mask)
     chosen: dict[DeviceType, list[DeviceHolding]] = {}
     joint = request.joint if len(needs.per_card) > 1 else ()
@@ -128,17 +132,17 @@ def _candidates(free: FreeDevices, request: DeviceRequest, mask: int | None) -> 
         amounts[kind] = {
             minor: size
             for minor, size in free.amounts.get(kind, {}).items()
-            if _is_in(free.devices[kind][minor], mask)
+            if _is_in(free.devices[kind][minor], mask, free.every)
             and matches(hint.selector, free.devices[kind][minor].labels)
             and (hint.exclusive != PCIE_LEVEL or _is_alone(free, kind, minor))
         }
     return msgspec.structs.replace(free, amounts=amounts)
 
 
-def _is_in(device: Device, mask: int | None) -> bool:
-    if mask is None:
+def _is_in(device: Device, mask: int | None, every: int) -> bool:
+    if mask is None or device.zone == ANY_ZONE or mask == every:
         return True
-    return device.zone is not None and (device.zone == ANY_ZONE or bool(mask >> device.zone & 1))
+    return device.zone is not None and bool(mask >> device.zone & 1)
 
 
 def _is_alone(free: FreeDevices, kind: DeviceType, minor: int) -> bool:
@@ -230,32 +234,29 @@ def _ordered(
 
 def _function(
     free: FreeDevices, request: DeviceRequest, kind: DeviceType, minor: int
-) -> tuple[str, ...] | None:
-    """Return the virtual function to take, an empty tuple if the pod requests none; None if all are
-    taken.
-    """
+) -> dict[str, int] | None:
+    """Return the virtual function to take, {} if the pod asks none; None if all are taken."""
     selector = request.hint(kind).function_selector
     if selector is None:
-        return ()
+        return {}
     taken = free.functions.get((kind, minor), frozenset())
     free_ids = [
-        bus_id
+        (bus_id, number)
         for group in free.devices[kind][minor].functions
         if matches(selector, group.labels)
-        for bus_id in group.bus_ids
+        for bus_id, number in group.minors.items()
         if bus_id not in taken
     ]
-    return (min(free_ids),) if free_ids else None
+    return dict((min(free_ids),)) if free_ids else None
 
 
-def completed(free: FreeDevices, holding: DeviceHolding) -> DeviceHolding:
-    """Return the holding with both memory and memory ratio of a GPU, the one from the other."""
-    size = free.devices[holding.type][holding.minor].resources.get(GPU_MEMORY, 0)
-    resources = dict(holding.resources)
-    if holding.type != GPU or (GPU_MEMORY in resources and GPU_RATIO in resources):
-        return holding
-    if GPU_MEMORY in resources:
+def completed(device: Device, holding: DeviceHolding) -> DeviceHolding:
+    """Return the holding with the card's id, and of a GPU with both memory and memory ratio, the
+    one from the other.
+    """
+    size, resources = device.resources.get(GPU_MEMORY, 0), dict(holding.resources)
+    if holding.type == GPU and GPU_RATIO not in resources:
         resources[GPU_RATIO] = resources[GPU_MEMORY] * 100 // size if size else 0
-    else:
+    elif holding.type == GPU and GPU_MEMORY not in resources:
         resources[GPU_MEMORY] = resources[GPU_RATIO] * size // 100
-    return msgspec.structs.replace(holding, resources=resources)
+    return msgspec.structs.replace(holding, resources=resources, id=device.id)

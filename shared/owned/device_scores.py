@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import DeviceType
 from shared.owned.device_request import CARDS, GPU_MEMORY, GPU_RATIO
 from shared.owned.devices import FreeDevices
 from shared.owned.scores import score_of_amounts
-from shared.owned.values import DeviceType
 
 _WEIGHTS = tuple((name, 1) for name in (GPU_RATIO, GPU_MEMORY, *CARDS.values()))
 

@@ -2,9 +2,6 @@
 
 Amounts are in percent of a card, bytes for GPU memory. Names and rules are Koordinator's (a7a1b76b,
 apis/extension/device_share.go and plugins/deviceshare).
-
-No service requests cards from `shared.owned.admit` yet: only tests and recorded cases run this
-module, `gpu_choice` and those named `device_*`.
 """
 
 from __future__ import annotations
@@ -15,11 +12,14 @@ from typing import Final, Literal
 import msgspec
 
 from shared.domain.resources import Amounts
-from shared.owned.values import LEAST_ALLOCATED, DeviceHolding, DeviceType, Strategy
+from shared.domain.zone_allocation import DeviceHolding, DeviceType
+from shared.kubelet.masks import mask_of
+from shared.owned.values import LEAST_ALLOCATED, Strategy
 
 Scope = Literal["", "Device", "PCIe", "NUMANode", "Node"]
 
 GPU: Final = "gpu"
+GPU_PERCENT, GPU_SHARED = "koordinator.sh/gpu", "koordinator.sh/gpu.shared"
 # The zone of a device that is near to every zone.
 ANY_ZONE = -1
 APPLY_FOR_ALL: Final = "ApplyForAll"
@@ -30,15 +30,17 @@ PCIE_LEVEL: Final = "PCIeLevel"
 Labels = Mapping[str, str]
 
 
-class VirtualFunctions(msgspec.Struct, frozen=True):
-    """Virtual functions of a card, by bus id, that have the same labels."""
+class VirtualFunctions(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Virtual functions of a card that have the same labels: bus id -> minor."""
 
     labels: Labels = {}
-    bus_ids: tuple[str, ...] = ()
+    minors: dict[str, int] = {}
 
 
-class Device(msgspec.Struct, frozen=True):
-    """One card. `zone` is None if its place is unknown; `pcie` is its switch."""
+class Device(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One card. `zone` is None if its place is unknown; `pcie` is its switch, `id` its UUID or bus
+    id.
+    """
 
     type: DeviceType
     minor: int
@@ -48,9 +50,10 @@ class Device(msgspec.Struct, frozen=True):
     labels: Labels = {}
     is_healthy: bool = True
     functions: tuple[VirtualFunctions, ...] = ()
+    id: str = ""
 
 
-class Partition(msgspec.Struct, frozen=True, gc=False):
+class Partition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """GPUs that a fabric connects. `minors` is a set of minors, `bandwidth` 0 if unknown."""
 
     minors: int
@@ -113,7 +116,8 @@ class GpuNeeds(msgspec.Struct, frozen=True):
 
 class DeviceRequest(msgspec.Struct, frozen=True):
     """What a pod asks. `amounts` are by type, in percent of cards and bytes. `joint` are the types
-    that share PCIe switches, the leading one first; with `same_pcie` they must.
+    that share PCIe switches, the leading one first; with `same_pcie` they must. `problem` is why no
+    device can be chosen, whatever is free.
     """
 
     amounts: Mapping[DeviceType, Amounts] = {}
@@ -122,6 +126,7 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     joint: tuple[DeviceType, ...] = ()
     same_pcie: bool = False
     partition: PartitionSpec | None = None
+    problem: str = ""
 
     def hint(self, kind: DeviceType) -> DeviceHint:
         return self.hints.get(kind, _NO_HINT)
@@ -130,10 +135,45 @@ class DeviceRequest(msgspec.Struct, frozen=True):
 _NO_HINT = DeviceHint()
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The GPUs (as bits) of the node, of a zone or of a switch."""
+
+    level: int
+    gpus: int
+    children: tuple[Part, ...] = ()
+
+
+NODE, ZONE, SWITCH = 1, 2, 3
+
+
+def tree_of(devices: Iterable[Device]) -> Part | None:
+    """Return the tree of zones and switches; None without GPUs, or if the place of one is not
+    known.
+    """
+    zones: dict[int, dict[str, int]] = {}
+    for device in devices:
+        if device.type == GPU:
+            if device.zone is None:
+                return None
+            switches = zones.setdefault(device.zone, {})
+            switches[device.pcie] = switches.get(device.pcie, 0) | 1 << device.minor
+    parts = tuple(
+        Part(
+            ZONE,
+            sum(zones[zone].values()),
+            tuple(Part(SWITCH, zones[zone][pcie]) for pcie in sorted(zones[zone])),
+        )
+        for zone in sorted(zones)
+    )
+    return Part(NODE, sum(part.gpus for part in parts), parts) if parts else None
+
+
 class FreeDevices(msgspec.Struct, frozen=True):
     """Candidate devices by type and minor, with their free amounts. `used` are the minors of GPUs
     that pods hold or that are no candidates although pods hold them. `functions` are the taken
-    virtual functions by type and minor.
+    virtual functions by type and minor. `every` is the mask of all zones of the node: under it a
+    device of unknown place counts, because it is in some zone. `tree` is that of the GPUs, and
+    `usable` are the healthy ones that have anything.
     """
 
     node: OwnedDevices
@@ -141,14 +181,14 @@ class FreeDevices(msgspec.Struct, frozen=True):
     devices: Mapping[DeviceType, Mapping[int, Device]]
     used: int = 0
     functions: Mapping[tuple[DeviceType, int], frozenset[str]] = {}
-
-    def is_usable(self, kind: DeviceType, minor: int) -> bool:
-        """Return whether the device is healthy and has anything."""
-        device = self.devices[kind][minor]
-        return device.is_healthy and any(device.resources.values())
+    every: int = 0
+    tree: Part | None = None
+    usable: int = 0
 
 
-def free_devices_of(node: OwnedDevices, holdings: Iterable[DeviceHolding]) -> FreeDevices:
+def free_devices_of(
+    node: OwnedDevices, holdings: Iterable[DeviceHolding], every: int = 0
+) -> FreeDevices:
     """Return what the holdings leave free. An unhealthy device has nothing free."""
     amounts: dict[DeviceType, dict[int, Amounts]] = {}
     devices: dict[DeviceType, dict[int, Device]] = {}
@@ -165,13 +205,38 @@ def free_devices_of(node: OwnedDevices, holdings: Iterable[DeviceHolding]) -> Fr
             used |= 1 << holding.minor
         taken = functions.get((holding.type, holding.minor), frozenset())
         functions[holding.type, holding.minor] = taken | set(holding.functions)
-    return FreeDevices(node, amounts, devices, used, functions)
+    usable = mask_of(
+        device.minor
+        for device in node.devices
+        if device.type == GPU and device.is_healthy and any(device.resources.values())
+    )
+    tree = tree_of(node.devices)
+    return FreeDevices(node, amounts, devices, used, functions, every, tree, usable)
+
+
+def totals_of(devices: Iterable[Device]) -> Amounts:
+    """Return what healthy devices offer together, by the names that pods request."""
+    totals: dict[str, int] = {}
+    for device in devices:
+        if device.is_healthy:
+            for name, size in device.resources.items():
+                totals[name] = totals.get(name, 0) + size
+            if device.type == GPU:
+                for name in (GPU_PERCENT, GPU_SHARED):
+                    totals[name] = totals.get(name, 0) + 100
+    return totals
 
 
 def fits(asked: Amounts, free: Amounts) -> bool:
     """Return whether a card has enough of every resource that it has at all."""
-    return any(free.values()) and all(asked.get(name, 0) <= size for name, size in free.items())
+    has_any = False
+    for name, size in free.items():
+        if asked.get(name, 0) > size:
+            return False
+        has_any = has_any or size > 0
+    return has_any
 
 
 def matches(selector: Labels | None, labels: Labels) -> bool:
+    """Return whether the labels have all of the selector's."""
     return selector is None or all(labels.get(key) == value for key, value in selector.items())

@@ -75,7 +75,7 @@ def request_of(
     whole number.
     """
     spec = resource_spec(annotations)
-    topology = _decoded(annotations, NUMA_TOPOLOGY_SPEC, TopologySpec)
+    topology = decoded(annotations, NUMA_TOPOLOGY_SPEC, TopologySpec)
     parsed = parse(topology.policy)
     if parsed is None:
         raise PodSpecError(f"{NUMA_TOPOLOGY_SPEC}: unknown numaTopologyPolicy {topology.policy!r}")
@@ -115,7 +115,7 @@ def cpu_binding(
 
 def resource_spec(annotations: Mapping[str, str]) -> ResourceSpec:
     """Return the annotation `resource-spec`. Raises PodSpecError."""
-    return _decoded(annotations, RESOURCE_SPEC, ResourceSpec)
+    return decoded(annotations, RESOURCE_SPEC, ResourceSpec)
 
 
 def exclusive_policy(spec: ResourceSpec) -> CpuExclusive:
@@ -124,7 +124,8 @@ def exclusive_policy(spec: ResourceSpec) -> CpuExclusive:
     return cast(CpuExclusive, spec.exclusive) if is_known else ""
 
 
-def _decoded(annotations: Mapping[str, str], key: str, kind: type[_Spec]) -> _Spec:
+def decoded(annotations: Mapping[str, str], key: str, kind: type[_Spec]) -> _Spec:
+    """Return the JSON value of an annotation. Raises PodSpecError."""
     text = annotations.get(key, "")
     try:
         return msgspec.json.decode(text, type=kind) if text else kind()

@@ -15,13 +15,13 @@ import msgspec
 
 from shared.domain.policies import NONE, Policy
 from shared.domain.resources import CPU, MEMORY, Amounts
+from shared.domain.zone_allocation import DeviceHolding
 from shared.owned.machine import CpuNesting
 
 BindPolicy = Literal["", "FullPCPUs", "SpreadByPCPUs"]
 CpuExclusive = Literal["", "None", "PCPULevel", "NUMANodeLevel"]
 ZoneExclusive = Literal["", "Preferred", "Required"]
 Strategy = Literal["MostAllocated", "LeastAllocated", "DistributeEvenly"]
-DeviceType = Literal["gpu", "rdma", "fpga"]
 PreferredBasis = Literal["free", "capacity"]
 
 FULL_PCPUS: Final = "FullPCPUs"
@@ -98,15 +98,6 @@ class OwnedRequest(msgspec.Struct, frozen=True):
     bind: BindPolicy = ""
     bind_is_required: bool = False
     cpu_exclusive: CpuExclusive = ""
-
-
-class DeviceHolding(msgspec.Struct, frozen=True):
-    """What one pod holds of one card. `functions` are bus ids of virtual functions."""
-
-    type: DeviceType
-    minor: int
-    resources: Amounts
-    functions: tuple[str, ...] = ()
 
 
 class Allocation(msgspec.Struct, frozen=True):

@@ -57,15 +57,15 @@ ANNOTATIONS = [
         {"full cores", "preference"},
     ),
     (f"{SPEC}/resource-spec", "{", {"scheduler"}),
-    (f"{SPEC}/device-allocate-hint", '{"gpu": {"exclusivePolicy": "PCIeLevel"}}', {"scheduler"}),
+    (f"{SPEC}/device-allocate-hint", '{"gpu": {"exclusivePolicy": "PCIeLevel"}}', {"device"}),
     (f"{SPEC}/device-allocate-hint", "{}", set()),
     (f"{SPEC}/device-joint-allocate", '{"deviceTypes": ["gpu", "rdma"]}', {"preference"}),
     (
         f"{SPEC}/device-joint-allocate",
         '{"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}',
-        {"scheduler"},
+        {"device"},
     ),
-    (f"{SPEC}/gpu-partition-spec", '{"allocatePolicy": "Restricted"}', {"scheduler"}),
+    (f"{SPEC}/gpu-partition-spec", '{"allocatePolicy": "Restricted"}', {"device"}),
     (f"{SPEC}/gpu-partition-spec", '{"allocatePolicy": "BestEffort"}', {"preference"}),
     (f"{SPEC}/reservation-affinity", '{"name": "r"}', {"scheduler"}),
     (

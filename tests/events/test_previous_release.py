@@ -52,6 +52,8 @@ UNREADABLE = {
         "decides at once, as it always did"
     ),
     "PodAllocationFound.1": "of zones that the release before does not choose",
+    "NodeDevicesObserved.1": "of devices that the release before does not choose",
+    "PodDevicesLost.1": "of devices that the release before does not choose",
     **dict.fromkeys(
         ("HoldBegun.1", "HoldEnded.1"),
         "of a kind of stream that the release before passes over: it holds no node",

@@ -32,6 +32,7 @@ LIST_KINDS = {
     "csinodes": "CSINodeList",
     "deviceclasses": "DeviceClassList",
     "podgroups": "PodGroupList",
+    "devices": "DeviceList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
 }

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.domain.refusal import Refusal
+from shared.domain.zone_allocation import DeviceHolding
 from shared.owned.admit import admit
 from shared.owned.device_choice import DevicesError, choose_devices, completed
 from shared.owned.device_hints import device_hints_of
@@ -24,7 +25,7 @@ from shared.owned.devices import (
     free_devices_of,
 )
 from shared.owned.free import free_of
-from shared.owned.values import Allocation, DeviceHolding
+from shared.owned.values import Allocation
 from tests.owned.machines import GIB, node, share
 
 CORE, RATIO = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"
@@ -36,7 +37,7 @@ BOARD = (
     *(
         Device(
             "rdma", switch, {RDMA: 100}, switch // 2, str(switch),
-            functions=(VirtualFunctions({"kind": "fast"}, (f"{switch}.1", f"{switch}.2")),),
+            functions=(VirtualFunctions({"kind": "fast"}, {f"{switch}.1": 1, f"{switch}.2": 2}),),
         )
         for switch in range(4)
     ),
@@ -104,7 +105,7 @@ def test_cards_by_selector_function_and_strategy() -> None:
     alone = asked({RDMA: 10}, hints={"rdma": DeviceHint(exclusive="PCIeLevel")})
     assert minors(alone, DeviceHolding("rdma", 0, {RDMA: 1})) == {"rdma": [1]}
     function = asked({RDMA: 10}, hints={"rdma": DeviceHint(function_selector={})})
-    used = DeviceHolding("rdma", 0, {RDMA: 1}, ("0.1", "0.2"))
+    used = DeviceHolding("rdma", 0, {RDMA: 1}, {"0.1": 1, "0.2": 2})
     assert minors(function, used, mask=0b1) == {"rdma": [1]}
     slow = asked({RDMA: 10}, hints={"rdma": DeviceHint(function_selector={"kind": "slow"})})
     with pytest.raises(DevicesError):
@@ -164,10 +165,9 @@ def test_a_request_that_means_nothing_is_refused(requests: dict[str, int]) -> No
 
 
 def test_memory_and_ratio_of_a_gpu_complete_each_other() -> None:
-    free = free_devices_of(OwnedDevices(BOARD), [])
-    half = completed(free, DeviceHolding("gpu", 0, {RATIO: 50}))
+    half = completed(BOARD[0], DeviceHolding("gpu", 0, {RATIO: 50}))
     assert half.resources == {RATIO: 50, MEMORY: 40 * GIB}
-    assert completed(free, DeviceHolding("gpu", 0, {MEMORY: 20 * GIB})).resources[RATIO] == 25
+    assert completed(BOARD[0], DeviceHolding("gpu", 0, {MEMORY: 20 * GIB})).resources[RATIO] == 25
 
 
 amounts = st.sampled_from(
@@ -191,7 +191,9 @@ def test_no_card_gives_more_than_it_has_and_none_outside_the_mask(
         except DevicesError:
             continue
         assert all(mask is None or mask >> _zone(holding) & 1 for holding in chosen)
-        held += [completed(free, holding) for holding in chosen]
+        held += [
+            completed(free.devices[holding.type][holding.minor], holding) for holding in chosen
+        ]
     for device in BOARD:
         own = [h for h in held if (h.type, h.minor) == (device.type, device.minor)]
         for name, size in device.resources.items():

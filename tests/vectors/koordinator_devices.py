@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
+
+from shared.domain.zone_allocation import DeviceHolding
 from shared.kubelet.masks import mask_of, nodes_of
-from shared.owned.device_request import device_amounts, gpu_needs
+from shared.owned.device_request import (
+    ALLOCATE_HINT,
+    JOINT_ALLOCATE,
+    PARTITION_SPEC,
+    device_request,
+)
 from shared.owned.devices import (
-    GPU,
     HOPPER,
     HOPPER_MODELS,
     Device,
-    DeviceHint,
     DeviceRequest,
     FreeDevices,
     OwnedDevices,
     Partition,
     Partitions,
-    PartitionSpec,
     VirtualFunctions,
     free_devices_of,
 )
 from shared.owned.hints import Hint
-from shared.owned.values import DeviceHolding, DeviceType, Strategy
+from shared.owned.values import Strategy
 
 Json = dict[str, Any]
 
@@ -43,7 +48,7 @@ def free_devices(doc: Json, held: list[Json], strategy: str) -> FreeDevices:
         cast(Strategy, strategy),
     )
     holdings = [
-        DeviceHolding(one["type"], one["minor"], one["resources"], tuple(one["vfs"]))
+        DeviceHolding(one["type"], one["minor"], one["resources"], dict.fromkeys(one["vfs"], 0))
         for pod in held
         for one in pod["devices"]
     ]
@@ -53,7 +58,7 @@ def free_devices(doc: Json, held: list[Json], strategy: str) -> FreeDevices:
 def _device(doc: Json) -> Device:
     place = doc["topology"] or {"zone": None, "pcie": ""}
     functions = tuple(
-        VirtualFunctions(group["labels"], tuple(vf["bus_id"] for vf in group["vfs"]))
+        VirtualFunctions(group["labels"], {vf["bus_id"]: 0 for vf in group["vfs"]})
         for group in doc["vf_groups"] or ()
     )
     return Device(
@@ -81,33 +86,30 @@ def _partitions(doc: Json) -> Partitions | None:
 
 
 def request_of_devices(pod: Json) -> DeviceRequest:
-    """Return the request. Raises DeviceRequestError."""
-    amounts = device_amounts(pod["requests"])
+    """Return the request, read from the pod's annotations. Raises DeviceRequestError."""
     hints = {
-        cast(DeviceType, kind): DeviceHint(
-            hint["selector"],
-            hint["vf_selector"],
-            hint["strategy"],
-            hint["required_topology_scope"],
-            hint["exclusive_policy"],
-        )
+        kind: {
+            "selector": _selector(hint["selector"]),
+            "vfSelector": _selector(hint["vf_selector"]),
+            "allocateStrategy": hint["strategy"],
+            "requiredTopologyScope": hint["required_topology_scope"],
+            "exclusivePolicy": hint["exclusive_policy"],
+        }
         for kind, hint in pod["hints"].items()
     }
-    spec, joint = pod["partition_spec"], pod["joint"] or {"types": [], "required_scope": ""}
-    return DeviceRequest(
-        amounts,
-        gpu_needs(amounts.get(GPU, {})),
-        hints,
-        tuple(
-            kind
-            for kind in joint["types"]
-            if kind in amounts and hints.get(kind, DeviceHint()).strategy != "ApplyForAll"
-        ),
-        joint["required_scope"] == "SamePCIe",
-        None
-        if spec is None
-        else PartitionSpec(spec["allocate_policy"] == "Restricted", spec["ring_bandwidth"]),
-    )
+    annotations: dict[str, Json] = {ALLOCATE_HINT: hints}
+    if joint := pod["joint"]:
+        scope = joint["required_scope"]
+        annotations[JOINT_ALLOCATE] = {"deviceTypes": joint["types"], "requiredScope": scope}
+    if spec := pod["partition_spec"]:
+        policy, bandwidth = spec["allocate_policy"], spec["ring_bandwidth"]
+        annotations[PARTITION_SPEC] = {"allocatePolicy": policy, "ringBusBandwidth": bandwidth}
+    texts = {key: msgspec.json.encode(value).decode() for key, value in annotations.items()}
+    return device_request(pod["requests"], texts) or DeviceRequest()
+
+
+def _selector(labels: Mapping[str, str] | None) -> Json | None:
+    return None if labels is None else {"matchLabels": labels}
 
 
 def holdings_json(holdings: Sequence[DeviceHolding]) -> list[Json]:

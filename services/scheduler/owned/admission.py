@@ -11,9 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import is_not
-from typing import NamedTuple, cast
+from typing import cast
 
 import msgspec
 
@@ -32,12 +32,24 @@ from shared.domain.policies import Policy
 from shared.domain.refusal import Refusal
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
-from shared.domain.zone_allocation import ZoneAllocation
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
+from shared.kube.device_objects import HONOR, MODEL_LABEL, PARTITION_POLICY
 from shared.kubelet.cpuset import each_cpu, format_cpus, parse_cpus
+from shared.kubelet.masks import mask_of
 from shared.kubelet.topology import Cpu
 from shared.ledger.state import Charge
 from shared.owned.admit import admit
 from shared.owned.annotations import completed_spec
+from shared.owned.device_choice import completed
+from shared.owned.device_request import TYPES, held_somewhere
+from shared.owned.devices import (
+    HOPPER,
+    HOPPER_MODELS,
+    Device,
+    FreeDevices,
+    OwnedDevices,
+    free_devices_of,
+)
 from shared.owned.free import Free, free_of
 from shared.owned.machine import CpuNesting, nesting
 from shared.owned.values import (
@@ -58,13 +70,16 @@ DEFAULT_STRATEGIES = {"zone_strategy": MOST_ALLOCATED}
 _layouts: dict[CpuLayout, CpuNesting | None] = {}
 
 
-class OwnedState(NamedTuple):
-    """A node as `admit` sees it, and the answers that it gave; valid until the node changes."""
+class OwnedState(msgspec.Struct):
+    """A node as `admit` sees it, and the answers that it gave; valid until the node changes.
+    `devices` are set once a pod asks for some.
+    """
 
     node: OwnedNode
     free: Free
     # By id of the request. The request is kept with its answer, so that no other gets its id.
-    answers: dict[int, tuple[OwnedRequest, Allocation | Refusal]]
+    answers: dict[int, tuple[OwnedRequest, Allocation | Refusal]] = {}
+    devices: FreeDevices | None = None
 
 
 def allocate(node_info: NodeInfo, plan: Plan) -> Allocation | Refusal:
@@ -75,7 +90,9 @@ def allocate(node_info: NodeInfo, plan: Plan) -> Allocation | Refusal:
     if kept is None:
         if len(state.answers) >= REMEMBERED:
             state.answers.clear()
-        answer = admit(state.node, state.free, request)
+        devices = plan.devices
+        cards = None if devices is None else (_free_devices(node_info, state), devices)
+        answer = admit(state.node, state.free, request, cards)
         kept = state.answers[id(request)] = request, answer
     return kept[1]
 
@@ -86,7 +103,7 @@ def zone_allocation(node_info: NodeInfo, plan: Plan, pod: Pod) -> ZoneAllocation
     if isinstance(allocation, Refusal):
         return None
     holding = allocation.holding
-    if not (holding.zones or holding.cpus):
+    if not (holding.zones or holding.cpus or allocation.devices):
         return None
     return ZoneAllocation(
         {zone.zone: dict(sorted(zone.amounts.items())) for zone in holding.zones},
@@ -94,6 +111,7 @@ def zone_allocation(node_info: NodeInfo, plan: Plan, pod: Pod) -> ZoneAllocation
         holding.cpu_exclusive,
         completed_spec(allocation, pod.annotations),
         BIND if memory_policy(_labels(node_info)) == BIND else "",
+        allocation.devices,
     )
 
 
@@ -113,7 +131,43 @@ def _owned_state(node_info: NodeInfo) -> OwnedState:
     zones = tuple(zone.zone for zone in node.zones)
     holdings = [holding_of(charge, zones) for charge in node_info.charges()]
     holdings += [_holding(claim) for claim in node_info.claims.values()]
-    return OwnedState(node, free_of(node, filter(None, holdings)), {})
+    return OwnedState(node, free_of(node, filter(None, holdings)))
+
+
+def _free_devices(node_info: NodeInfo, state: OwnedState) -> FreeDevices:
+    """Return the node's devices with what pods leave of them."""
+    if state.devices is None:
+        observed, labels = node_info.devices, _labels(node_info)
+        assert observed is not None  # The profile has types of devices.
+        partitions, keeps = observed.partitions, observed.keeps_partitions
+        if partitions is None and labels.get(MODEL_LABEL) in HOPPER_MODELS:
+            partitions, keeps = HOPPER, labels.get(PARTITION_POLICY) == HONOR
+        node = OwnedDevices(observed.devices, partitions, keeps, state.node.zone_strategy)
+        claims = node_info.ledger.device_claims.values()
+        holdings = list(device_holdings(node_info.charges(), observed.devices))
+        holdings += (card for claim in claims for card in claim)
+        every = mask_of(zone.zone for zone in state.node.zones)
+        state.devices = free_devices_of(node, holdings, every)
+    return state.devices
+
+
+def device_holdings(
+    charges: Iterable[Charge], devices: Collection[Device]
+) -> Iterator[DeviceHolding]:
+    """Yield what pods hold of the devices, at most. A pod whose devices are not known may have any,
+    so it holds its part of each.
+    """
+    types = {device.type for device in devices}
+    for charge in charges:
+        given = charge.allocation.devices if charge.allocation is not None else ()
+        yield from given
+        if charge.request.keys() & TYPES.keys():
+            unknown = types.difference(card.type for card in given)
+            anywhere = held_somewhere(charge.request, unknown)
+            for device in devices if anywhere else ():
+                if device.type in anywhere:
+                    part = anywhere[device.type] or device.resources
+                    yield completed(device, DeviceHolding(device.type, device.minor, part))
 
 
 def owned_node(node_info: NodeInfo) -> OwnedNode:
@@ -181,7 +235,7 @@ def holding_of(charge: Charge, zones: Iterable[int]) -> Holding | None:
     """Return what a pod holds, at most; None for nothing."""
     request = {n: a for n, a in charge.request.items() if a > 0 and is_owned_resource(n)}
     allocation = charge.allocation
-    if allocation is None:
+    if allocation is None or not (allocation.zones or allocation.cpus):
         if not request:
             return None
         anywhere = _holding(dict.fromkeys(zones, request))

@@ -84,7 +84,10 @@ def find(
         return None
     _, node_info, victims = min(candidates, key=lambda candidate: candidate[0])
     victims = search.fewer(node_info, victims)
-    return Nomination(node_info.name, tuple(sorted(victims)), search.claim(node_info, victims))
+    uids, charges = tuple(sorted(victims)), node_info.ledger.charges
+    allocations = filter(None, (charges[uid].allocation for uid in uids))
+    devices = tuple(card for allocation in allocations for card in allocation.devices)
+    return Nomination(node_info.name, uids, search.claim(node_info, victims), devices)
 
 
 def still_suffices(

@@ -204,7 +204,12 @@ def nomination(
     no eviction rests on an old view.
     """
     nominated = PodNominated(
-        uid=uid, node=result.node, victims=result.victims, zones=result.zones, based_on=position
+        uid=uid,
+        node=result.node,
+        victims=result.victims,
+        zones=result.zones,
+        based_on=position,
+        devices=result.devices,
     )
     drafts = (
         Draft(streams.pod(uid), nominated, pod_version),

@@ -1,8 +1,11 @@
-"""Record the zones and CPUs of pods that Topolog did not place, on nodes whose zones it chooses.
+"""Record the zones, CPUs and devices of pods that Topolog did not place, on nodes whose zones it
+chooses, and the devices that pods have lost.
 
-Such a pod is charged in every zone. The annotation of koord-scheduler, or else the node's enforcer,
-says what it holds; that becomes an event, once. The enforcer names no amounts of shared CPUs and of
-memory, so the whole request counts in each zone that it names.
+1. Such a pod is charged in every zone and on every device. The annotations of koord-scheduler, or
+   else the node's enforcer, say what it holds; that becomes an event, once. The enforcer names no
+   amounts of shared CPUs and of memory, so the whole request counts in each zone that it names.
+2. A Device object may stop to show a device that a pod holds. The pod keeps it, and an event says
+   so, once for each change.
 """
 
 from __future__ import annotations
@@ -16,11 +19,16 @@ from shared.domain.resources import CPU, Amounts
 from shared.domain.zone_allocation import ZoneAllocation
 from shared.eventlog.port import Draft
 from shared.events import streams
-from shared.events.scheduling_events import AllocationSource, PodAllocationFound
+from shared.events.scheduling_events import (
+    AllocationSource,
+    PodAllocationFound,
+    PodDevicesLost,
+)
 from shared.kubelet.cpuset import format_cpus, parse_cpus, union
 from shared.ledger.state import Charge, Ledger, LedgerNode
-from shared.owned.annotations import holding_of
+from shared.owned.annotations import devices_of, holding_of
 from shared.owned.request import PodSpecError
+from shared.owned.values import Holding
 
 
 def takeovers(
@@ -35,18 +43,55 @@ def takeovers(
         for uid in sorted(uid for uid, charge in node.charges.items() if not charge.allocation):
             allocation = _known_allocation(ledger, node, node.charges[uid])
             if allocation is not None:
-                proposals.append(_proposal(uid, name, allocation, ledger.position, versions))
+                event = PodAllocationFound(uid, name, *allocation)
+                proposals.append(_proposal("allocation", event, ledger.position, versions))
+        for uid, lost in sorted(_lost_devices(node).items()):
+            if lost != node.charges[uid].lost_devices:
+                lost_event = PodDevicesLost(uid, name, lost)
+                proposals.append(_proposal("devices", lost_event, ledger.position, versions))
     return proposals
+
+
+def _lost_devices(node: LedgerNode) -> dict[str, tuple[str, ...]]:
+    """Return by uid which devices of its allocation the node's Device object does not offer."""
+    allocated = {
+        uid: charge.allocation.devices
+        for uid, charge in node.charges.items()
+        if charge.allocation is not None and charge.allocation.devices
+    }
+    if node.devices is None or not allocated:
+        return {}
+    free = {
+        (device.type, device.minor): dict(device.resources)
+        for device in node.devices.devices
+        if device.is_healthy
+    }
+    for devices in allocated.values():
+        for card in devices:
+            offered = free.get((card.type, card.minor), {})
+            for name in offered.keys() & card.resources.keys():
+                offered[name] -= card.resources[name]
+    short = {key for key, amounts in free.items() if any(size < 0 for size in amounts.values())}
+    offers = free.keys() - short
+    return {
+        uid: tuple(f"{h.type} {h.minor}" for h in devices if (h.type, h.minor) not in offers)
+        for uid, devices in allocated.items()
+    }
 
 
 def _known_allocation(
     ledger: Ledger, node: LedgerNode, charge: Charge
 ) -> tuple[ZoneAllocation, AllocationSource] | None:
     by_annotation = from_annotations(ledger.pods[charge.uid].pod.annotations)
-    report = node.basis
+    report, devices = node.basis, node.devices.devices if node.devices is not None else ()
     zones = {zone.id for zone in report.zones} if report is not None else set()
-    # Users can write the annotation too, so it is ignored if it names zones that the node lacks.
-    if by_annotation is not None and by_annotation.zones.keys() <= zones:
+    cards = {(device.type, device.minor) for device in devices}
+    # Users can write annotations too, so they are ignored if they name what the node lacks.
+    if (
+        by_annotation is not None
+        and by_annotation.zones.keys() <= zones
+        and cards.issuperset((card.type, card.minor) for card in by_annotation.devices)
+    ):
         return by_annotation, "annotation"
     enforced = report.enforced if report is not None else None
     placements = [entry for entry in enforced or () if entry.pod_uid == charge.uid]
@@ -57,13 +102,14 @@ def _known_allocation(
 def from_annotations(annotations: Mapping[str, str]) -> ZoneAllocation | None:
     """Return what koord-scheduler gave the pod; None if its annotations do not say that."""
     try:
-        holding = holding_of(annotations)
+        holding, devices = holding_of(annotations) or Holding(), devices_of(annotations)
     except PodSpecError:
         return None
-    if holding is None or not (holding.zones or holding.cpus):
+    if not (holding.zones or holding.cpus or devices):
         return None
     zones = {record.zone: dict(record.amounts) for record in holding.zones}
-    return ZoneAllocation(zones, format_cpus(holding.cpus), holding.cpu_exclusive)
+    cpus = format_cpus(holding.cpus)
+    return ZoneAllocation(zones, cpus, holding.cpu_exclusive, devices=devices)
 
 
 def from_enforcer(placements: Iterable[Placement], request: Amounts) -> ZoneAllocation | None:
@@ -83,13 +129,12 @@ def from_enforcer(placements: Iterable[Placement], request: Amounts) -> ZoneAllo
 
 
 def _proposal(
-    uid: str,
-    node: str,
-    allocation: tuple[ZoneAllocation, AllocationSource],
+    about: str,
+    event: PodAllocationFound | PodDevicesLost,
     position: int,
     versions: Mapping[str, int],
 ) -> Proposal:
-    stream = streams.pod(uid)
+    stream = streams.pod(event.uid)
     version = versions.get(stream, 0)
-    draft = Draft(stream, PodAllocationFound(uid, node, *allocation), version)
-    return Proposal(f"allocation/{uid}/{version}", (draft,), uid, position)
+    draft = Draft(stream, event, version)
+    return Proposal(f"{about}/{event.uid}/{version}", (draft,), event.uid, position)

@@ -34,6 +34,7 @@ from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE
 from shared.domain.scheduler_keys import PREFERS_EXCLUSIVE, asked_by, asked_by_node
 from shared.events.cluster_events import NodeObserved
 from shared.ledger.state import LedgerNode
+from shared.owned.device_request import JOINT_ALLOCATE, PARTITION_SPEC
 
 AFFINITY_WEIGHT, TAINT_WEIGHT, HIGHEST = 2, 3, 100
 # Below every score, above the offset of an excluded node.
@@ -139,7 +140,8 @@ def without_effect(pod: Pod, node: LedgerNode | None, strategy: str) -> tuple[st
     """
     labels = node.observed.labels if node is not None and node.observed is not None else {}
     report = node.basis if node is not None else None
-    counts = strategies(labels) if report is not None and owners_of(report).is_owned else {}
+    is_owned = report is not None and owners_of(report).is_owned
+    counts = strategies(labels) if is_owned else {}
     asked = [*asked_by(pod.constraints.kept.get(SchedulerKeys.name) or {})]
     asked += [
         entry
@@ -147,6 +149,8 @@ def without_effect(pod: Pod, node: LedgerNode | None, strategy: str) -> tuple[st
         if not (entry.row.key == LABEL and (honours(labels, strategy) or counts))
     ]
     keys = {row.key for row, ask in asked if ask == "preference"}
+    if is_owned and node is not None and node.devices is not None:
+        keys -= {JOINT_ALLOCATE, PARTITION_SPEC}
     if (report is None or report.policy != SINGLE_NUMA_NODE) and prefers_exclusive(pod):
         keys.add(PREFERS_EXCLUSIVE)
     if report is not None and report.policy == NONE and pod_policy(pod).policy == BEST_EFFORT:

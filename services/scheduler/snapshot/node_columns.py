@@ -199,8 +199,10 @@ class Sums:
 
 def has_new_values(node_info: NodeInfo, node: LedgerNode) -> bool:
     """Return whether columns may have other values for the ledger's node than for the NodeInfo."""
-    return node_info.observed is not node.observed or _steady(node_info.report) != _steady(
-        node.basis
+    return (
+        node_info.observed is not node.observed
+        or node_info.devices is not node.devices
+        or _steady(node_info.report) != _steady(node.basis)
     )
 
 

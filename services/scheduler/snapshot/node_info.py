@@ -23,12 +23,14 @@ from shared.domain.report import Report
 from shared.domain.resources import PODS, Amounts, is_memory, memory_of
 from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.cluster_events import NodeObserved
+from shared.events.surroundings_events import NodeDevicesObserved
 from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.unhealthy import offered_by_kubelet
 from shared.ledger.unlisted_blocks import zones_in_groups
 from shared.ledger.view import subtract, total
 from shared.ledger.what_if import Newcomer, what_if
+from shared.owned.devices import totals_of
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
 Bounds = Mapping[int, Amounts]
@@ -64,6 +66,7 @@ class Profile(NamedTuple):
     that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
     resource whose exclusive use it concerns. `pod_level_scope` is the report's. `owners` says who
     chooses zones. `counted_zones` is the node's label if it ranks the node by zones in use.
+    `device_types` are the types of devices that Topolog chooses there.
     """
 
     state: str
@@ -77,6 +80,7 @@ class Profile(NamedTuple):
     pod_level_scope: str = ""
     owners: Owners = Owners()
     counted_zones: str = ""
+    device_types: tuple[str, ...] = ()
 
 
 class MachineType(NamedTuple):
@@ -115,6 +119,7 @@ class NodeInfo:
         "assumed",
         "charged",
         "claims",
+        "devices",
         "ends",
         "expected_zones",
         "expired",
@@ -150,6 +155,7 @@ class NodeInfo:
         self.name, self.slot, self.version, self.ledger_version = name, slot, 0, 0
         self.ledger: LedgerNode = LedgerNode(name)
         self.observed: NodeObserved | None = None
+        self.devices: NodeDevicesObserved | None = None
         self.report: Report | None = None
         self.free_min: ZoneAmounts = {}
         self.free_max: ZoneAmounts = {}
@@ -204,6 +210,7 @@ class NodeInfo:
         return (
             self.ledger is node
             and self.observed is node.observed
+            and self.devices is node.devices
             and self.report is node.basis
             and self.free_min == node.free_min
             and self.free_max == node.free_max
@@ -224,7 +231,7 @@ class NodeInfo:
             self.sizes = self.machine.sizes
         steady = self._is_steady(node)
         self.ledger, self.observed, self.report = node, node.observed, node.basis
-        self.expired = node.expired
+        self.expired, self.devices = node.expired, node.devices
         self.free_min = _copied(node.free_min)
         self.free_max = node.free_max
         self.zone_ids = tuple(sorted(node.free_min))
@@ -353,6 +360,8 @@ class NodeInfo:
             return False
         if self.observed is not node.observed or self.expired != node.expired:
             return False
+        if self.devices is not node.devices:
+            return False
         if len(earlier.zones) != len(report.zones):
             return False
         return earlier is report or _STEADY(earlier) == _STEADY(report)
@@ -377,6 +386,7 @@ class NodeInfo:
             report.pod_level_scope,
             owners,
             counted_zones(labels) if owners.is_owned else "",
+            device_types_of(node) if owners.is_owned else (),
         )
         return cast("Profile", _shared(profile, profile))
 
@@ -423,6 +433,8 @@ def offered(node: LedgerNode) -> Amounts:
     if node.observed is None:
         return {}
     allocatable = offered_by_kubelet(node, node.observed.allocatable)
+    if node.devices is not None:
+        allocatable = _device_totals(node.devices) | allocatable
     if not node.claims:
         return allocatable
     claimed = {PODS: len(node.claims)}
@@ -430,6 +442,25 @@ def offered(node: LedgerNode) -> Amounts:
         for name, amount in total(zones.values()).items():
             claimed[name] = claimed.get(name, 0) + amount
     return {name: amount - claimed.get(name, 0) for name, amount in allocatable.items()}
+
+
+def device_types_of(node: LedgerNode) -> tuple[str, ...]:
+    """Return the types of devices of the node's Device object."""
+    devices = node.devices.devices if node.devices is not None else ()
+    return tuple(sorted({device.type for device in devices}))
+
+
+_totals: dict[int, tuple[NodeDevicesObserved, Amounts]] = {}
+
+
+def _device_totals(devices: NodeDevicesObserved) -> Amounts:
+    """Return what the devices offer together. Remembered, because each change of a node asks."""
+    remembered = _totals.get(id(devices))
+    if remembered is None or remembered[0] is not devices:
+        if len(_totals) >= REMEMBERED:
+            _totals.clear()
+        remembered = _totals[id(devices)] = devices, totals_of(devices.devices)
+    return remembered[1]
 
 
 def held_once(charge: Charge, report: Report | None = None) -> Amounts:

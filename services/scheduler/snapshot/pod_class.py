@@ -30,12 +30,16 @@ from shared.domain.demand import (
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
 from shared.domain.resources import CPU, PODS, Amounts
+from shared.domain.zone_allocation import DeviceType
 from shared.events.cluster_events import NodeObserved
 from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import HintRequest, promised, request_of
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import Landing
 from shared.ledger.state import ZoneAmounts
+from shared.owned.device_request import TYPES, device_request, of_types
+from shared.owned.devices import DeviceRequest
+from shared.owned.request import PodSpecError
 from shared.owned.values import OwnedRequest
 
 # Amounts from here on are refused before they reach 64-bit arrays.
@@ -70,7 +74,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     `mode`: `free` (nothing is aligned), `aligned` (each part in one set of zones), `unaligned`
     (policy none or best-effort: totals, and memory by zone) or `owned` (Topolog chooses the zones
-    for `owned_request`).
+    for `owned_request`, and the `devices`).
     `parts` are in the kubelet's order; `part_kinds` are their distinct amounts, each with the
     number of parts that request it.
     `is_plain`: each part takes the lowest zone that holds it, if its node is plain.
@@ -105,6 +109,7 @@ class Plan(msgspec.Struct, frozen=True):
     running: int = 0
     smallest: Amounts = {}
     owned_request: OwnedRequest = OwnedRequest({})
+    devices: DeviceRequest | None = None
     counted_zones: str = ""
 
     @property
@@ -138,9 +143,9 @@ class PodClass:
     """
 
     __slots__ = (
-        "asked", "distinct_plans", "is_evaluated", "key", "kind", "landings", "own_policy",
-        "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusals", "request",
-        "requested", "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
+        "asked", "devices", "distinct_plans", "is_evaluated", "key", "kind", "landings",
+        "own_policy", "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusals",
+        "request", "requested", "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -155,6 +160,13 @@ class PodClass:
         self.problem = _absurd(pod) or pod_policy.problem
         if not self.problem and pod.annotations.keys() & KEYS:
             self.problem = problem_of(pod)
+        self.devices: DeviceRequest | None = None
+        if types := {TYPES[name] for name in self.asked.keys() & TYPES.keys()}:
+            try:
+                self.devices = device_request(self.asked, pod.annotations)
+            except PodSpecError as error:
+                amounts: dict[DeviceType, Amounts] = {kind: {} for kind in sorted(types)}
+                self.devices = DeviceRequest(amounts, problem=str(error))
         self.zonal = bool(zonal_demand(pod, _all_resources(pod)))
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}
@@ -190,8 +202,9 @@ class PodClass:
 
     def _owned_plan(self, profile: Profile) -> Plan:
         request = owned_request(self.pod, self.kind.request, self.own_policy, profile.rule.policy)
+        devices = of_types(self.devices, profile.device_types)
         names = tuple(container.name for container in self.pod.containers)
-        mode = "owned" if request.amounts else "free"
+        mode = "owned" if request.amounts or devices is not None else "free"
         applied = request.policy or profile.rule.policy
         may_spread = mode == "owned" and applied in (policies.BEST_EFFORT, policies.RESTRICTED)
         return Plan(
@@ -199,6 +212,7 @@ class PodClass:
             profile.rule,
             names=names,
             owned_request=request,
+            devices=devices,
             may_spread=may_spread,
             counted_zones=profile.counted_zones if mode == "owned" else "",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.domain.zone_allocation import ZoneAllocation
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.ledger.state import ZoneAmounts
 
 
@@ -44,9 +44,10 @@ class Unplaceable(msgspec.Struct, frozen=True):
 class Nomination(msgspec.Struct, frozen=True):
     """Evict `victims` (uids) from `node`, then the pod fits. `zones` is the claim, so that no other
     pod takes the room meanwhile: by zone the larger of what the victims hold there and of what the
-    pod will take.
+    pod will take. `devices` are those of the victims.
     """
 
     node: str
     victims: tuple[str, ...]
     zones: ZoneAmounts
+    devices: tuple[DeviceHolding, ...] = ()

@@ -7,7 +7,7 @@ MB; volumes with equal node affinity share it. Must not know pods, a clock or th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,14 +22,17 @@ from shared.events.surroundings_events import (
     ClaimObserved,
     DeviceClassObserved,
     NamespaceObserved,
+    NodeDevicesObserved,
     NodeVolumesLimited,
     NominationObserved,
     PodGroupObserved,
     Surrounding,
+    SurroundingEnded,
     SurroundingEvent,
     VolumeObserved,
     stream_of,
 )
+from shared.ledger.state import Ledger
 
 # The data that the constraint of volumes keeps of a pod: the names of its claims.
 VOLUMES = "volumes"
@@ -74,7 +77,7 @@ class ClusterObjects(msgspec.Struct):
             self.classes[event.name] = event
         elif isinstance(event, PodGroupObserved):
             self.pod_groups.setdefault(event.api, {})[event.name] = event
-        else:
+        elif isinstance(event, SurroundingEnded) and event.kind != "devices":
             self.of_kind(event.kind).pop(event.name, None)
 
     def fold_pod(self, event: PodEvent) -> None:
@@ -122,6 +125,25 @@ class ClusterObjects(msgspec.Struct):
             if volume is not None:
                 handles.setdefault(volume.driver, set()).add(volume.handle)
         return handles
+
+
+class LedgerDevices(Mapping[str, NodeDevicesObserved]):
+    """The Device objects by node, which the ledger's nodes hold."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._nodes = ledger.nodes
+
+    def __getitem__(self, name: str) -> NodeDevicesObserved:
+        devices = self._nodes[name].devices
+        if devices is None:
+            raise KeyError(name)
+        return devices
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, node in self._nodes.items() if node.devices is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def ends_nomination(event: PodEvent) -> bool:

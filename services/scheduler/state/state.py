@@ -9,12 +9,12 @@ Must not know deciding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from services.scheduler.state.cluster_objects import ClusterObjects
+from services.scheduler.state.cluster_objects import ClusterObjects, LedgerDevices
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
 from services.scheduler.state.gangs import Gangs
 from services.scheduler.state.holds import Holds
@@ -28,7 +28,7 @@ from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.events.report_events import ReportEvent
 from shared.events.scheduling_events import DemandWeighed, HoldBegun, HoldEnded, PodReserved, Wanted
-from shared.events.surroundings_events import SurroundingEvent
+from shared.events.surroundings_events import Surrounding, SurroundingEvent
 from shared.hints import registry
 from shared.ledger import fold
 from shared.ledger.alike import share
@@ -58,6 +58,12 @@ class SchedulerState(msgspec.Struct):
     listings: Listings = msgspec.field(default_factory=Listings)
     holds: Holds = msgspec.field(default_factory=Holds)
     gangs: Gangs = msgspec.field(default_factory=Gangs)
+
+    def of_kind(self, kind: Surrounding) -> Mapping[str, Any]:
+        """Return the cluster objects of one kind, by name."""
+        if kind == "devices":
+            return LedgerDevices(self.ledger)
+        return self.cluster_objects.of_kind(kind)
 
 
 _packed = msgspec.msgpack.Decoder(SchedulerState)

@@ -1,5 +1,5 @@
-"""Events of volumes, claims, CSINodes, namespaces, nominations, DeviceClasses and PodGroups:
-objects of the API compared with the fold.
+"""Events of volumes, claims, CSINodes, namespaces, nominations, DeviceClasses, PodGroups and
+Devices: objects of the API compared with the fold.
 
 Only what constraints need becomes an event: claims that are bound, from where their volumes can be
 reached, classes that name a resource. An unreadable object counts as not bound, so that the pod
@@ -7,9 +7,9 @@ waits instead of going anywhere. Must not know watches, the log or a clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from services.scheduler.filter.pod_manifest import part
 from services.scheduler.state.cluster_objects import ClusterObjects
@@ -32,6 +32,7 @@ from shared.events.surroundings_events import (
     SurroundingEvent,
     VolumeObserved,
 )
+from shared.kube.device_objects import devices_of
 
 Object = dict[str, Any]
 ALONE = "ReadWriteOncePod"
@@ -43,7 +44,13 @@ ZONE_LABELS = (
 )
 
 
-def event_of(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+class KnownObjects(Protocol):
+    """Cluster objects that the fold holds."""
+
+    def of_kind(self, kind: Surrounding) -> Mapping[str, Any]: ...
+
+
+def event_of(known: KnownObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """Return an object's event, or None if the fold has it already or nothing depends on it."""
     name, version = name_of(kind, obj), _version(obj)
     last = known.of_kind(kind).get(name)
@@ -53,7 +60,7 @@ def event_of(known: ClusterObjects, kind: Surrounding, obj: Object) -> Surroundi
     return None if last is not None and _essence(last) == _essence(event) else event
 
 
-def deleted(known: ClusterObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+def deleted(known: KnownObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """Return the event of a DELETED watch event."""
     name = name_of(kind, obj)
     return (
@@ -64,7 +71,7 @@ def deleted(known: ClusterObjects, kind: Surrounding, obj: Object) -> Surroundin
 
 
 def absent(
-    known: ClusterObjects, kind: Surrounding, present: Collection[str], version: str
+    known: KnownObjects, kind: Surrounding, present: Collection[str], version: str
 ) -> list[SurroundingEvent]:
     """Return the ends of objects that a complete list at `version` lacks (`present` holds names)
     and that are not younger than it.
@@ -215,6 +222,7 @@ _READ: dict[Surrounding, Callable[[str, str, Object], SurroundingEvent | None]] 
     "csinode": _limits,
     "deviceclass": _device_class,
     **{api: partial(_pod_group, api) for api in APIS},
+    "devices": devices_of,
 }
 
 

@@ -41,10 +41,16 @@ CLUSTER_OBJECTS: dict[Kind, Surrounding] = {
     "podgroups.x-k8s.io": "podgroup.x-k8s.io",
     "podgroups.sigs.k8s.io": "podgroup.sigs.k8s.io",
     "podgroups.volcano.sh": "podgroup.volcano.sh",
+    "devices": "devices",
 }
-# A cluster may not serve these: Kubernetes before 1.34 has no resource.k8s.io/v1.
+# A cluster may not serve these: Kubernetes before 1.34 has no resource.k8s.io/v1, and Device is a
+# CustomResourceDefinition of Koordinator.
 OPTIONAL: frozenset[Kind] = frozenset(
-    {"deviceclasses", *(kind for kind in CLUSTER_OBJECTS if kind.startswith("podgroups"))}
+    {
+        "deviceclasses",
+        "devices",
+        *(kind for kind in CLUSTER_OBJECTS if kind.startswith("podgroups")),
+    }
 )
 # Cluster objects come first: a pod that is seen before them would be decided without their rules.
 KINDS: tuple[Kind, ...] = (*CLUSTER_OBJECTS, "nodes", "pods")
@@ -77,7 +83,7 @@ class Kinds:
         deleted = seen.type == "DELETED"
         if kind in CLUSTER_OBJECTS:
             read = cluster_objects.deleted if deleted else cluster_objects.event_of
-            return read(state.cluster_objects, CLUSTER_OBJECTS[kind], seen.object)
+            return read(state, CLUSTER_OBJECTS[kind], seen.object)
         if kind == "nodes":
             read_node = pods_and_nodes.node_deleted if deleted else pods_and_nodes.node_event
             return read_node(state.ledger, seen.object)
@@ -93,9 +99,7 @@ def absent(
     identities that it has.
     """
     if kind in CLUSTER_OBJECTS:
-        return cluster_objects.absent(
-            state.cluster_objects, CLUSTER_OBJECTS[kind], present, version
-        )
+        return cluster_objects.absent(state, CLUSTER_OBJECTS[kind], present, version)
     if kind == "nodes":
         return pods_and_nodes.absent_nodes(state.ledger, present, version)
     nominations = cluster_objects.absent(state.cluster_objects, "nomination", present, version)
@@ -112,7 +116,7 @@ def identity(kind: Kind, obj: Object) -> str:
 def known_count(state: SchedulerState, kind: Kind) -> int:
     """Return how many objects of the kind the fold holds."""
     if kind in CLUSTER_OBJECTS:
-        return len(state.cluster_objects.of_kind(CLUSTER_OBJECTS[kind]))
+        return len(state.of_kind(CLUSTER_OBJECTS[kind]))
     return len(state.ledger.pods if kind == "pods" else state.ledger.nodes)
 
 
@@ -120,7 +124,7 @@ def is_set_back(state: SchedulerState, kind: Kind, version: str) -> bool:
     """Return whether the fold holds a younger object than a list that was read from etcd: the
     cluster was restored from an older state."""
     if kind in CLUSTER_OBJECTS:
-        objects = state.cluster_objects.of_kind(CLUSTER_OBJECTS[kind]).values()
+        objects = state.of_kind(CLUSTER_OBJECTS[kind]).values()
         versions = [obj.resource_version for obj in objects]
     elif kind == "nodes":
         observed = [node.observed for node in state.ledger.nodes.values()]

@@ -60,6 +60,8 @@ LASTING_WATCH_S = 30.0
 SLOW_LIST_S = 20.0
 CONFIRM_AFTER_S = 2.0
 RELIST_S = 1800.0
+# A kind that the cluster does not serve may be installed later.
+NOT_SERVED_S = 60.0
 # A page of 500 pods takes the process a tenth of a second; decisions go first.
 BETWEEN_PAGES_S = 0.1
 
@@ -161,7 +163,7 @@ class Observer:
                 if isinstance(error, UnknownKindError) and kind in OPTIONAL:
                     self._troubles.pop(kind, None)
                     self._listing_since_s.pop(kind, None)
-                    await self._clock.sleep(self._relist_s)
+                    await self._clock.sleep(NOT_SERVED_S)
                     continue
                 self._troubles[kind] = f"{kind} of the cluster cannot be seen: {error}"
                 count(names.KUBE_TROUBLE)

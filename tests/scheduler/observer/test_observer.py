@@ -30,6 +30,7 @@ from shared.events.surroundings_events import (
     ClaimObserved,
     DeviceClassObserved,
     NamespaceObserved,
+    NodeDevicesObserved,
     NodeVolumesLimited,
     SurroundingEnded,
     SurroundingEvent,
@@ -45,6 +46,7 @@ from shared.kube.port import (
     WatchEvent,
     WatchExpiredError,
 )
+from shared.owned.devices import Device
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
 from shared.runtime.projector import Fold, Projector
@@ -456,6 +458,23 @@ async def test_cluster_objects_are_recorded_before_pods_followed_and_ended(
         await scene.view(SurroundingEnded("csinode", "n1", "absent_from_list"))
         await scene.api.ask("DELETE", "/api/v1/persistentvolumes/v")
         await scene.view(SurroundingEnded("volume", "v", "deleted"))
+
+
+async def test_a_device_object_and_its_end_are_recorded(scene: Scene) -> None:
+    await scene.node()
+    where, gpu = "/apis/scheduling.koordinator.sh/v1alpha1/devices", {"type": "gpu", "minor": 0}
+    devices = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": "n1"},
+        "spec": {"devices": [{**gpu, "health": True, "id": "GPU-0"}]},
+    }
+    async with scene.observer():
+        answer = await scene.api.ask("POST", where, devices)
+        assert answer.status_code == 201, answer.text
+        await scene.view(NodeDevicesObserved("n1", devices=(Device("gpu", 0, id="GPU-0"),)))
+        await scene.api.ask("DELETE", f"{where}/n1")
+        await scene.view(SurroundingEnded("devices", "n1", "deleted"))
 
 
 async def test_pods_are_recorded_if_cluster_objects_may_not_be_listed(

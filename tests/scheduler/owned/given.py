@@ -18,9 +18,28 @@ from shared.events.codec import encode, type_of
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved
+from shared.events.surroundings_events import NodeDevicesObserved
+from shared.owned.devices import Device, VirtualFunctions
 
 GIB = 2**30
 ZONE = {CPU: 15_000, MEMORY: 62 * GIB}
+
+
+CARD = {
+    "koordinator.sh/gpu-core": 100,
+    "koordinator.sh/gpu-memory": 80 * GIB,
+    "koordinator.sh/gpu-memory-ratio": 100,
+}
+BOARD = (
+    *(Device("gpu", n, CARD, n // 2, str(n // 2), id=f"GPU-{n}") for n in range(4)),
+    *(
+        Device(
+            "rdma", n, {"koordinator.sh/rdma": 100}, n, str(n),
+            functions=(VirtualFunctions({}, {f"0000:0{n}:00.1": 3}),), id=f"0000:0{n}:00.0",
+        )
+        for n in range(2)
+    ),
+)  # fmt: skip
 
 
 def layout(zones: int = 2, cpus: int = 16) -> CpuLayout:
@@ -83,11 +102,23 @@ class OwnedWorld:
         self.log.append((envelope, event))
         self.core.evolve(envelope, event)
 
-    def node(self, name: str = "n1", zones: int = 2, labels: Any = None, **fields: Any) -> None:
-        offers = {CPU: zones * 15_000, MEMORY: zones * 62 * GIB, "pods": 110}
+    def node(
+        self,
+        name: str = "n1",
+        zones: int = 2,
+        labels: Any = None,
+        allocatable: dict[str, int] | None = None,
+        **fields: Any,
+    ) -> None:
+        offers = {CPU: zones * 15_000, MEMORY: zones * 62 * GIB, "pods": 110} | (allocatable or {})
         observed = NodeObserved(name, f"uid-{name}", allocatable=offers, labels=labels or {})
         self.tell(streams.node(name), observed)
         self.tell(streams.report(name), NodeReported(owned_report(name, zones, **fields)))
+
+    def devices(self, name: str = "n1", **fields: Any) -> None:
+        """The node's Device object: two GPUs and a network card in each zone, by default."""
+        fields = {"devices": BOARD, **fields}
+        self.tell(f"devices/{name}", NodeDevicesObserved(name, **fields))
 
     def seen(self, pod: Pod, node: str = "") -> None:
         self.tell(streams.pod(pod.uid), PodObserved(pod, node=node))

@@ -91,7 +91,8 @@ def _chosen(free: FreeDevices, request: DeviceRequest, mask: list[int] | None) -
         holdings = choose_devices(free, request, None if mask is None else mask_of(mask), True)
     except DevicesError:
         return None
-    return holdings_json([completed(free, holding) for holding in holdings])
+    cards = free.devices
+    return holdings_json([completed(cards[held.type][held.minor], held) for held in holdings])
 
 
 def _recorded(expect: Json) -> Json:

@@ -16,7 +16,7 @@ from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.masks import enumerate_masks, mask_of
 from shared.owned.admit import admit
 from shared.owned.allocate import Trial, allocate, roomiest_last, trial_of
-from shared.owned.device_choice import DevicesError, completed
+from shared.owned.device_choice import DevicesError
 from shared.owned.device_hints import device_hints_of
 from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free, free_of
@@ -183,7 +183,7 @@ def _outcome_json(
     holding = msgspec.structs.replace(outcome.holding, zones=announced)
     got = {**holding_json(holding), "mask": mask_json(outcome.mask)}
     if devices is not None:
-        got["devices"] = holdings_json([completed(devices[0], held) for held in outcome.devices])
+        got["devices"] = holdings_json(outcome.devices)
     return got
 
 

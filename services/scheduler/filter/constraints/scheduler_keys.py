@@ -7,7 +7,7 @@ are not its matter: the node's profile has them (`snapshot/topology_policy.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from services.scheduler.filter.constraints.constraint import (
@@ -26,6 +26,7 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import CPU
 from shared.domain.scheduler_keys import Asked, asked_by, keys_of_pod
+from shared.owned.device_request import TYPES
 
 NOT_KEPT = RefusalReason(
     name=Reason.KEY_NOT_KEPT,
@@ -47,11 +48,11 @@ class SchedulerKeys(Constraint):
         required = _required(kept)
         if not required:
             return None
-        has_exclusive_cpus = _requests_exclusive_cpus(pod)
+        needs = _needs(pod)
 
         def check(node_info: NodeInfo) -> Refusal | None:
             node = _node(node_info)
-            lacking = [asked for asked in required if not _keeps(node, asked, has_exclusive_cpus)]
+            lacking = [asked for asked in required if not _keeps(node, asked, needs)]
             if not lacking:
                 return None
             shown = _shown(lacking)
@@ -65,35 +66,48 @@ class SchedulerKeys(Constraint):
         required = _required(kept)
         if not required:
             return None
-        has_exclusive_cpus = _requests_exclusive_cpus(pod)
+        needs = _needs(pod)
         return view.columns.column(self.name, _node).where(
-            lambda node: all(_keeps(node, asked, has_exclusive_cpus) for asked in required)
+            lambda node: all(_keeps(node, asked, needs) for asked in required)
         )
 
 
 class _Node(NamedTuple):
-    """What nodes with a report keep: aligned resources, whole physical cores, and all that
-    Koordinator's CPU keys ask for if Topolog chooses the zones."""
+    """What nodes with a report keep: aligned resources, whole physical cores, and, if Topolog
+    chooses the zones, all that Koordinator's CPU keys ask for, and devices of some types."""
 
     tracked: tuple[str, ...]
     gives_full_cores: bool
     is_owned: bool
+    device_types: tuple[str, ...]
+
+
+class _Needs(NamedTuple):
+    """Whether every container of a pod gets CPUs of its own, and the types of its devices."""
+
+    exclusive_cpus: bool
+    device_types: frozenset[str]
 
 
 def _node(node_info: NodeInfo) -> _Node | None:
-    report = node_info.report
-    return (
-        None
-        if report is None
-        else _Node(report.tracked, gives_full_cores(report), node_info.profile.owners.is_owned)
-    )
+    report, profile = node_info.report, node_info.profile
+    if report is None:
+        return None
+    full_cores, is_owned = gives_full_cores(report), profile.owners.is_owned
+    return _Node(report.tracked, full_cores, is_owned, profile.device_types)
 
 
 def _required(kept: Any) -> list[Asked]:
     return [asked for asked in asked_by(kept) if asked.ask != "preference"]
 
 
-def _keeps(node: _Node | None, asked: Asked, has_exclusive_cpus: bool) -> bool:
+def _needs(pod: Pod) -> _Needs:
+    names = {name for part in pod.containers for name in (*part.requests, *part.limits)}
+    types = frozenset(TYPES[name] for name in names & TYPES.keys())
+    return _Needs(_requests_exclusive_cpus(pod), types)
+
+
+def _keeps(node: _Node | None, asked: Asked, needs: _Needs) -> bool:
     if node is None:
         return False
     if node.is_owned and asked.row.key in KEYS:
@@ -101,8 +115,11 @@ def _keeps(node: _Node | None, asked: Asked, has_exclusive_cpus: bool) -> bool:
     if asked.ask in ("scheduler", "gang"):
         return False
     if asked.ask == "device":
-        return asked.row.key in node.tracked
-    if not has_exclusive_cpus or CPU not in node.tracked:
+        types: Set[str] = needs.device_types
+        if asked.row.place == "resource":
+            types = {TYPES.get(asked.row.key, "")}
+        return types <= set(node.device_types) or asked.row.key in node.tracked
+    if not needs.exclusive_cpus or CPU not in node.tracked:
         return False
     return asked.ask == "exclusive CPUs" or node.gives_full_cores
 

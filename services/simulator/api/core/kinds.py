@@ -221,6 +221,20 @@ TOPOLOGIES = Kind(
     needs_version_on_update=True,
     verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
 )
+# Koordinator's Device objects.
+DEVICES = Kind(
+    "scheduling.koordinator.sh",
+    "v1alpha1",
+    "devices",
+    "Device",
+    "device",
+    False,
+    "devices",
+    custom=True,
+    generation="all",
+    needs_version_on_update=True,
+    verbs=TOPOLOGIES.verbs,
+)
 
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", "configmap", True, "configmaps", ("cm",))
 PRIORITIES = Kind(
@@ -328,6 +342,7 @@ KINDS: tuple[Kind, ...] = (
     LEASES,
     BUDGETS,
     TOPOLOGIES,
+    DEVICES,
     CONFIG_MAPS,
     PRIORITIES,
     DEPLOYMENTS,

@@ -73,7 +73,18 @@ class NodeResourceTopology(msgspec.Struct):
     zones: list[Zone] | None = None
 
 
+class Device(msgspec.Struct):
+    """devices.scheduling.koordinator.sh/v1alpha1."""
+
+    apiVersion: str  # noqa: N815
+    kind: str
+    metadata: meta_v1.ObjectMeta
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
 _MODELS: dict[str, Any] = {
+    "Device": Device,
     "NodeResourceTopology": NodeResourceTopology,
     "Binding": core_v1.Binding,
     "Eviction": policy_v1.Eviction,

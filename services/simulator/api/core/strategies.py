@@ -177,7 +177,7 @@ def _own_problems(kind: Kind, full: Json) -> list[Cause]:
         return others.priority_class_problems(full)
     if kind is kinds.RUNTIMES:
         return others.runtime_class_problems(full)
-    return others.topology_problems(full) if kind.custom else []
+    return others.topology_problems(full) if kind is kinds.TOPOLOGIES else []
 
 
 def prepare_change(kind: Kind, old: Json, new: Json, subresource: str) -> Json | Refusal:
