@@ -84,7 +84,7 @@ def evolve(state: BinderState, envelope: Envelope, event: Event) -> BinderState:
         _observed(state, event)
     elif isinstance(event, cluster.PodEnded):
         _forget(state, event.uid)
-    elif isinstance(event, scheduling.PodReserved):
+    elif isinstance(event, scheduling.PodReserved) and event.uid in state.pods:  # no booking
         state.work[event.uid] = Work(
             event.uid,
             event.node,

@@ -18,8 +18,10 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
+from shared.events.scheduling_events import BookingMade
 
 KEPT = 50_000
+_NAMING = PodObserved.__name__, BookingMade.__name__
 
 # Near matches of a name come from so many events before the head: to read more takes seconds.
 SUGGESTED_FROM = 20_000
@@ -34,20 +36,20 @@ class Names:
 
     def learn(self, event: Event) -> None:
         """Add a pod. If there are very many, the oldest are dropped and looked up again."""
-        if isinstance(event, PodObserved):
+        if isinstance(event, PodObserved | BookingMade):
             self.known[event.pod.uid] = event.pod.key
             if len(self.known) > KEPT:
                 del self.known[next(iter(self.known))]
 
     async def find(self, uids: Iterable[str]) -> None:
         """Look up the uids that are not cached. A pod's stream begins with the event that the pod
-        was observed.
+        was observed, or that the booking was made.
         """
         for uid in uids:
             if not uid or uid in self.known:
                 continue
             async for envelope in envelopes_of(self._log, streams.pod(uid), 0, 3):
-                if envelope.type == PodObserved.__name__:
+                if envelope.type in _NAMING:
                     with contextlib.suppress(UndecodableEvent):
                         self.learn(decode(envelope))
             self.known.setdefault(uid, uid)

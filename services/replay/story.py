@@ -164,6 +164,11 @@ def _detail(event: Event, names: Mapping[str, str]) -> list[str]:
         return _verdict(event, names)
     if isinstance(event, scheduling.PodNominated):
         return [f"evicts {names.get(uid, uid)}" for uid in event.victims] + zones_text(event.zones)
+    if isinstance(event, scheduling.PodReserved) and event.drawn_from:
+        return [
+            f"in the room of {names.get(event.drawn_from, event.drawn_from)}",
+            *_reserved(event),
+        ]
     teller = _DETAILS.get(type(event))
     return [text for text in teller(event) if text] if teller is not None else []
 

@@ -54,7 +54,8 @@ def sentence_of(event: Event, names: Names) -> Sentence:
 
 def mentioned(event: Event) -> Iterable[str]:
     """Return the uids of all pods that the sentence names."""
-    yield from (event.about.pod, getattr(event, "preemptor", ""), *getattr(event, "victims", ()))
+    others = getattr(event, "preemptor", ""), getattr(event, "drawn_from", "")
+    yield from (event.about.pod, *others, *getattr(event, "victims", ()))
 
 
 def amounts_text(amounts: Amounts) -> str:
@@ -239,13 +240,15 @@ def _verdict(event: scheduling.PodVerdictChanged, _names: Names) -> str:
     return f"waits: {event.message}"
 
 
-def _reserved(event: scheduling.PodReserved, _names: Names) -> str:
+def _reserved(event: scheduling.PodReserved, names: Names) -> str:
     predicted = zones_of_reservation(event)
     ignored = f"; without effect: {', '.join(event.without_effect)}" if event.without_effect else ""
     if event.predicted and event.certain and event.allocation is None:
         predicted += " with certainty"
     together = f" with {event.gang - 1} more pod(s) of its gang" if event.gang > 1 else ""
     best = f"best of {event.candidates} node(s), score {event.score}"
+    if event.drawn_from:
+        best = f"in the room of {names.get(event.drawn_from, event.drawn_from)}"
     return f"reserved{together}{predicted}; {best}{ignored}"
 
 
@@ -386,6 +389,10 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
         if event.devices
         else "its node offers all of its devices again"
     ),
+    scheduling.BookingMade: lambda event, _: (
+        f"room for {amounts_text(effective_request(event.pod))} is to be kept"
+    ),
+    scheduling.BookingEnded: lambda event, _: f"booking {event.cause}: its rest is free",
     scheduling.ReservationWithdrawn: _withdrawn,
     scheduling.NodeMarkedDirty: lambda event, _: (
         f"to be compared with its next report: {event.cause.replace('_', ' ')}"

@@ -39,6 +39,7 @@ from services.scheduler.reserve.holds import HoldProposals, HoldSettings
 from services.scheduler.reserve.proposals import (
     Proposal,
     demand_weights,
+    expired_bookings,
     in_order,
     reservation,
     stamped,
@@ -347,6 +348,9 @@ class SchedulerCore:
         proposals += withdrawals(self.ledger, changed, self.versions)
         proposals += takeovers(self.ledger, changed, self.versions)
         proposals += self._demand_weights()
+        if self.columns is not None and self.shard.leads:
+            bookings, position = self.columns.bookings, self.ledger.position
+            proposals += expired_bookings(bookings, now_us, position, self.versions)
         holds = self._holds(changed, now_s, now_us)
         proposals += holds
         self.nominations.begin(now_s)
@@ -378,8 +382,9 @@ class SchedulerCore:
                 continue
             made = self._decide_pod(*popped, next(orders))
             proposals += made
-            # A nomination, or a reservation of a cache that assumes nothing, counts once folded.
-            if any(p.nominates or (p.node and caches) for p in made):
+            # A nomination, the use of a booking, or a reservation of a cache that assumes nothing
+            # counts once folded.
+            if any(p.counts_once_folded or (p.node and caches) for p in made):
                 break
         return proposals
 

@@ -88,6 +88,8 @@ CATALOG: dict[str, Entry] = {
         scheduling.NodeCharged,
         scheduling.PodAllocationFound,
         scheduling.PodDevicesLost,
+        scheduling.BookingMade,
+        scheduling.BookingEnded,
         scheduling.ReservationWithdrawn,
         scheduling.NodeMarkedDirty,
         scheduling.NodeReconciled,

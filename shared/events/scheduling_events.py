@@ -1,4 +1,4 @@
-"""Events of decisions: scheduling outcomes, reservations with their charges, dirty marks,
+"""Events of decisions: scheduling outcomes, reservations with their charges, bookings, dirty marks,
 reconciliations, nominations, exclusions and demand."""
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from shared.domain.booking import Terms
+from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
@@ -17,6 +19,7 @@ WithdrawCause = Literal["node_ended", "unasked", "gang"]
 AsideCause = Literal["rejected", "denied", "contested"]
 HoldEndCause = Literal["placed", "ended", "hopeless", "unasked"]
 ReadmitCause = Literal["retry", "operator"]
+BookingEndCause = Literal["deleted", "expired"]
 AllocationSource = Literal["annotation", "enforcer"]
 
 
@@ -48,6 +51,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     `one_zone` is what must be in one zone although the kubelet's policy does not require it (each
     `container`, the `pod`, or nothing), and `without_effect` are keys of other schedulers whose
     preferences are ignored. `allocation` is what the pod gets if Topolog chooses the node's zones.
+    `drawn_from` is the uid of the booking that gives its room to the pod.
     `gang` is how many pods of its gang this commit reserves, 0 for a pod by itself. `config` and
     `code` are fingerprints: with the log up to `based_on` and the earlier reservations of the
     batch, the same configuration and code decide the same again (`topolog replay explain`).
@@ -69,6 +73,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     one_zone: str = ""
     allocation: ZoneAllocation | None = None
     gang: int = 0
+    drawn_from: str = ""
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -103,6 +108,26 @@ class PodDevicesLost(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit
     uid: str
     node: str
     devices: tuple[str, ...] = ()
+
+
+class BookingMade(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Room is to be kept for pods that come later. Stream `pod/<uid>`.
+
+    `pod` stands for the booking: it is decided, reserved and charged like a pod, and never bound.
+    The room shrinks by `PodReserved` with this uid as `drawn_from`, and grows when such a pod
+    ends."""
+
+    uid: str
+    pod: Pod
+    terms: Terms
+
+
+class BookingEnded(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The rest of the booking is free; its pods keep what they have. Stream `pod/<uid>`. A booking
+    for one pod ends with that pod's reservation, without this event."""
+
+    uid: str
+    cause: BookingEndCause = "deleted"
 
 
 class ReservationWithdrawn(
@@ -263,6 +288,8 @@ SchedulingEvent = (
     | NodeCharged
     | PodAllocationFound
     | PodDevicesLost
+    | BookingMade
+    | BookingEnded
     | ReservationWithdrawn
     | NodeMarkedDirty
     | NodeReconciled

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shared.domain.resources import add
+from shared.domain.booking import less, zones_less
+from shared.domain.resources import Amounts, add
 from shared.ledger.alike import kind_of
 from shared.ledger.certainty import check_after_charge, check_after_end
 from shared.ledger.charge import landing, listed_demand
@@ -38,6 +39,7 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
         return
     if entry.node:
         release_charge(ledger, entry, position)
+        entry.drawn_from = ""
     pod = entry.pod
     node, kind, key = node_of(ledger, name), kind_of(pod), pod.key
     demand = kind.demand_on(node.basis)
@@ -51,15 +53,45 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
         one_zone=entry.one_zone,
         request=kind.request,
         allocation=entry.allocation,
+        booked=entry.booking is not None,
     )
     node.charges[pod.uid] = charge
     count_name(node, key, 1)
     entry.node, entry.charged_at = name, position
     count(node, kind.request, 1)
-    if not lists_placements(node):
+    if not (charge.booked or lists_placements(node)):
         _expect(node, position)
     _first_charge(node, charge)
-    check_after_charge(ledger, node, charge)
+    if not charge.booked:
+        check_after_charge(ledger, node, charge)
+    if entry.drawn_from:
+        recharge(ledger, entry.drawn_from)
+
+
+def recharge(ledger: Ledger, uid: str) -> None:
+    """Charge a booking with what the pods that drew from it leave: they came or went."""
+    entry = ledger.pods.get(uid)
+    if entry is None or entry.booking is None or not entry.node:
+        return
+    node = ledger.nodes[entry.node]
+    owners = [node.charges[owner] for owner in drawn(ledger, node, uid)]
+    charged_at, sent_at = entry.charged_at, node.charges[uid].sent_at
+    release_charge(ledger, entry, ledger.position)
+    requests, zones = dict[str, int](), dict[int, Amounts]()
+    for owner in owners:
+        requests = add(requests, owner.request)
+        if owner.allocation is not None:
+            zones = _sum(zones, owner.allocation.zones)
+    entry.pod = less(entry.booking.pod, requests)
+    if entry.booking.allocation is not None:
+        entry.allocation = zones_less(entry.booking.allocation, zones)
+    charge_pod(ledger, entry, node.name, charged_at)
+    node.charges[uid].sent_at = sent_at
+
+
+def drawn(ledger: Ledger, node: LedgerNode, uid: str) -> list[str]:
+    """Return the pods of the node that drew from this booking."""
+    return [owner for owner in node.charges if ledger.pods[owner].drawn_from == uid]
 
 
 def _forget_absence(node: LedgerNode, key: str, uid: str) -> None:
@@ -113,8 +145,27 @@ def release_charge(
     charge = node.charges.pop(entry.pod.uid, None) if node is not None else None
     if node is None or charge is None:
         return
+    _release(ledger, entry, node, charge, position, came, finished_s, absent)
+    if entry.drawn_from:
+        recharge(ledger, entry.drawn_from)
+
+
+def _release(
+    ledger: Ledger,
+    entry: LedgerPod,
+    node: LedgerNode,
+    charge: Charge,
+    position: int,
+    came: bool,
+    finished_s: int,
+    absent: bool,
+) -> None:
     request, key = kind_of(entry.pod).request, charge.key
     count(node, request, -1)
+    if charge.booked:
+        count_name(node, key, -1)
+        recompute(node, ())
+        return
     if not lists_placements(node):  # only a fingerprint can show which pods reports include
         _note_departed(node, charge)
         _expect(node, position)
@@ -190,6 +241,7 @@ def count_name(node: LedgerNode, key: str, sign: int) -> None:
 
 def _expect(node: LedgerNode, position: int) -> None:
     """Remember which pods are expected from `position` on."""
-    pods = tuple(sorted((charge.key, charge.uid) for charge in node.charges.values()))
+    charges = [charge for charge in node.charges.values() if not charge.booked]
+    pods = tuple(sorted((charge.key, charge.uid) for charge in charges))
     node.history.append(Expectation(position, pods))
     del node.history[:-HISTORY_LIMIT]

@@ -106,7 +106,9 @@ def has_unconfirmed(node: LedgerNode) -> bool:
     bounds come from an older report (without placements, only a match makes the newest one count).
     """
     is_older = node.basis != node.report
-    return is_older or any(not charge.confirmed for charge in node.charges.values())
+    return is_older or any(
+        not (charge.confirmed or charge.booked) for charge in node.charges.values()
+    )
 
 
 def would_confirm(node: LedgerNode, position: int) -> bool:
@@ -115,7 +117,7 @@ def would_confirm(node: LedgerNode, position: int) -> bool:
     if not has_unconfirmed(node) or node.basis != node.report:
         return True
     return any(
-        not charge.confirmed and 0 < charge.charged_at <= position
+        not (charge.confirmed or charge.booked) and 0 < charge.charged_at <= position
         for charge in node.charges.values()
     )
 

@@ -159,6 +159,8 @@ _HANDLERS: dict[type[Event], Callable[[Ledger, Any, Envelope], Touched]] = {
     scheduling.PodVerdictChanged: pods.verdict_changed,
     scheduling.PodReserved: pods.reserved,
     scheduling.NodeCharged: pods.charged,
+    scheduling.BookingMade: pods.booking_made,
+    scheduling.BookingEnded: pods.booking_ended,
     scheduling.PodAllocationFound: pods.allocation_found,
     scheduling.PodDevicesLost: pods.devices_lost,
     scheduling.ReservationWithdrawn: pods.withdrawn,

@@ -12,13 +12,13 @@ from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
 from shared.events.envelope import Envelope
 from shared.ledger.alike import share
-from shared.ledger.charging import charge_pod, release_charge
+from shared.ledger.charging import charge_pod, drawn, release_charge
 from shared.ledger.confirmation import has_only_inits
 from shared.ledger.container_zones import may_list
 from shared.ledger.fingerprints import confirm_containers
 from shared.ledger.nodes import node_of, stop_counting
 from shared.ledger.recompute import narrow_charge, recompute, redemand
-from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Booking, Charge, Ledger, LedgerNode, LedgerPod
 from shared.ledger.view import restore, subtract
 
 Touched = tuple[str, ...]
@@ -174,6 +174,9 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
     entry.stage, entry.reserved_at = "reserved", envelope.position
     entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
     entry.one_zone, entry.zone_wait, entry.allocation = event.one_zone, "", event.allocation
+    entry.drawn_from = event.drawn_from
+    if entry.booking is not None:
+        entry.booking.allocation = event.allocation
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
@@ -188,7 +191,41 @@ def charged(ledger: Ledger, event: scheduling.NodeCharged, envelope: Envelope) -
         charge.sent_at = envelope.position
     if event.narrowed:
         narrow_charge(node, charge, event.narrowed)
+    booked = ledger.pods.get(entry.drawn_from)
+    if booked is not None and booked.booking is not None and booked.booking.terms.once:
+        _end_booking(ledger, booked)
     return touched
+
+
+def booking_made(ledger: Ledger, event: scheduling.BookingMade, envelope: Envelope) -> Touched:
+    """A booking waits for a node like a pod."""
+    if event.uid not in ledger.pods:
+        booking = Booking(event.terms, event.pod)
+        ledger.pods[event.uid] = LedgerPod(
+            event.pod, observed_at=envelope.position, booking=booking
+        )
+    return ()
+
+
+def booking_ended(ledger: Ledger, event: scheduling.BookingEnded, envelope: Envelope) -> Touched:
+    """What is left of the booking is free."""
+    entry = ledger.pods.get(event.uid)
+    return () if entry is None or entry.booking is None else _end_booking(ledger, entry)
+
+
+def _end_booking(ledger: Ledger, entry: LedgerPod) -> Touched:
+    touched = (entry.node,) if entry.node else ()
+    _forget_owners(ledger, entry)
+    release_charge(ledger, entry, ledger.position)
+    del ledger.pods[entry.pod.uid]
+    return touched
+
+
+def _forget_owners(ledger: Ledger, entry: LedgerPod) -> None:
+    """From now on the pods that drew from the booking are like any others."""
+    node = ledger.nodes.get(entry.node)
+    for uid in drawn(ledger, node, entry.pod.uid) if node is not None else ():
+        ledger.pods[uid].drawn_from = ""
 
 
 def allocation_found(
@@ -253,7 +290,12 @@ def _unreserve(ledger: Ledger, uid: str, node: str, envelope: Envelope) -> Touch
     entry = ledger.pods.get(uid)
     if entry is None or entry.stage not in ("reserved", "intended") or entry.node != node:
         return ()
+    if entry.booking is not None:
+        _forget_owners(ledger, entry)
     release_charge(ledger, entry, envelope.position, came=False)
+    if entry.booking is not None:
+        entry.pod, entry.booking.allocation = entry.booking.pod, None
+    entry.drawn_from = ""
     entry.stage, entry.reserved_at, entry.certain, entry.one_zone = "pending", 0, False, ""
     entry.allocation = None
     return (node,)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from shared.domain.booking import Terms
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, Report, ZonedAmount
@@ -73,15 +74,26 @@ class Charge(msgspec.Struct, gc=False):
     allocation: ZoneAllocation | None = None
     # Its devices that the node's Device object no longer offers (`PodDevicesLost`).
     lost_devices: tuple[str, ...] = ()
+    # It is the room of a booking: no kubelet ever gets the pod.
+    booked: bool = False
 
     @property
     def is_admitted(self) -> bool:
         return self.runs_at > 0
 
 
+class Booking(msgspec.Struct, gc=False):
+    """A booking as it was made: its whole pod, and its zones where it was placed last."""
+
+    terms: Terms
+    pod: Pod
+    allocation: ZoneAllocation | None = None
+
+
 class LedgerPod(msgspec.Struct, gc=False):
     """A live pod. `verdict` is the message of its last negative result, and `victims` are to be
-    evicted from the node it is nominated for."""
+    evicted from the node it is nominated for. With `booking` it stands for a booking, and has what
+    is left of that. `drawn_from` is the booking that gave its room to the pod."""
 
     pod: Pod
     stage: Stage = "pending"
@@ -103,6 +115,8 @@ class LedgerPod(msgspec.Struct, gc=False):
     allocation: ZoneAllocation | None = None
     # The resource that no zone has, by its last negative result; "" if it waits for a node.
     zone_wait: str = ""
+    booking: Booking | None = None
+    drawn_from: str = ""
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):

@@ -79,14 +79,14 @@ def what_if(
     changed.device_claims = {u: cards for u, cards in node.device_claims.items() if u != claimant}
     for charge, request in newcomers:
         arrived = changed.charges[charge.uid] = copy(charge)
-        arrived.alias = alias_of(node, charge.key)
+        arrived.alias = None if charge.booked else alias_of(node, charge.key)
         count_name(changed, charge.key, 1)
         count(changed, request, 1)
     for uid in sorted(ended_uids):
         charge = node.charges[uid]
         count_name(changed, charge.key, -1)
         count(changed, kind_of(pods[uid].pod).request, -1)
-        if charge.demand:
+        if charge.demand and not charge.booked:
             if charge.key in changed.ended:
                 forget_ended(changed, charge.key)
             changed.ended[charge.key] = ended_of(charge)

@@ -51,6 +51,10 @@ UNREADABLE = {
         "of a rule that the release before does not have: after a restore it "
         "decides at once, as it always did"
     ),
+    **dict.fromkeys(
+        ("BookingMade.1", "BookingEnded.1"),
+        "of room that the release before does not keep: it places pods as if there were none",
+    ),
     "PodAllocationFound.1": "of zones that the release before does not choose",
     "NodeDevicesObserved.1": "of devices that the release before does not choose",
     "PodDevicesLost.1": "of devices that the release before does not choose",

@@ -40,6 +40,8 @@ QUIET = {
     "renew",
     "back up",
     "check",
+    "book",
+    "unbook",
 }
 CALM = frozenset(known_faults(OWNING)) | QUIET
 ROUNDS = 60
@@ -55,6 +57,11 @@ def check(world: World) -> None:
     _caught_up(world)
     _no_gang_is_held_in_part(world)
     _end_all(world)
+    if booked := [uid for uid, pod in world.checks.audit.ledger.pods.items() if pod.booking]:
+        for uid in booked:
+            world.do("unbook", uid, partial(world.unbook, uid))
+        _rest(world)
+        _end_all(world)
     if any(
         scheduler.state.exclusions.nodes or scheduler.state.exclusions.barred
         for scheduler in world.schedulers

@@ -179,6 +179,10 @@ OWNER_FAULTS = {"owner": 1.5}
 # In two thirds of the worlds of seeds from here on, most pods belong to gangs.
 GANGING = 795_850_000
 
+# In worlds of seeds from here on, an operator keeps room for some of the pods.
+BOOKING = 795_860_000
+BOOKING_WORK = {"book": 1.0, "unbook": 0.3}
+
 
 # What excuses a kubelet's refusal (S4): some runs do without, so that nothing hides a wrong
 # reservation.
@@ -255,6 +259,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
     to_do = {**WORK, **(LATER_WORK if later else {}), **(CHECKED_WORK if seed >= CHECKED else {})}
     to_do |= NOMINATING_WORK if seed >= NOMINATING else {}
+    to_do |= BOOKING_WORK if seed >= BOOKING else {}
     work = {name: weight * rng.choice((0.5, 1, 1, 2)) for name, weight in to_do.items()}
     kind = rng.random()
     if kind < 0.1:

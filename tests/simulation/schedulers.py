@@ -221,7 +221,7 @@ class SchedulerProcess(Process):
         """Return the objects of the fold, except those that are surely younger than the list."""
         ledger = self.state.ledger
         known = (
-            {uid: pod.resource_version for uid, pod in ledger.pods.items()}
+            {uid: pod.resource_version for uid, pod in ledger.pods.items() if not pod.booking}
             if kind == "pods"
             else {
                 name: node.observed.resource_version

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
+from shared.domain.booking import AllocatePolicy, Owner, Terms, pod_for
+from shared.domain.pod import Pod
+from shared.domain.resources import CPU, MEMORY
+from shared.eventlog.port import Commit, Draft
+from shared.events import streams
+from shared.events.catalog import Event
+from shared.events.scheduling_events import BookingEnded, BookingMade
 from tests.simulation.answering import Outside
 from tests.simulation.binders import BinderProcess
 from tests.simulation.checks import Checks
@@ -19,11 +28,12 @@ from tests.simulation.log import SimClock, SimLog
 from tests.simulation.manifests import FOREIGN, NAMES, OURS, join_gang, manifest
 from tests.simulation.node import SimNode
 from tests.simulation.process import Process
-from tests.simulation.profile import DRAWN, Fixed, draw
+from tests.simulation.profile import DRAWN, GIB, Fixed, draw
 from tests.simulation.schedulers import TTL_S, SchedulerProcess
 from tests.simulation.stores import Network, StoreProcess
 
 STEP_MS = 20
+POLICIES: tuple[AllocatePolicy, ...] = get_args(AllocatePolicy)
 # Errors of the services' calendar, which jumps between them. Boots are ordered only by the
 # calendar, which may err by a minute (`services.topology_store.moments`).
 WRONG_MS = (0, 0, 4_000, 30_000)
@@ -198,8 +208,36 @@ class World:
             add("create", fresh, lambda: self._create(fresh))
         for pod in pods:
             self._offer_pod(add, pod, pod["metadata"]["name"], pod["metadata"]["uid"])
+        if self.weights.get("book"):
+            self._offer_bookings(add)
         for scheduler in self.schedulers if self.weights.get("go unseen") else ():
             self._offer_unseen(add, scheduler.between_lists())
+
+    def _offer_bookings(self, add: Callable[[str, str, Act], None]) -> None:
+        """An operator keeps room for some pods, by name, or gives it back."""
+        known = self.checks.audit.ledger.pods
+        for uid in ("booking-0", "booking-1"):
+            if uid in known:
+                add("unbook", uid, partial(self.unbook, uid))
+            else:
+                add("book", uid, partial(self._book, uid))
+
+    def _book(self, uid: str) -> str:
+        amounts = {CPU: self.rng.choice((1000, 2000, 3000)), MEMORY: self.rng.choice((1, 2)) * GIB}
+        names = self.rng.sample(NAMES, 7)
+        policy, once = self.rng.choice(POLICIES), self.rng.random() < 0.3
+        terms = Terms(tuple(Owner(name=name) for name in names), policy, once)
+        like = Pod("", "", "", "Guaranteed", scheduler_name=OURS)
+        self._tell(streams.pod(uid), BookingMade(uid, pod_for(uid, uid, amounts, like), terms))
+        return f"{amounts} {policy} {'once ' if once else ''}for {names}"
+
+    def unbook(self, uid: str) -> str:
+        self._tell(streams.pod(uid), BookingEnded(uid))
+        return "given back"
+
+    def _tell(self, stream: str, event: Event) -> None:
+        commit = Commit(f"operator/{self.steps}", "operator", 0, 0, (Draft(stream, event),))
+        self.log.append_now([commit])
 
     def _offer_pod(
         self, add: Callable[[str, str, Act], None], pod: dict[str, object], name: str, uid: str

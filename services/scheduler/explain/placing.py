@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 from typing import Protocol
 
+import msgspec
+
 from services.scheduler.explain import explain
 from services.scheduler.preempt.search import find, still_suffices
 from services.scheduler.score.ranks import RULED_OUT
+from services.scheduler.select.bookings import booked_node
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.hold_node import NodeToHold, may_hold, node_to_hold
 from services.scheduler.select.select_node import last_resort, salt_of, select_node
@@ -24,8 +27,10 @@ from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
 from services.scheduler.state.holds import Holds
+from shared.domain.booking import NAMESPACE
 from shared.domain.pod import Pod
 from shared.domain.refusal import Refusal
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.catalog import Event
 from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
 
@@ -124,7 +129,12 @@ class ColumnarPlacing(Cluster):
         pod_class = self.evaluator.pod_class(pod)
         if pod_class.problem or pod.constraints.unsupported:
             return explain.refused_everywhere(pod_class, pod)
-        return select_node(self, pod, pod_class, self.checks(pod))
+        placed = select_node(self, pod, pod_class, self.checks(pod))
+        if pod.namespace == NAMESPACE and placed is not None and placed.allocation is not None:
+            # A booking has amounts in zones. Its owners choose CPUs.
+            zones = ZoneAllocation(placed.allocation.zones)
+            return msgspec.structs.replace(placed, allocation=zones)
+        return placed
 
     def explain(self, pod: Pod, known: str = "") -> Unplaceable:
         return explain.unplaceable(self, self.evaluator.pod_class(pod), self.checks(pod), known)
@@ -146,6 +156,8 @@ class ColumnarPlacing(Cluster):
             # With affinity or spread constraints, a change of one node may open other nodes.
             return True
         checks = self.checks(pod)
+        if self.bookings and (booked := booked_node(self, pod, pod_class, checks)) is not None:
+            return booked[0].name in nodes
         for name in sorted(nodes):
             node_info = self.node(name)
             if node_info is None or checks.refusal(node_info) is not None:

@@ -113,7 +113,7 @@ def _compared(ledger: Ledger, node: LedgerNode) -> tuple[ReconcileMethod, int] |
     if node.listed is not None:
         if not node.charges:
             return "empty", node.report_position
-        if all(charge.confirmed for charge in node.charges.values()):
+        if all(charge.confirmed or charge.booked for charge in node.charges.values()):
             return "proof", node.report_position
         if lists_placements(node):
             return None

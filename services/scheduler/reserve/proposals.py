@@ -18,6 +18,7 @@ from shared.eventlog.port import ANY_VERSION, Draft
 from shared.events import streams
 from shared.events.catalog import Event
 from shared.events.scheduling_events import (
+    BookingEnded,
     DemandWeighed,
     NodeCharged,
     NodeClaimed,
@@ -29,7 +30,7 @@ from shared.events.scheduling_events import (
     Wanted,
     WithdrawCause,
 )
-from shared.ledger.state import Ledger, LedgerNode
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -55,9 +56,14 @@ class Proposal(msgspec.Struct, frozen=True):
         return frozenset([draft.stream for draft in self.drafts])
 
     @property
-    def nominates(self) -> bool:
-        """Whether it nominates a pod."""
-        return any(isinstance(draft.event, PodNominated) for draft in self.drafts)
+    def counts_once_folded(self) -> bool:
+        """Whether no further pod is decided until the fold has it: it nominates a pod, or uses a
+        booking."""
+        events = [draft.event for draft in self.drafts]
+        return any(
+            isinstance(event, PodNominated) or (isinstance(event, PodReserved) and event.drawn_from)
+            for event in events
+        )
 
 
 def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
@@ -170,6 +176,7 @@ def reservation(
         without_effect=without_effect,
         one_zone=placed.one_zone,
         allocation=placed.allocation,
+        drawn_from=placed.booking,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (
@@ -230,6 +237,19 @@ def demand_weights(weights: tuple[Wanted, ...], position: int, version: int) -> 
     """Rank nodes by these demand weights from now on."""
     draft = Draft(streams.DEMAND, DemandWeighed(weights), version)
     return Proposal(f"demand/{version}/{position}", (draft,), streams.DEMAND, position)
+
+
+def expired_bookings(
+    bookings: Mapping[str, LedgerPod], now_us: int, position: int, versions: Mapping[str, int]
+) -> list[Proposal]:
+    """Return the ends of bookings whose time is over."""
+    proposals = []
+    for uid, entry in bookings.items():
+        if entry.booking is not None and 0 < entry.booking.terms.expires_us <= now_us:
+            version = versions.get(streams.pod(uid), 0)
+            draft = Draft(streams.pod(uid), BookingEnded(uid, "expired"), version)
+            proposals.append(Proposal(f"expire/{uid}/{version}", (draft,), uid, position))
+    return proposals
 
 
 def withdrawals(

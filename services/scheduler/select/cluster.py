@@ -80,6 +80,8 @@ class Cluster:
         self._preferences, self._opened_domains = Preferences(config.max_shapes), OpenedDomains()
         self.preferred_nodes = PreferredNodes()
         self._wanted: tuple[Wanted, ...] = ()
+        # Bookings by uid, the oldest first.
+        self.bookings: dict[str, LedgerPod] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -279,6 +281,10 @@ class Cluster:
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """Move the pod to the node that it has in the ledger, if any."""
+        if entry is not None and entry.booking is not None:
+            self.bookings[uid] = entry
+        elif uid in self.bookings:
+            del self.bookings[uid]
         if entry is not None and entry.node:
             earlier = self.view.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
@@ -314,6 +320,7 @@ class Cluster:
     def class_of(self, pod: Pod) -> str:
         """Return equal text for pods that nodes, and the rules of pods there, treat alike now."""
         has_rules = pod.constraints.kept or self.view.placed_pods.keeping(ANTI_AFFINITY)
+        has_rules = has_rules or self.bookings
         return f"{key_of(pod)} {likeness(pod)}" if has_rules else key_of(pod)
 
     def unconfirmed(self) -> list[str]:

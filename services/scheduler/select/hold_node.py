@@ -82,7 +82,7 @@ def leaving(node_info: NodeInfo, pods: Pods) -> list[str]:
         uid
         for uid in node_info.ledger.charges
         if (entry := pods.get(uid)) is not None
-        and not entry.static
+        and not (entry.static or entry.booking)
         and entry.pod.priority < SYSTEM_PRIORITY
     ]
 

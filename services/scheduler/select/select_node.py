@@ -1,5 +1,6 @@
 """Select a node for one pod: filter, score, choose. Assuming the pod there is the caller's.
 
+0. A pod takes the room of its booking if that has enough (`bookings.py`).
 1. `select_node` walks down the score cache from the best rank. Only nodes that come out on top and
    are not sure are evaluated singly, by the kubelet search if bounds do not decide.
 2. Once as many searches used up their budget as a pod may have steps, bounds alone are asked, and
@@ -19,6 +20,7 @@ from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.predict import predict_if_on
 from services.scheduler.owned.admission import zone_allocation
 from services.scheduler.score.ranks import RULED_OUT, score_of
+from services.scheduler.select.bookings import booked_node
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
@@ -38,6 +40,10 @@ def select_node(
     nominee = _nominated(cluster, pod, pod_class, checks)
     if nominee is not None:
         return nominee
+    booked = booked_node(cluster, pod, pod_class, checks) if cluster.bookings else None
+    if booked is not None:
+        placed = placed_on(cluster, pod_class, booked[0], booked[1], 1)
+        return msgspec.structs.replace(placed, booking=booked[2])
     evaluator = cluster.evaluator
     evaluator.evaluate_all_if_new(pod_class)
     best = _best(cluster, pod, pod_class, cluster.offsets(pod, checks))

@@ -255,13 +255,15 @@ class NodeInfo:
         pods: Mapping[str, LedgerPod],
         claimant: str,
         config: CycleConfig,
+        newcomers: Collection[Newcomer] = (),
     ) -> NodeInfo:
-        """Return the node, assumed pods included, as if these pods had ended and the claimant's
-        claim were given back.
+        """Return the node, assumed pods and newcomers included, as if these pods had ended and the
+        claimant's claim were given back.
         """
         node_info = NodeInfo(self.name, self.slot)
         node_info.profile_id = self.profile_id
-        node = what_if(self.ledger, ended, pods, claimant, self.assumed.values())
+        newcomers = [*self.assumed.values(), *newcomers]
+        node = what_if(self.ledger, ended, pods, claimant, newcomers)
         node_info.update_from(node, config)
         return node_info
 

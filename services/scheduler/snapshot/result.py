@@ -13,7 +13,8 @@ class Placed(msgspec.Struct, frozen=True):
     (at least all that fit: nodes that scored lower are not always evaluated to the end).
     `predicted` is container -> zone ids, and `certain` says that no order of other pods and ends
     leads elsewhere. `one_zone` is what must be in one zone although the kubelet's policy does not
-    require it. `allocation` is what the pod gets if Topolog chooses the node's zones.
+    require it. `allocation` is what the pod gets if Topolog chooses the node's zones. `booking` is
+    the uid of the booking that gives its room to the pod.
     """
 
     node: str
@@ -24,6 +25,7 @@ class Placed(msgspec.Struct, frozen=True):
     certain: bool = False
     one_zone: str = ""
     allocation: ZoneAllocation | None = None
+    booking: str = ""
 
 
 class Unplaceable(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from shared.ledger.state import Ledger, LedgerNode, Stage
 def of(ledger: Ledger) -> dict[str, int]:
     """Return counts: pods by stage, nodes, nodes that report, reporting names without a Node
     object, zones, and zones in use."""
-    stages = Counter(entry.stage for entry in ledger.pods.values())
+    stages = Counter(entry.stage for entry in ledger.pods.values() if entry.booking is None)
     nodes = [node for node in ledger.nodes.values() if node.observed is not None or node.charges]
     return {
         "position": ledger.position,
@@ -26,7 +26,11 @@ def of(ledger: Ledger) -> dict[str, int]:
         "nodes_in_use": sum(bool(node.charges) for node in nodes),
         "zones": sum(len(node.free_max) for node in nodes),
         "zones_in_use": sum(map(zones_in_use, nodes)),
-        "unproven": sum(not charge.confirmed for node in nodes for charge in node.charges.values()),
+        "unproven": sum(
+            not (charge.confirmed or charge.booked)
+            for node in nodes
+            for charge in node.charges.values()
+        ),
     }
 
 

@@ -117,7 +117,9 @@ def known_count(state: SchedulerState, kind: Kind) -> int:
     """Return how many objects of the kind the fold holds."""
     if kind in CLUSTER_OBJECTS:
         return len(state.of_kind(CLUSTER_OBJECTS[kind]))
-    return len(state.ledger.pods if kind == "pods" else state.ledger.nodes)
+    if kind == "pods":
+        return sum(entry.booking is None for entry in state.ledger.pods.values())
+    return len(state.ledger.nodes)
 
 
 def is_set_back(state: SchedulerState, kind: Kind, version: str) -> bool:

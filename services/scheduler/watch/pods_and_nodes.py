@@ -198,7 +198,9 @@ def absent_pods(ledger: Ledger, present: Collection[str], list_version: str) -> 
     return [
         PodEnded(uid=uid, cause="absent_from_list", node=entry.node, resource_version=list_version)
         for uid, entry in ledger.pods.items()
-        if uid not in present and not is_younger(entry.resource_version, list_version)
+        if uid not in present
+        and entry.booking is None
+        and not is_younger(entry.resource_version, list_version)
     ]
 
 

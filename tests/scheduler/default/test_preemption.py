@@ -332,10 +332,10 @@ async def test_a_node_that_moved_since_the_search_is_not_claimed() -> None:
     await story.arrives(pod("high", cpus=8, priority=HIGH), pod("small", cpus=2))
     first, second = story.cores
     behind = first.decide(1)
-    assert any(each.nominates for each in behind)
+    assert any(each.counts_once_folded for each in behind)
     ahead = [each for each in second.decide(5) if each.uid == "uid-small" and each.node]
     await story.append(second, ahead)
-    await story.append(first, [each for each in behind if each.nominates])
+    await story.append(first, [each for each in behind if each.counts_once_folded])
     assert await nominations(story) == []
 
 

@@ -386,7 +386,8 @@ def obstacle(node_info: NodeInfo) -> str:
     anywhere = sorted(
         charge.key
         for charge in charges.values()
-        if len(charge.zones) > 1 and not (charge.confirmed or charge.confirmed_zones)
+        if len(charge.zones) > 1
+        and not (charge.confirmed or charge.confirmed_zones or charge.booked)
     )
     if not anywhere:
         return ""

@@ -1,0 +1,91 @@
+"""A booking: room on a node that is kept for pods that come later, its owners.
+
+Koordinator calls this a Reservation. Here a reservation is what one pod has between its decision
+and its binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from shared.domain.effective import effective_request
+from shared.domain.pod import Container, Pod
+from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import ZoneAllocation
+
+AllocatePolicy = Literal["Aligned", "Restricted"]
+# Namespace of the pods that stand for bookings: Kubernetes takes no such name.
+NAMESPACE = "@booking"
+
+
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pods that may use a booking: in `namespace`, called `name`, with all these `labels`. An empty
+    field matches every pod.
+    """
+
+    namespace: str = ""
+    name: str = ""
+    labels: dict[str, str] = {}
+
+    def matches(self, pod: Pod) -> bool:
+        """Return whether the pod is one of these."""
+        if self.namespace not in ("", pod.namespace) or self.name not in ("", pod.name):
+            return False
+        return self.labels.items() <= pod.labels.items()
+
+
+class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a booking is for. Any of `owners` may use it.
+
+    A pod that does not fit into what is left of the booking takes the rest from the node under
+    `Aligned`, and does not use the booking under `Restricted`. `once`: it ends with its first pod,
+    whatever that leaves. `expires_us` is when it ends, in microseconds since the epoch, 0 for
+    never.
+    """
+
+    owners: tuple[Owner, ...] = ()
+    policy: AllocatePolicy = "Aligned"
+    once: bool = False
+    expires_us: int = 0
+
+    def is_for(self, pod: Pod) -> bool:
+        """Return whether the pod may use the booking; no booking uses another."""
+        return pod.namespace != NAMESPACE and any(owner.matches(pod) for owner in self.owners)
+
+
+def pod_for(uid: str, name: str, amounts: Amounts, like: Pod) -> Pod:
+    """Return the pod that holds the room of a booking: one container with these amounts, and the
+    class, scheduler and constraints of `like`.
+    """
+    limits = amounts if like.qos == "Guaranteed" else {}
+    return Pod(
+        uid,
+        NAMESPACE,
+        name,
+        like.qos,
+        (Container("booked", "app", amounts, limits),),
+        priority=like.priority,
+        preemption_policy="Never",
+        scheduler_name=like.scheduler_name,
+        annotations=like.annotations,
+        constraints=like.constraints,
+    )
+
+
+def less(pod: Pod, taken: Amounts) -> Pod:
+    """Return a booking's pod without what its owners took."""
+    return pod_for(pod.uid, pod.name, _less(effective_request(pod), taken), pod)
+
+
+def zones_less(allocation: ZoneAllocation, taken: Mapping[int, Amounts]) -> ZoneAllocation:
+    """Return a booking's zones without what its owners have there."""
+    zones = {zone: _less(has, taken.get(zone, {})) for zone, has in allocation.zones.items()}
+    return ZoneAllocation(zones)
+
+
+def _less(amounts: Amounts, taken: Amounts) -> Amounts:
+    rest = {name: amount - taken.get(name, 0) for name, amount in amounts.items()}
+    return {name: amount for name, amount in rest.items() if amount > 0}
