@@ -48,6 +48,8 @@ from shared.kubelet.topology_manager import NO_HINT, TopologyManager, merge
 
 NodeState = tuple[State, ...]
 
+# Ways through the containers of a pod that are followed together.
+MOST_WAYS = 2048
 # Answers that a model remembers. If there are more, all are forgotten and computed again.
 REMEMBERED = 1 << 15
 
@@ -73,7 +75,7 @@ class ContainerZones(NamedTuple):
     unknown: RequestedAmounts = ()
 
 
-class _Way(NamedTuple):
+class AdmissionWay(NamedTuple):
     """One way through the containers so far."""
 
     states: NodeState
@@ -131,7 +133,7 @@ class KubeletModel:
     def _zones_of(
         self, states: NodeState, request: HintRequest
     ) -> tuple[ContainerZones, ...] | None:
-        way, whole = _Way(states, (None,) * len(states), ()), None
+        way, whole = AdmissionWay(states, (None,) * len(states), ()), None
         if self.topology_manager.scope == "pod":
             whole = self._hint(states, way.reusable, request.whole)
             if whole is None:
@@ -146,7 +148,9 @@ class KubeletModel:
             by_container.append(widest)
         return tuple(by_container)
 
-    def _taken(self, before: _Way, after: _Way, container: ContainerRequest) -> ContainerZones:
+    def _taken(
+        self, before: AdmissionWay, after: AdmissionWay, container: ContainerRequest
+    ) -> ContainerZones:
         mask, hint, unknown = 0, after.zones[-1], list[tuple[str, int]]()
         for index, (manager, requested) in enumerate(
             zip(self.managers, container.asked, strict=True)
@@ -207,7 +211,7 @@ class KubeletModel:
 
     def _admit(self, states: NodeState, request: HintRequest) -> AdmissionOutcome:
         taken = () if request.one_zone else None
-        ways, refused = [_Way(states, (None,) * len(states), (), taken)], False
+        ways, refused = [AdmissionWay(states, (None,) * len(states), (), taken)], False
         whole: Hint | None = None
         if self.topology_manager.scope == "pod":
             try:
@@ -228,12 +232,17 @@ class KubeletModel:
                 refused = refused or any(self._refused(way, container, whole) for way in ways)
                 return AdmissionOutcome((), refused, too_many_states=True)
             refused = refused or not all(longer)
-            ways = _distinct([way for some in longer for way in some])
+            ways = self._followed(_distinct([way for some in longer for way in some]))
+            if len(ways) > MOST_WAYS:
+                raise TooManyChoicesError
         refused = refused or not all(_is_in_one_zone(way, request) for way in ways)
         final_states = dict.fromkeys([self._after_admission(way) for way in ways])
         return AdmissionOutcome(tuple(final_states), refused, ways[0].zones if ways else ())
 
-    def _zones_taken(self, way: _Way, after: NodeState, left: tuple[Reusable, ...]) -> int:
+    def _followed(self, ways: list[AdmissionWay]) -> list[AdmissionWay]:
+        return ways
+
+    def _zones_taken(self, way: AdmissionWay, after: NodeState, left: tuple[Reusable, ...]) -> int:
         rows = zip(self.managers, way.states, after, way.reusable, left, strict=True)
         masks = [
             manager.zones_taken(earlier, later, reusable, reusable_after)
@@ -289,8 +298,8 @@ class KubeletModel:
         return is_single and mask == self.topology_manager.default_mask
 
     def _decide(
-        self, way: _Way, container: ContainerRequest, whole: Hint | None
-    ) -> list[list[_Way]]:
+        self, way: AdmissionWay, container: ContainerRequest, whole: Hint | None
+    ) -> list[list[AdmissionWay]]:
         """Return the ways on through one container, for each way to decide what its state leaves
         open."""
         try:
@@ -302,7 +311,9 @@ class KubeletModel:
                 for further in self._decide(way._replace(states=states), container, whole)
             ]
 
-    def _allocate(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> list[_Way]:
+    def _allocate(
+        self, way: AdmissionWay, container: ContainerRequest, whole: Hint | None
+    ) -> list[AdmissionWay]:
         """Return every way on through one container, none if the kubelet rejects it."""
         hint = whole or self._hint(way.states, way.reusable, container.asked)
         if hint is None:
@@ -317,16 +328,16 @@ class KubeletModel:
             if not allocations:
                 return []
             by_manager.append(allocations)
-        zones, longer = (*way.zones, hint.mask or 0), list[_Way]()
+        zones, longer = (*way.zones, hint.mask or 0), list[AdmissionWay]()
         for choice in product(*by_manager):
             states, kept = tuple([each[0] for each in choice]), tuple([each[1] for each in choice])
             taken = way.taken
             if taken is not None:
                 taken = (*taken, self._zones_taken(way, states, kept))
-            longer.append(_Way(states, kept, zones, taken))
+            longer.append(AdmissionWay(states, kept, zones, taken))
         return longer
 
-    def _refused(self, way: _Way, container: ContainerRequest, whole: Hint | None) -> bool:
+    def _refused(self, way: AdmissionWay, container: ContainerRequest, whole: Hint | None) -> bool:
         """Return True if a manager rejects the container on this way. Managers allocate
         independently, some perhaps in too many ways."""
         hint = whole or self._hint(way.states, way.reusable, container.asked)
@@ -344,17 +355,17 @@ class KubeletModel:
                 continue
         return False
 
-    def _after_admission(self, way: _Way) -> NodeState:
+    def _after_admission(self, way: AdmissionWay) -> NodeState:
         if not any(way.reusable):
             return way.states
         triples = zip(self.managers, way.states, way.reusable, strict=True)
         return tuple([manager.after_admission(state, reused) for manager, state, reused in triples])
 
 
-def _distinct(ways: Sequence[_Way]) -> list[_Way]:
+def _distinct(ways: Sequence[AdmissionWay]) -> list[AdmissionWay]:
     """Return the first of the ways that the kubelet cannot tell apart any more: those that differ
     only in the hints of earlier containers."""
-    first: dict[Hashable, _Way] = {}
+    first: dict[Hashable, AdmissionWay] = {}
     for way in ways:
         first.setdefault((way.states, way.reusable, way.taken), way)
     return list(first.values())
@@ -377,7 +388,7 @@ def _joined(outcomes: Sequence[AdmissionOutcome]) -> AdmissionOutcome:
     return AdmissionOutcome(() if too_many else tuple(states), refused, zones, too_many)
 
 
-def _is_in_one_zone(way: _Way, request: HintRequest) -> bool:
+def _is_in_one_zone(way: AdmissionWay, request: HintRequest) -> bool:
     """Return whether the pod, or each container, is in one zone on this way. Init containers may
     leave some of theirs to others, so with them all containers must be in one zone.
     """

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -105,6 +105,13 @@ class CpuCountManager(ResourceManager):
             if free >= short and not must & ~(1 << zone):
                 preferred |= 1 << zone
         return preferred
+
+    def shows(self, state: Counts, observed: Counts) -> bool:
+        return all(free <= shown for free, shown in zip(state, observed, strict=True))
+
+    def exceeds(self, state: Counts, observed: Counts, unlisted: Mapping[str, int]) -> bool:
+        more = unlisted.get(CPU, 0) // MILLI
+        return any(free + more < shown for free, shown in zip(state, observed, strict=True))
 
     def plain_amounts(self, state: Counts) -> PlainAmounts | None:
         """None if CPUs of a socket or of the whole machine are taken."""

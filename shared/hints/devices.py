@@ -119,6 +119,20 @@ class DeviceCountManager(ResourceManager):
                 preferred &= sum([mask for mask in masks if not mask & (mask - 1)])
         return preferred
 
+    def shows(self, state: Devices, observed: Devices) -> bool:
+        return all(
+            free <= shown
+            for counts, others in zip(state.free, observed.free, strict=True)
+            for free, shown in zip(counts, others, strict=True)
+        )
+
+    def exceeds(self, state: Devices, observed: Devices, unlisted: Mapping[str, int]) -> bool:
+        return any(
+            free + unlisted.get(name, 0) < shown
+            for (name, _), counts, others in zip(self.pools, state.free, observed.free, strict=True)
+            for free, shown in zip(counts, others, strict=True)
+        )
+
     def plain_amounts(self, state: Devices) -> PlainAmounts | None:
         """Without resources of which a device lies in several zones or in none; None if a kubelet
         may know devices that are not listed."""

@@ -108,6 +108,7 @@ class MemoryBlockManager(ResourceManager):
         self._rows = {name: row for row, name in enumerate(names)}
         self.capable = lru_cache(maxsize=1024)(self._capable)
         self._large = lru_cache(maxsize=1024)(self._large_enough)
+        self._allowed = lru_cache(maxsize=1024)(self._allowed_masks)
 
     def empty(self) -> Memory:
         """Return the state in which nothing is held."""
@@ -149,6 +150,21 @@ class MemoryBlockManager(ResourceManager):
             if all(self.allocatable[row][position] >= amount for row, amount in rows):
                 large.append((position, 1 << zone))
         return tuple(large)
+
+    def shows(self, state: Memory, observed: Memory) -> bool:
+        """Compare groups, and free bytes by zone or by set of `loose` zones. Blocks that wait to be
+        freed are not listed."""
+        if state.waiting:
+            return True
+        loose = 0
+        for mask in observed.loose:
+            loose |= mask
+        masks = [*observed.loose, *[1 << zone for zone in self.zones if not loose >> zone & 1]]
+        return state.groups == observed.groups and all(
+            self._sum(free, mask) == self._sum(shown, mask)
+            for free, shown in zip(state.free, observed.free, strict=True)
+            for mask in masks
+        )
 
     def plain_amounts(self, state: Memory) -> PlainAmounts | None:
         """None if zones are in groups, or a block waits to be freed."""
@@ -192,27 +208,22 @@ class MemoryBlockManager(ResourceManager):
             raise TooManyChoicesError
         kept = _reusable(reusable)
         masks, sizes = enumerate_masks(self.zones), mask_sizes(self.zones)
-        positions, least = self.capable(requested)
+        capable, least = self.capable(requested)
+        allowed = self._allowed(state.groups, tuple([count > 0 for count in state.blocks]))
+        positions = [index for index in capable if allowed[index]]
         if state.loose:
-            allowed = [index for index in positions if self._allowed(state, masks[index])]
             fitting = [
-                index for index in allowed if self._holds(state, masks[index], requested, kept)
+                index for index in positions if self._holds(state, masks[index], requested, kept)
             ]
             return [Hint(masks[index], sizes[index] == least) for index in fitting]
         for name, amount in requested:
             sums = mask_sums(self.zones, state.free[self._rows[name]]) if name in self._rows else []
-            positions = tuple(
-                [
-                    index
-                    for index in positions
-                    if sums[index] + kept.bytes_for(masks[index], name) >= amount
-                ]
-            )
-        return [
-            Hint(masks[index], sizes[index] == least)
-            for index in positions
-            if self._allowed(state, masks[index])
-        ]
+            positions = [
+                index
+                for index in positions
+                if sums[index] + kept.bytes_for(masks[index], name) >= amount
+            ]
+        return [Hint(masks[index], sizes[index] == least) for index in positions]
 
     def _holds(
         self, state: Memory, mask: int, requested: RequestedAmounts, kept: ReusableMemory
@@ -243,18 +254,24 @@ class MemoryBlockManager(ResourceManager):
     def _sum(self, row: Sequence[int], mask: int) -> int:
         return sum([row[position] for zone, position in self._at.items() if mask >> zone & 1])
 
-    def _allowed(self, state: Memory, mask: int) -> bool:
-        if not mask & (mask - 1):
-            return state.groups[self._at[mask.bit_length() - 1]] == mask
-        return self._allowed_wide(state, mask)
+    def _allowed_masks(self, groups: Sequence[int], is_used: Sequence[bool]) -> list[bool]:
+        """Return for each mask whether none of its zones is used alone or in another group; a zone
+        alone may not be in a group."""
+        used, members = 0, dict[int, int]()
+        for zone, group, has_blocks in zip(self.zones, groups, is_used, strict=True):
+            if has_blocks:
+                used |= 1 << zone
+                members[group] = members.get(group, 0) | 1 << zone
+        rows = zip(self.zones, groups, strict=True)
+        alone = {group for zone, group in rows if group == 1 << zone}
+        return [
+            not mask & used & ~members.get(mask, 0) if mask & (mask - 1) else mask in alone
+            for mask in enumerate_masks(self.zones)
+        ]
 
     def _allowed_wide(self, state: Memory, mask: int) -> bool:
-        """No zone of the mask is used alone or in another group."""
-        return all(
-            not state.blocks[position] or state.groups[position] == mask
-            for zone, position in self._at.items()
-            if mask >> zone & 1
-        )
+        rows = zip(self.zones, state.groups, state.blocks, strict=True)
+        return not any(count and group != mask for zone, group, count in rows if mask >> zone & 1)
 
     # Allocation.
 

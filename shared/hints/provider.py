@@ -32,7 +32,7 @@ A provider must not know pods, the ledger, or other providers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -135,6 +135,16 @@ class ResourceManager:
                     alone |= mask
             preferred &= alone
         return preferred
+
+    def shows(self, state: State, observed: State) -> bool:
+        """Return False if a report that `observe` reads as `observed` cannot be about `state`, in
+        which containers may hold more than a report lists."""
+        return True
+
+    def exceeds(self, state: State, observed: State, unlisted: Mapping[str, int]) -> bool:
+        """Return True if containers hold more in `state` than such a report lists, and than they
+        may hold `unlisted` (by resource) in addition."""
+        return False
 
     def plain_amounts(self, state: State) -> PlainAmounts | None:
         """Return the amounts if they alone decide under single-numa-node: a container takes the

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 
 # Ways that a search follows: enough for any choice of 4 out of 8 zones. An allocation with more of
 # them is beyond any budget of a search.
@@ -40,9 +42,14 @@ def splits(amount: int, rooms: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def ways(amount: int, rooms: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the same as a list. Raises TooManyWaysError."""
-    ways_so_far: list[tuple[int, ...]] = []
-    for split in splits(amount, rooms):
-        if len(ways_so_far) == MOST:
-            raise TooManyWaysError
-        ways_so_far.append(split)
-    return ways_so_far
+    all_ways = _ways(amount, tuple(rooms))
+    if all_ways is None:
+        raise TooManyWaysError
+    return list(all_ways)
+
+
+@lru_cache(maxsize=1 << 12)
+def _ways(amount: int, rooms: tuple[int, ...]) -> tuple[tuple[int, ...], ...] | None:
+    """Remembered, because states of one search differ in other managers. None for too many."""
+    some_ways = tuple(islice(splits(amount, rooms), MOST + 1))
+    return some_ways if len(some_ways) <= MOST else None

@@ -10,6 +10,7 @@ from shared.ledger.charge import landing, listed_demand
 from shared.ledger.container_zones import lists_placements
 from shared.ledger.nodes import count, forget_ended, node_of, stop_counting
 from shared.ledger.recompute import could_have_freed, recompute
+from shared.ledger.since_empty import note_end
 from shared.ledger.state import (
     AbsentPod,
     Alias,
@@ -178,7 +179,12 @@ def _release(
     earlier = node.ended.get(key)
     if earlier is not None:
         stop_counting(node, key)
-    ended = node.ended[key] = _ended(earlier, charge, position, came, finished_s)
+    life = Life(
+        charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s
+    )
+    ended = node.ended[key] = _ended(earlier, charge, life if came else None)
+    if came:
+        note_end(node, charge, None if absent else life)
     if absent:
         ended.absent = AbsentPod(entry.pod.uid, request)
     if node.listed is None:
@@ -191,14 +197,9 @@ def _release(
     check_after_end(ledger, node, charge)
 
 
-def _ended(
-    earlier: Ended | None, charge: Charge, position: int, came: bool, finished_s: int
-) -> Ended:
+def _ended(earlier: Ended | None, charge: Charge, life: Life | None) -> Ended:
     lives: tuple[Life, ...] | None = () if earlier is None else earlier.lives
-    if came and lives is not None:
-        life = Life(
-            charge.demand, charge.sent_at, charge.runs_at, position, charge.started_s, finished_s
-        )
+    if life is not None and lives is not None:
         lives = (*lives, life) if len(lives) < LIVES_LIMIT else None
     return ended_of(charge, lives)
 

@@ -76,13 +76,13 @@ def with_device_views(
     others: Iterable[HintRequest | None],
     devices: RequestedAmounts,
     most: int,
-    rules: PossibleRules,
 ) -> DeviceViews:
     """Return the bases as the kubelet may see them under its rules, as far as it matters to what
     the new pod (`devices`) and the others request.
 
     In which zones unlisted devices are matters only to hints that are not preferred, and so not
     under restricted, and to hints for an amount of 0."""
+    rules = possible_rules(node)
     group_checks = _group_checks(rules, report, policy)
     zones, others = [zone.id for zone in report.zones], list(others)
     doubtful = in_doubt(node, policy)

@@ -14,10 +14,11 @@
 
 5. The claims of nominated pods may be held or not: no kubelet knows them.
 
-6. A report without placements has amounts by zone. They are the state of CPUs and devices. Which
-   groups of zones share memory follows from the pods that a fingerprint confirmed, in one way or
-   in several (`unlisted_blocks`). Not followed are pods that ended since, except under
-   single-numa-node, and devices of which zones offer more than the node does.
+6. A report without placements has amounts by zone. They are the state of CPUs and devices, and
+   which groups of zones share memory follows from the pods that a fingerprint confirmed, in one way
+   or in several (`unlisted_blocks`). Not followed are pods that ended since, except under
+   single-numa-node, and devices of which zones offer more than the node does. If the history since
+   the node was empty is known, it decides instead (`since_empty`).
 
 7. Not followed are two ended pods of one name, a report that was read during an admission unless
    what the pod gets next is known (`partial_listings`), and init containers on processors with many
@@ -54,7 +55,7 @@ from shared.kubelet.cpu_options import FULL_PCPUS_ONLY
 from shared.ledger.charge import WHOLE_POD
 from shared.ledger.confirmation import is_included, residual
 from shared.ledger.device_views import with_device_views
-from shared.ledger.kubelet_rules import is_other_version, possible_rules
+from shared.ledger.kubelet_rules import is_other_version
 from shared.ledger.open_holdings import (
     ENDED,
     MOST_STATES,
@@ -66,6 +67,7 @@ from shared.ledger.open_holdings import (
     negative,
 )
 from shared.ledger.partial_listings import report_without, rest_of
+from shared.ledger.since_empty import is_empty, states_since_empty
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import given_back
 from shared.ledger.unlisted_blocks import ways_on
@@ -114,14 +116,13 @@ def kubelet_states(
     """Return the node under this policy and scope, for a new pod with or without init containers
     that requests these amounts of doubtful devices (`in_doubt`)."""
     charges = list(charges)
-    listings = _listings(node, report, policy)
-    if report.unlisted or listings is None:
-        return TooManyStates(frozenset({UNLISTED if report.unlisted else NO_PLACEMENTS}))
-    if node.listed is None and not _all_free(report):
-        report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
+    reading = _read(node, report, charges, policy, scope)
+    if isinstance(reading, TooManyStates):
+        return reading
+    report = reading.report
     if _lacks_layout(node, report, charges, inits):
         return TooManyStates(frozenset({SPREAD}))
-    completed = _completed(node, report, charges, policy)
+    completed = _completed(node, report, list(filter(reading.must_follow, charges)), policy)
     if completed is None:
         return TooManyStates(frozenset({PARTIALLY_LISTED}))
     report = completed.report
@@ -137,30 +138,67 @@ def kubelet_states(
     if pending and (node.freed or ended_pods is None):
         return TooManyStates(frozenset({*bounds, ENDED}))
     ended_pods = ended_pods or []
+    requests = [*(pod.request for pod in pending), *(pod.request for pod in ended_pods)]
     inits = inits or any(pod.request.inits for pod in ended_pods if pod.request is not None)
     fine = inits or bool(init_placements) or _ids_matter(report, charges, policy)
     if completed.report is not completed.read and fine:
         return TooManyStates(frozenset({*bounds, PARTIALLY_LISTED}))
-    observed = _observed(report, listings, init_placements, policy, scope, fine)
+    listings = reading.listings
+    observed = reading.history or _observed(report, listings, init_placements, policy, scope, fine)
     if observed is None:
         return TooManyStates(frozenset({*bounds, SEVERAL_GROUPS}) if report.zones else frozenset())
     if pending and by_socket(report) and WHOLE_CORES in observed.bounds:
         return TooManyStates(frozenset({*bounds, WHOLE_CORES}))  # the zones of a socket are unknown
-    rules = possible_rules(node)
     bounds.update(observed.bounds, [OTHER_KUBELET] if is_other_version(node) else [])
     freed = [] if pending else _freed(node, charges)
     bases = _bases(observed.model, observed.bases, freed, open_holdings)
     if bases is None:
         return TooManyStates(frozenset(bounds))
-    requests = [*(pod.request for pod in pending), *(pod.request for pod in ended_pods)]
+    managers = observed.model.managers
     bases, unhealthy = with_device_views(
-        node, report, policy, observed.model.managers, bases, requests, devices, MOST_STATES, rules
+        node, report, policy, managers, bases, requests, devices, MOST_STATES
     )
     bounds.update([UNHEALTHY] if unhealthy else [])
     if bases is None:
         return TooManyStates(frozenset(bounds))
-    ends = ended_pods if pending else []
-    return KubeletStates(observed.model, bases, tuple(pending), frozenset(bounds), tuple(ends))
+    ends = tuple(ended_pods) if pending else ()
+    return KubeletStates(observed.model, bases, tuple(pending), frozenset(bounds), ends)
+
+
+class _Reading(NamedTuple):
+    """The report as far as it is exact, what it lists in every way, and the states that the node's
+    history leaves; None without one."""
+
+    report: Report
+    listings: list[list[Placement]]
+    history: ObservedNode | None = None
+
+    def must_follow(self, charge: Charge) -> bool:
+        """Return False if the history has what the pod holds."""
+        return self.history is None or not charge.confirmed
+
+
+def _read(
+    node: LedgerNode, report: Report, charges: Sequence[Charge], policy: str, scope: str
+) -> _Reading | TooManyStates:
+    if report.unlisted:
+        return TooManyStates(frozenset({UNLISTED}))
+    listings: list[list[Placement]] | None
+    if node.listed is not None or is_empty(report):
+        listed = (node.listed or {}).values()
+        listings = [[placement for placements in listed for placement in placements]]
+    else:
+        listings = _unlisted(node, report, policy)
+        report = msgspec.structs.replace(report, cpus=None, devices=None, checkpoints=(), hidden=())
+    history = None
+    is_followed = node.since_empty is not None and not _share_devices(node, report)
+    if is_followed and not _lacks_layout(node, report, (), inits=True):
+        shown = _observed(report, listings or (), (), policy, scope, True)
+        bases = shown.bases if shown is not None else ()
+        history = states_since_empty(node, report, charges, bases, policy, scope)
+    if listings is None and history is None:
+        return TooManyStates(frozenset({NO_PLACEMENTS}))
+    return _Reading(report, listings or [], history)
 
 
 def _lacks_layout(node: LedgerNode, report: Report, charges: Sequence[Charge], inits: bool) -> bool:
@@ -171,13 +209,6 @@ def _lacks_layout(node: LedgerNode, report: Report, charges: Sequence[Charge], i
         return False
     pending = [part for charge in charges if not charge.confirmed for part in charge.demand]
     return inits or any(part.kind == "init" for part in pending)
-
-
-def _listings(node: LedgerNode, report: Report, policy: str) -> list[list[Placement]] | None:
-    """Return what the report lists, in every way; None for too many."""
-    if node.listed is None and not _all_free(report):
-        return _unlisted(node, report, policy)
-    return [[placement for placements in (node.listed or {}).values() for placement in placements]]
 
 
 class _Completed(NamedTuple):
@@ -259,7 +290,7 @@ def _charged(
 def _unlisted(node: LedgerNode, report: Report, policy: str) -> list[list[Placement]] | None:
     """Return what the report may count without listing it, in every way that matters; None if that
     is not known."""
-    if between_zones(report) or _share_devices(node, report):
+    if _share_devices(node, report):
         return None
     if policy == SINGLE_NUMA_NODE:
         return [[]]
@@ -268,7 +299,10 @@ def _unlisted(node: LedgerNode, report: Report, policy: str) -> list[list[Placem
 
 
 def _share_devices(node: LedgerNode, report: Report) -> bool:
-    """Return True if zones offer more devices together than the node: some lie in several."""
+    """Return True if some devices lie in several zones: then zones offer more of them together than
+    the node."""
+    if between_zones(report):
+        return True
     offered = node.observed.allocatable if node.observed is not None else {}
     sums = Counter[str]()
     for zone in report.zones:
@@ -297,15 +331,6 @@ def _observed(
         return None
     bounds = frozenset[str]().union(*[node.bounds for node in models])
     return ObservedNode(models[0].model, tuple(bases), bounds)
-
-
-def _all_free(report: Report) -> bool:
-    """Then a report without placements says as much as one with them."""
-    for zone in report.zones:
-        for amounts in zone.resources.values():
-            if amounts.available != amounts.allocatable:
-                return False
-    return True
 
 
 def _ids_matter(report: Report, charges: Sequence[Charge], policy: str) -> bool:

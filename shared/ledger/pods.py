@@ -86,6 +86,7 @@ def _respecified(ledger: Ledger, entry: LedgerPod, event: cluster.PodObserved) -
     release_charge(ledger, entry, ledger.position)
     entry.pod = event.pod
     charge_pod(ledger, entry, name, charged_at)
+    node.since_empty = None
     charge = node.charges[event.pod.uid]
     charge.alias, charge.sent_at, charge.started_s = old.alias, old.sent_at, old.started_s
     redemand(node, charge, entry)
@@ -138,6 +139,8 @@ def ended(ledger: Ledger, event: cluster.PodEnded, envelope: Envelope) -> Touche
     if event.started_s:
         _started(ledger.nodes[node].charges[event.uid], event.started_s)
     came, absent = event.cause != "rejected", event.cause == "absent_from_list"
+    if not came:  # what it took before it was rejected may have changed groups of zones
+        ledger.nodes[node].since_empty = None
     release_charge(ledger, entry, envelope.position, came, event.finished_s, absent)
     return (*touched, node)
 

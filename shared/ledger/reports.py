@@ -13,6 +13,7 @@ from shared.ledger.container_zones import lists_by_match, lists_placements, may_
 from shared.ledger.fingerprints import confirm_containers, container_listing
 from shared.ledger.nodes import forget_ended, node_of
 from shared.ledger.recompute import forget_places, recompute, redemand
+from shared.ledger.since_empty import note_report
 from shared.ledger.state import Ended, Expectation, Ledger, LedgerNode
 from shared.ledger.unhealthy import ever_in_zones, unlisted
 
@@ -134,6 +135,7 @@ def _make_current(
     has_moved = has_moved or node.released
     if has_moved and lists_by_match(report):
         node.listed = None
+    earlier = node.report
     node.report, node.report_version, node.report_position = report, version, position
     node.expired, node.locked, node.released = False, "", False
     if lists_placements(node) or has_moved:
@@ -142,6 +144,7 @@ def _make_current(
         _start_over(ledger, node, position)
     if lists_placements(node):
         _forget_ended(node)
+    note_report(node, earlier, has_moved)
     return has_moved
 
 

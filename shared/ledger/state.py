@@ -220,6 +220,9 @@ class LedgerNode(msgspec.Struct, gc=False):
     unlisted_devices: dict[str, str] = {}
     # Resources of which reports of this boot listed a device in a zone.
     resources_in_zones: tuple[str, ...] = ()
+    # Pods that ended since a report showed the node empty, as far as they may matter; None if there
+    # was no such report, or if what happened since is not known (`since_empty`).
+    since_empty: tuple[Life, ...] | None = None
 
 
 class Ledger(msgspec.Struct):

@@ -131,6 +131,20 @@ LEDGER = (
         "tests/scheduler/test_cycle_torn_listing.py",
     ),
     Mutation(
+        "a history survives a rejected pod",
+        "shared/ledger/pods.py",
+        "        ledger.nodes[node].since_empty = None\n",
+        "        pass\n",
+        "tests/ledger/test_since_empty.py -k rejected",
+    ),
+    Mutation(
+        "pods of a history came in the order of the log",
+        "shared/ledger/since_empty.py",
+        "charge.sent_at, runs_at, charge.started_s)",
+        "charge.charged_at, runs_at, charge.started_s)",
+        "tests/ledger/test_since_empty.py -k true_state",
+    ),
+    Mutation(
         "unhealthy devices that nobody lists lie nowhere",
         "shared/ledger/device_views.py",
         "    doubtful = in_doubt(node, policy)\n    hidden",

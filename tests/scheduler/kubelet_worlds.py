@@ -60,12 +60,14 @@ def scene(
     unconfirmed: int = 3,
     running: float = 0.0,
     between: float = 0.0,
+    as_object: bool = False,
     **settings: Any,
 ) -> Scene:
     """Return a random scene: 1 to 3 zones if their number is not given, a few running pods, and up
     to `unconfirmed` pods that were bound after the report, a share of which is observed to be
     `running`. On more than three zones some pods request more than a zone or two have. A share of
-    the devices lies `between` two zones.
+    the devices lies `between` two zones. `as_object`: rejected pods left nothing, because
+    the node's history has none.
     """
     rng, heard = random.Random(seed), random.Random(f"{seed} heard")
     count = zones or rng.randint(1, 3)
@@ -75,7 +77,8 @@ def scene(
         count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings
     )
     for at in range(rng.randint(0, 3)):
-        base = _ran(base, random_pod(rng, f"settled{at}", True, scale))
+        after = _ran(base, random_pod(rng, f"settled{at}", True, scale))
+        base = after if not as_object or len(after.pods) > len(base.pods) else base
     base, came, runs = drop_stale(base), [], set()
     state = base
     for at in range(rng.randint(0, unconfirmed)):
@@ -220,10 +223,15 @@ def proven_world(
     world = World(config)
     offered = {**dict.fromkeys(_resources(state), 1 << 50), **offered_devices(state)}
     world.observe(NODE, allocatable=offered, unhealthy=unhealthy_devices(state))
+    if as_object:
+        empty = state
+        for uid in state.pods:
+            empty = remove(empty, uid)
+        world.report(through_object(report_of(empty, checkpoints)))
     for active in state.pods.values():
         world.bound(active.pod, NODE)
     report = report_of(state, checkpoints)
-    world.report(through_object(report) if as_object else report)
+    world.report(through_object(report, 2) if as_object else report)
     if as_object:
         compare(world, NODE)
     for active in state.pods.values():
@@ -438,7 +446,10 @@ def measured(
         if made is not None:
             seen, world, cases = made(seed)
         else:
-            seen, cases = scene(seed, policy, scope, unconfirmed=unconfirmed, **settings), ()
+            seen = scene(
+                seed, policy, scope, unconfirmed=unconfirmed, as_object=as_object, **settings
+            )
+            cases = ()
             world = world_of(seen, CycleConfig(), checkpoints, as_object)
         if _exceeds_the_node(seen):
             found.refused += 1
