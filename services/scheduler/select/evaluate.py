@@ -209,6 +209,8 @@ class Evaluator:
         An undecided node is looked at again if no other node takes the pod, also after own
         reservations, which keep ruled-out nodes ruled out.
         """
+        if node_info.pending:
+            self.note_landing(pod_class, node_info)
         score = self._evaluate(pod_class, node_info, self.config.steps_node, predicted_rank)
         pod_class.undecided.pop(node_info.slot, None)
         if score == UNDECIDED:
@@ -286,8 +288,6 @@ class Evaluator:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked:
             return RULED_OUT
-        if node_info.pending:
-            self._bulk.note_landing(pod_class, node_info)
         known_score = known_rank = None
         is_exact = self.strategy.at_once and not plan.counted_zones
         if is_exact and predicted_rank < OPTIMISTIC:

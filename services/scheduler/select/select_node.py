@@ -49,10 +49,15 @@ def select_node(
     best = _best(cluster, pod, pod_class, cluster.offsets(pod, checks))
     if best is not None:
         return placed_on(cluster, pod_class, *best)
-    harder = last_resort(cluster, pod_class, lambda node_info: checks.refusal(node_info) is None)
-    if harder is None:
+    changes = evaluator.cache.changes
+    if not checks and pod_class.refused_at == changes:
         return None
-    return placed_on(cluster, pod_class, *harder, evaluator.cache.candidates(pod_class.row))
+    harder = last_resort(cluster, pod_class, lambda node_info: checks.refusal(node_info) is None)
+    if harder is not None:
+        return placed_on(cluster, pod_class, *harder, evaluator.cache.candidates(pod_class.row))
+    if not checks:
+        pod_class.refused_at = changes
+    return None
 
 
 def _best(

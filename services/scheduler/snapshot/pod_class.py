@@ -145,7 +145,7 @@ class PodClass:
     __slots__ = (
         "asked", "devices", "distinct_plans", "is_evaluated", "key", "kind", "landings",
         "own_policy", "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusals",
-        "request", "requested", "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
+        "refused_at", "request", "requested", "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:
@@ -179,6 +179,8 @@ class PodClass:
         self.is_evaluated = False
         # Slot -> ledger version at which the ordinary step budget did not suffice.
         self.undecided: dict[int, int] = {}
+        # The changes of nodes after which the larger budget found no node, either.
+        self.refused_at = -1
         # Slot -> version at which the bounds alone did not decide.
         self.passed_over: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None
