@@ -44,7 +44,7 @@ Nodes = Sequence[NodeInfo | None]
 Ranks = tuple[Ints, Bools]
 Scores = npt.NDArray[np.int32]
 # What the kernel's `Bounds.zones` returns.
-Zones = tuple[tuple[int, ...] | None, tuple[int, ...]]
+Zones = tuple[tuple[int, ...] | None, tuple[int, ...], bool]
 
 # From this many changed nodes on, a bulk evaluation is cheaper than ranking each node.
 BULK_FROM = 24
@@ -136,19 +136,21 @@ class BulkEvaluator:
             places * len(plan.demand) if all(part.kind == "app" for part in plan.demand) else None
         )
 
-    def note_landing(self, pod_class: PodClass, node_info: NodeInfo) -> None:
-        """Let the ledger know the landing of this class on this node, if the kernel finds it."""
+    def note_landing(self, pod_class: PodClass, node_info: NodeInfo) -> bool:
+        """Let the ledger know the landing of this class on this node, if the kernel finds it.
+        Return whether each part surely finds a zone.
+        """
         report, profile = node_info.report, node_info.profile
         plan = self.plan(pod_class, profile, node_info.profile_id).plan
         if report is None or report.unlisted or profile.between or plan.needs_search:
-            return
+            return False
         if not plan.rule.policy == report.policy == SINGLE_NUMA_NODE:
-            return
+            return False
         if plan.rule.source != "report" or pod_class.kind.demand_on(report) is not plan.demand:
-            return
+            return False
         zones = self._zones(pod_class, node_info)
         if zones is None:
-            return
+            return False
         landings, key = pod_class.landings, (node_info.profile_id, zones[1])
         landing = landings.get(key)
         if landing is None:
@@ -158,6 +160,7 @@ class BulkEvaluator:
             charged = charge_zones(plan.demand, possible, node_info.zone_ids, report)
             landing = landings[key] = Landing(possible, charged)
         remember(plan.demand, report, node_info.free_max, landing)
+        return zones[2]
 
     def _zones(self, pod_class: PodClass, node_info: NodeInfo) -> Zones | None:
         """Return the kernel's `Bounds.zones`; None if it does not know this node."""

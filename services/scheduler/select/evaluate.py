@@ -44,15 +44,17 @@ def evaluate_node(
     steps: int,
     known_score: int | None = None,
     known_rank: int | None = None,
+    finds_zones: bool = False,
 ) -> int:
     """Return the node's rank, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` and
-    `known_rank` are those of the node if it takes the pod, as far as they are known.
+    `known_rank` are those of the node if it takes the pod, as far as they are known; `finds_zones`
+    says that each part is known to find a zone.
     """
     is_known = known_rank is not None or known_score is not None
     if not (is_known or _passes_whole_node(pod_class, node_info)):
         return RULED_OUT
     if plan.mode != "free":
-        result = filter_result(node_info, pod_class, plan, config, steps)
+        result = filter_result(node_info, pod_class, plan, config, steps, finds_zones)
         if result == UNKNOWN:
             return UNDECIDED
         if result != ADMITTED:
@@ -165,9 +167,9 @@ class Evaluator:
         """See `BulkEvaluator.sure_places`."""
         return self._bulk.sure_places(pod_class, node_info)
 
-    def note_landing(self, pod_class: PodClass, node_info: NodeInfo) -> None:
+    def note_landing(self, pod_class: PodClass, node_info: NodeInfo) -> bool:
         """See `BulkEvaluator.note_landing`."""
-        self._bulk.note_landing(pod_class, node_info)
+        return self._bulk.note_landing(pod_class, node_info)
 
     def node_at(self, slot: int) -> NodeInfo:
         node_info = self._slots[slot]
@@ -209,9 +211,9 @@ class Evaluator:
         An undecided node is looked at again if no other node takes the pod, also after own
         reservations, which keep ruled-out nodes ruled out.
         """
-        if node_info.pending:
-            self.note_landing(pod_class, node_info)
-        score = self._evaluate(pod_class, node_info, self.config.steps_node, predicted_rank)
+        finds_zones = bool(node_info.pending) and self.note_landing(pod_class, node_info)
+        steps = self.config.steps_node
+        score = self._evaluate(pod_class, node_info, steps, predicted_rank, finds_zones)
         pod_class.undecided.pop(node_info.slot, None)
         if score == UNDECIDED:
             pod_class.undecided[node_info.slot] = node_info.ledger_version
@@ -284,6 +286,7 @@ class Evaluator:
         node_info: NodeInfo,
         steps: int,
         predicted_rank: int = OPTIMISTIC,
+        finds_zones: bool = False,
     ) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked:
@@ -294,9 +297,8 @@ class Evaluator:
             known_rank = predicted_rank
         elif is_exact:
             known_score = self._known_score(pod_class, node_info)
-        return evaluate_node(
-            pod_class, plan, node_info, self.config, self.strategy, steps, known_score, known_rank
-        )
+        known = known_score, known_rank, finds_zones
+        return evaluate_node(pod_class, plan, node_info, self.config, self.strategy, steps, *known)
 
     def _known_score(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
         """Return the node's score from a bulk evaluation or a ranking since its last change, if

@@ -542,8 +542,9 @@ static uint64_t zones_with_room(const Bounds *bounds, Py_ssize_t kind, Py_ssize_
 
 PyDoc_STRVAR(bounds_zones_doc,
 "zones($self, slot, /)\n--\n\n"
-"Return by part the place of the zone where it surely lands, and by kind of part the mask of the\n"
-"places that may hold it. The first is None if guaranteed free and free at most amounts differ.");
+"Return by part the place of the zone where it surely lands, by kind of part the mask of the\n"
+"places that may hold it, and whether the node is sure. The first is None if guaranteed free and\n"
+"free at most amounts differ.");
 
 static PyObject *bounds_zones(PyObject *self, PyObject *argument)
 {
@@ -560,6 +561,9 @@ static PyObject *bounds_zones(PyObject *self, PyObject *argument)
     int same = place(bounds, bounds->free_min, slot, surely)
         && place(bounds, bounds->free_max, slot, at_most)
         && !memcmp(surely, at_most, (size_t)bounds->part_count * sizeof(int64_t));
+    Found found = {.count = 1, .landing = bounds->landing};
+    char candidate, sure;
+    bound_node(bounds, slot, &found, 0, &candidate, &sure);
     PyObject *places = same ? PyTuple_New(bounds->part_count) : Py_NewRef(Py_None);
     PyObject *masks = PyTuple_New(bounds->kinds), *result = NULL;
     int failed = places == NULL || masks == NULL;
@@ -570,7 +574,7 @@ static PyObject *bounds_zones(PyObject *self, PyObject *argument)
         failed = PyTuple_SetItem(masks, kind, PyLong_FromUnsignedLongLong(mask)) < 0;
     }
     if (!failed)
-        result = PyTuple_Pack(2, places, masks);
+        result = PyTuple_Pack(3, places, masks, sure ? Py_True : Py_False);
     Py_XDECREF(places);
     Py_XDECREF(masks);
     return result;
@@ -744,6 +748,43 @@ static PyObject *tighten(PyObject *module, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
+/* -- the arrays of nodes */
+
+PyDoc_STRVAR(subtract_doc,
+"subtract(free_min, free, zones, whole, slot, /)\n--\n\n"
+"Subtract `zones` [row, zone] from `free_min` [row, zone, slot], and `whole` [row] from `free`\n"
+"[row, slot].");
+
+static PyObject *subtract(PyObject *module, PyObject *args)
+{
+    enum { FREE_MIN, FREE, ZONES, WHOLE, COUNT };
+    static const Form forms[COUNT] = {{3, 8, 1}, {2, 8, 1}, {2, 8, 0}, {1, 8, 0}};
+    PyObject *objects[COUNT];
+    Py_ssize_t slot;
+    Arrays arrays = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOOOn", &objects[FREE_MIN], &objects[FREE], &objects[ZONES],
+                          &objects[WHOLE], &slot)
+        || take(&arrays, objects, forms, COUNT) < 0)
+        return NULL;
+    int64_t *free_min = arrays.views[FREE_MIN].buf, *free = arrays.views[FREE].buf;
+    const int64_t *zones = arrays.views[ZONES].buf, *whole = arrays.views[WHOLE].buf;
+    Py_ssize_t amounts = length(&arrays, ZONES, 0) * length(&arrays, ZONES, 1);
+    Py_ssize_t rows = length(&arrays, WHOLE, 0), slots = length(&arrays, FREE, 1);
+    if (length(&arrays, FREE_MIN, 0) * length(&arrays, FREE_MIN, 1) != amounts
+        || length(&arrays, FREE, 0) != rows || length(&arrays, FREE_MIN, 2) != slots || slot < 0
+        || slot >= slots) {
+        misfit(&arrays);
+        return NULL;
+    }
+    for (Py_ssize_t at = 0; at < amounts; at++)
+        free_min[at * slots + slot] -= zones[at];
+    for (Py_ssize_t row = 0; row < rows; row++)
+        free[row * slots + slot] -= whole[row];
+    release(&arrays);
+    return Py_NewRef(Py_None);
+}
+
 /* -- the module */
 
 static PyMethodDef room_methods[] = {
@@ -787,6 +828,7 @@ static PyType_Spec bounds_spec = {
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS, best_doc},
     {"tighten", tighten, METH_VARARGS, tighten_doc},
+    {"subtract", subtract, METH_VARARGS, subtract_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.node_info import (
     UNLIMITED_PODS,
     Bounds,
@@ -37,6 +38,7 @@ ScoreOffsets = npt.NDArray[np.int32]
 # The offset of a node that the pod may not use, whatever the score of its class.
 EXCLUDED = -(1 << 30)
 
+Shape = tuple[int, int, int, int]
 Number = TypeVar("Number", np.int64, np.float64)
 
 _LIMIT = 1 << 62
@@ -119,16 +121,13 @@ class NodeArrays:
         self._offers: dict[int, Amounts] = {}
         self._positions: dict[int, tuple[int, Ints]] = {}
         self._stale: dict[int, NodeInfo] = {}
+        # Rows of zones, zones, slots, and rows of whole nodes. As long as it stays, every array is
+        # the same object.
+        self.shape: Shape = (0, 1, FIRST_SLOTS, 0)
 
     @property
     def capacity(self) -> int:
         return len(self.profile)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Rows of zones, zones, slots, and rows of whole nodes. As long as it stays, every array is
-        the same object."""
-        return *self.free_min.shape, self.free.shape[0]
 
     # -- slots and profiles
 
@@ -149,6 +148,11 @@ class NodeArrays:
         self.zone_counts = _grown(self.zone_counts, 0, wide)
         empty = np.full(wide - len(self.profile), EMPTY, dtype=np.int32)
         self.profile = np.append(self.profile, empty)
+        self._note_shape()
+
+    def _note_shape(self) -> None:
+        rows, zones, slots = self.free_min.shape
+        self.shape = rows, zones, slots, self.free.shape[0]
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
         """Move a slot to a profile and return the profile's number; None empties the slot."""
@@ -329,6 +333,7 @@ class NodeArrays:
             _grown(self.free, 0, free_rows),
             _grown(self.offered, 0, free_rows),
         )
+        self._note_shape()
 
     # -- reservations
 
@@ -346,6 +351,9 @@ class NodeArrays:
 
     def subtract(self, slot: int, reservation: ReservationArrays) -> None:
         """Subtract a reservation from a node that is up to date otherwise."""
+        if kernel.COMPILED is not None:
+            kernel.COMPILED.subtract(self.free_min, self.free, *reservation, slot)
+            return
         self.free_min[:, :, slot] -= reservation.zones
         self.free[:, slot] -= reservation.whole
 

@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from services.scheduler.snapshot import topology_policy as policy
-from services.scheduler.snapshot.node_arrays import ReservationArrays
+from services.scheduler.snapshot.node_arrays import ReservationArrays, Shape
 from services.scheduler.snapshot.node_info import Profile
 from services.scheduler.snapshot.owned_request import KEYS, key_values, owned_request, problem_of
 from services.scheduler.snapshot.result import Unplaceable
@@ -171,9 +171,7 @@ class PodClass:
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}
         self.distinct_plans: list[PlanOnNodes] = []
-        self.reservation_arrays: dict[
-            int, tuple[ZoneAmounts, tuple[int, int, int, int], ReservationArrays]
-        ] = {}
+        self.reservation_arrays: dict[int, tuple[ZoneAmounts, Shape, ReservationArrays]] = {}
         # By number of the profile and masks of zones.
         self.landings: dict[tuple[int, tuple[int, ...]], Landing] = {}
         self.is_evaluated = False

@@ -163,23 +163,35 @@ def blocked(
 
 
 def filter_result(
-    node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
+    node_info: NodeInfo,
+    pod_class: PodClass,
+    plan: Plan,
+    config: CycleConfig,
+    steps: int,
+    finds_zones: bool = False,
 ) -> SearchResult:
-    """Return the answer for a pod of this class under a plan that is not `free`."""
+    """Return the answer for a pod of this class under a plan that is not `free`. `finds_zones` says
+    that `each_finds_a_zone` is known to be true.
+    """
     if plan.mode == "owned":
         return REFUSED if isinstance(allocate(node_info, plan), Refusal) else ADMITTED
     if node_info.kubelet_searches is not None:
         answer = known_answer(node_info, plan, steps)
         if answer is not None:
             return answer
-    answer = _filter_result(node_info, pod_class, plan, config, steps)
+    answer = _filter_result(node_info, pod_class, plan, config, steps, finds_zones)
     if node_info.kubelet_searches is not None:
         note_answer(node_info, plan, steps, answer)
     return answer
 
 
 def _filter_result(
-    node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
+    node_info: NodeInfo,
+    pod_class: PodClass,
+    plan: Plan,
+    config: CycleConfig,
+    steps: int,
+    finds_zones: bool,
 ) -> SearchResult:
     report = node_info.report
     cores_unknown = plan.full_pcpus_only and report is not None and report.cpus is None
@@ -190,7 +202,7 @@ def _filter_result(
             return ADMITTED
         return search_result(node_info, plan, steps)
     is_bounded = cores_unknown or not plan.full_pcpus_only
-    if is_bounded and is_sure(node_info, pod_class, plan, by_counting=True):
+    if is_bounded and is_sure(node_info, pod_class, plan, True, finds_zones):
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
@@ -215,7 +227,11 @@ def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
 
 
 def is_sure(
-    node_info: NodeInfo, pod_class: PodClass, plan: Plan, by_counting: bool = False
+    node_info: NodeInfo,
+    pod_class: PodClass,
+    plan: Plan,
+    by_counting: bool = False,
+    finds_zones: bool = False,
 ) -> bool:
     """Return True if bounds prove that the node takes the pod: sufficient and cheap, above all if
     the parts of pending pods are only counted (`by_counting`). They prove nothing next to pending
@@ -231,9 +247,8 @@ def is_sure(
         return _all_in_single_zones(node_info, plan)
     if not bounds.one_zone_each(node_info, plan):
         return False
-    if bounds.each_finds_a_zone(node_info, plan) and (
-        not node_info.pending or _is_harmless(node_info, pod_class, plan)
-    ):
+    finds_zones = finds_zones or bounds.each_finds_a_zone(node_info, plan)
+    if finds_zones and (not node_info.pending or _is_harmless(node_info, pod_class, plan)):
         return True
     if report.unlisted:  # the zones of pending pods do not follow from amounts
         return False

@@ -125,7 +125,7 @@ class KeepRoom:
             return BEST
         shares = sum([(free[name] - wanted[name]) * 100 // whole[name] for name in listed])
         share = shares * SHARE // (len(listed) * 100)
-        loss = self._plain.lost(free, wanted, whole) - self._plain.lost_anywhere(wanted)
+        loss = self._plain.lost(free, wanted, whole) - self._plain.lost_anywhere(asked)
         return BEST - bisect_right(LOSS_LEVELS, max(0, loss + lost_besides) // GRAIN + share)
 
     def score_nodes(self, columns: Columns) -> Ints:
@@ -151,7 +151,7 @@ class KeepRoom:
         """See `LandingStrategy`; under the demand weights."""
         if kernel.COMPILED is None:
             return _PlainLanded(items, names, self)
-        lost_anywhere = self._plain.lost_anywhere(dict(items))
+        lost_anywhere = self._plain.lost_anywhere(items)
         return CompiledRoom(items, names, self._demand_classes, lost_anywhere)
 
     def lost_by_sets(

@@ -60,6 +60,7 @@ class PlainRoom:
         self._amounts = [(self._names.index(name), amount) for name, amount in pairs]
         self._places = {pair: place for place, pair in enumerate(pairs)}
         self._picks_by_size: dict[tuple[int, ...], list[tuple[int, Pick]]] = {}
+        self._lost_anywhere: dict[Items, int] = {}
 
     def lost(self, free: Amounts, wanted: Mapping[str, int], whole: Amounts) -> int:
         """Return the weighed loss of room of a zone with `free` of the `whole` if `wanted` is
@@ -80,14 +81,20 @@ class PlainRoom:
                 loss += weight * (PLAIN_ROOM_OF[most] - PLAIN_ROOM_OF[least])
         return loss
 
-    def lost_anywhere(self, wanted: Mapping[str, int]) -> int:
-        """Return the weighed loss of any zone that holds `wanted`: a request that is so many times
-        a class takes the room for so many.
+    def lost_anywhere(self, items: Items) -> int:
+        """Return the weighed loss of any zone that holds these amounts: a request that is so many
+        times a class takes the room for so many.
         """
-        loss = 0
+        known = self._lost_anywhere.get(items)
+        if known is not None:
+            return known
+        if len(self._lost_anywhere) >= SIZES:
+            self._lost_anywhere.clear()
+        loss, wanted = 0, dict(items)
         for weight, amounts in self._whole_times:
             if all(name in wanted for name, _ in amounts):
                 loss += weight * min([wanted[name] // amount for name, amount in amounts])
+        self._lost_anywhere[items] = loss * ONE
         return loss * ONE
 
     def _picks(self, sizes: tuple[int, ...]) -> list[tuple[int, Pick]]:
