@@ -15,6 +15,7 @@ from shared.domain.pod import Pod
 from shared.domain.policies import NONE
 from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import RESOURCE_SPEC
+from shared.owned.device_request import ALLOCATE_HINT, JOINT_ALLOCATE, PARTITION_SPEC
 from shared.owned.request import (
     PRIORITY_LABEL,
     QOS_LABEL,
@@ -27,7 +28,8 @@ from shared.owned.values import OwnedRequest
 # Priorities of koord-mid, koord-batch and koord-free pods.
 NOT_PROD = range(3000, 8000)
 # Most pods have none of these keys, so that callers ask for them first.
-KEYS = {QOS_LABEL, RESOURCE_SPEC}
+DEVICE_KEYS = ALLOCATE_HINT, JOINT_ALLOCATE, PARTITION_SPEC
+KEYS = {QOS_LABEL, RESOURCE_SPEC, *DEVICE_KEYS}
 
 
 def key_values(pod: Pod) -> tuple[str, ...]:
@@ -35,7 +37,8 @@ def key_values(pod: Pod) -> tuple[str, ...]:
     one of `KEYS`.
     """
     spec, labels = pod.annotations.get(RESOURCE_SPEC, ""), _labels(pod)
-    return spec, labels.get(QOS_LABEL, ""), labels.get(PRIORITY_LABEL, "")
+    of_devices = [f"{key}={pod.annotations[key]}" for key in DEVICE_KEYS if key in pod.annotations]
+    return spec, labels.get(QOS_LABEL, ""), labels.get(PRIORITY_LABEL, ""), *of_devices
 
 
 def problem_of(pod: Pod) -> str:

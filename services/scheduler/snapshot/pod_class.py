@@ -145,7 +145,8 @@ class PodClass:
     __slots__ = (
         "asked", "devices", "distinct_plans", "is_evaluated", "key", "kind", "landings",
         "own_policy", "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusals",
-        "refused_at", "request", "requested", "reservation_arrays", "row", "undecided", "unplaceable", "zonal",
+        "refused_at", "request", "requested", "reservation_arrays", "row", "undecided",
+        "unplaceable", "zonal",
     )  # fmt: skip
 
     def __init__(self, key: str, pod: Pod, row: int) -> None:

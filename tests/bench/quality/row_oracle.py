@@ -44,6 +44,7 @@ class EvaluatorByTruth(Evaluator):
         node_info: NodeInfo,
         steps: int,
         predicted_rank: int = OPTIMISTIC,
+        finds_zones: bool = False,
     ) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)
         node, pod = self.nodes[node_info.name], pod_class.pod

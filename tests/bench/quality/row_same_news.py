@@ -44,6 +44,7 @@ class EvaluatorByEveryState(Evaluator):
         node_info: NodeInfo,
         steps: int,
         predicted_rank: int = OPTIMISTIC,
+        finds_zones: bool = False,
     ) -> int:
         plan, barred = self.plan(pod_class, node_info)
         if barred or not self.states[node_info.name].admits(pod_class.pod):

@@ -88,6 +88,19 @@ def test_the_log_restores_who_holds_which_device() -> None:
     assert held(world.place(asking("third", {GPU: 1}))["third"]) == [("gpu", 0)]
 
 
+def test_a_pod_with_another_hint_is_of_another_class() -> None:
+    world = world_with_devices()
+    hint = {ALLOCATE_HINT: '{"rdma":{"vfSelector":{}}}'}
+    made = world.place(asking("plain", {RDMA: 10}), asking("hinted", {RDMA: 10}, annotations=hint))
+    virtual = [
+        bool(holding.functions)
+        for name in ("plain", "hinted")
+        if (allocation := made[name].allocation) is not None
+        for holding in allocation.devices
+    ]
+    assert virtual == [False, True]
+
+
 def test_the_binding_has_koordinators_annotation() -> None:
     world = world_with_devices()
     hint = {ALLOCATE_HINT: '{"rdma":{"vfSelector":{}}}'}
