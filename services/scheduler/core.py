@@ -357,7 +357,7 @@ class SchedulerCore:
         proposals += self._bind_requests()
         self._wake(has_time)
         orders = count()
-        proposals += self.gang_decisions.settle(orders)
+        proposals += self.gang_decisions.settle(orders, now_s)
         # A hold counts once it is folded, so that no pod takes the node in the same turn.
         proposals += self._decide_pods(0 if holds else limit, orders, has_time)
         proposals += self._explanations(orders, has_time)

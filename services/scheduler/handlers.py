@@ -383,14 +383,13 @@ class Decider:
 
     def _log_gang(self, core: SchedulerCore, proposal: Proposal) -> None:
         if proposal.members:
-            key = core.folded.gangs.key_of.get(proposal.uid, "")
+            key, size = core.folded.gangs.key_of.get(proposal.uid, ""), len(proposal.members)
             since_us = core.gangs.waiting_since_us(key)
             waited_s = max(self._clock.now_us() - since_us, 0) / 1e6 if since_us else 0.0
             count(names.GANGS_PLACED)
             observe(names.GANG_WAIT, waited_s)
-            self._out.info(
-                names.GANG_PLACED, gang=key, pods=len(proposal.members), waited_s=round(waited_s, 3)
-            )
+            name = key.partition("/")[2]
+            self._out.info(names.GANG_PLACED, gang=name, pods=size, waited_s=round(waited_s, 3))
         for event in (draft.event for draft in proposal.drafts):
             if isinstance(event, ReservationWithdrawn) and event.cause == "gang":
                 self._out.warning(names.GANG_WITHDRAWN, pod=event.uid, node=event.node)

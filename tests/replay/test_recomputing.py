@@ -12,6 +12,7 @@ from services.replay.explain import explain
 from services.replay.recomputing import Deciding, Decision, recomputed
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
+from services.scheduler.reserve.gangs import LACKS_PODS_AFTER_S
 from services.scheduler.settings import SchedulerSettings, chosen, provenance
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.gang import Gang
@@ -67,6 +68,7 @@ async def test_a_gang_is_decided_alike_again() -> None:
 
     large, few, fitting = gang("large", 5, 5, 8), gang("few", 3, 2, 1), gang("g", 3, 3, 5)
     story = await decided(pod("p", cpus=2), *large, *few, *fitting)
+    await story.append(story.cores[0], story.cores[0].decide(100, LACKS_PODS_AFTER_S))
     kinds = [type(event) for _, event in await decisions(story)]
     assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (4, 7)
     assert "of 5 pods fit; for the next one: 0/3" in (await story.verdicts(large[0]))[0]

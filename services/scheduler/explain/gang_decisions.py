@@ -75,11 +75,9 @@ class GangDecisions:
         self._reserve, self._verdict = reserve, verdict
         self.assumed: list[tuple[Placed, Pod]] = []
 
-    def settle(self, orders: Iterator[int]) -> list[Proposal]:
+    def settle(self, orders: Iterator[int], now_s: float) -> list[Proposal]:
         """Put changed gangs into the queue."""
-        if not self._gangs.changed:
-            return []
-        proposals, waiting = self._gangs.settle()
+        proposals, waiting = self._gangs.settle(now_s)
         for entry, message in waiting:
             proposals += self._verdict(entry, Unplaceable(message), next(orders))
         return proposals

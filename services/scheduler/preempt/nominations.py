@@ -92,7 +92,8 @@ class Nominations:
     """
 
     def __init__(self, state: SchedulerState, searching: Searching | None) -> None:
-        self._ledger, self._versions, self._searching = state.ledger, state.versions, searching
+        self._state, self._ledger, self._versions = state, state.ledger, state.versions
+        self._searching = searching
         self.open: dict[str, OpenNomination] = {}
         self._refusals = EvictionRefusals()
         self._broken: set[str] = set()
@@ -229,12 +230,16 @@ class Nominations:
 
     def may_preempt(self, pod: Pod) -> bool:
         """Return whether a pod of lower priority is placed anywhere."""
-        return _preempts(pod) and pod.priority > min(self._priorities, default=pod.priority)
+        return self._preempts(pod) and pod.priority > min(self._priorities, default=pod.priority)
+
+    def _preempts(self, pod: Pod) -> bool:
+        # Room for one pod of a gang is no room for the gang.
+        return pod.preemption_policy == PREEMPTS and self._state.is_alone(pod)
 
     def _want(self, pod: Pod, searched: bool) -> None:
         """Remember the pod, and whether every node was searched for it; the oldest is dropped."""
         self._wanting.pop(pod.uid, None)
-        if not _preempts(pod) or (self._priorities and not self.may_preempt(pod)):
+        if not self._preempts(pod) or (self._priorities and not self.may_preempt(pod)):
             return
         self._wanting[pod.uid] = (pod.priority, searched)
         if len(self._wanting) > WANTING:
@@ -263,11 +268,6 @@ class Nominations:
             if proposal is not None:
                 return proposal
         return None
-
-
-def _preempts(pod: Pod) -> bool:
-    # Room for one pod of a gang would be no room for the gang.
-    return pod.preemption_policy == PREEMPTS and pod.gang is None
 
 
 class _Refused(msgspec.Struct):

@@ -24,6 +24,8 @@ from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerPod
 
+# Pods of a gang come one by one: only a gang that lacks pods for so long says so.
+LACKS_PODS_AFTER_S = 1.0
 PLACES_NONE = "the upstream plugin's caches place no gangs; use TOPOLOG_CACHE=ledger"
 
 
@@ -92,6 +94,8 @@ class GangQueue:
         self._places_gangs = places_gangs
         self.changed: set[str] = set()
         self.waiting: set[str] = set()
+        # Gangs that lack pods and have not said so, and since when.
+        self._lacking: dict[str, float] = {}
 
     def note(self, key: str) -> None:
         """Note that a gang changed, or that its last pod ended."""
@@ -100,6 +104,7 @@ class GangQueue:
         else:
             self.changed.discard(key)
             self.waiting.discard(key)
+            self._lacking.pop(key, None)
 
     def waiting_since_us(self, key: str) -> int:
         """Return when the gang's first waiting pod was observed, 0 if none waits."""
@@ -113,12 +118,15 @@ class GangQueue:
         unit = self._unit(pod.gang.key) if pod.gang is not None else None
         return unit if isinstance(unit, Unit) and unit.missing > 0 else None
 
-    def settle(self) -> tuple[list[Proposal], list[tuple[LedgerPod, str]]]:
+    def settle(self, now_s: float) -> tuple[list[Proposal], list[tuple[LedgerPod, str]]]:
         """Put the changed gangs into the queue. Return withdrawals, and pods that wait with their
         reason.
         """
         withdrawals, refused = list[Proposal](), list[tuple[LedgerPod, str]]()
-        for key in sorted(self.changed):
+        overdue = {
+            key for key, since_s in self._lacking.items() if now_s - since_s >= LACKS_PODS_AFTER_S
+        }
+        for key in sorted(self.changed | overdue):
             unit = self._unit(key) if self._shard().has(key) else None
             is_placed = isinstance(unit, Unit) and unit.missing <= 0
             if unit is None or is_placed:
@@ -139,9 +147,14 @@ class GangQueue:
             elif reserved:
                 withdrawals += [self._withdrawal(entry) for entry in reserved]
             elif len(pods) < unit.missing:
-                refused += [(entry, unit.lacks_pods()) for entry in pods]
+                if key in overdue:
+                    refused += [(entry, unit.lacks_pods()) for entry in pods]
+                else:
+                    self._lacking.setdefault(key, now_s)
+                    continue
             else:
                 self._queue.add(pods[0].pod, pods[0].observed_at)
+            self._lacking.pop(key, None)
         self.changed.clear()
         return withdrawals, refused
 

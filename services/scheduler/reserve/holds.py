@@ -156,6 +156,8 @@ class HoldProposals:
             entry = folded.ledger.pods.get(uid)
             if entry is None or uid in holders or uid in barred or not self._waits(entry):
                 continue
+            if not folded.is_alone(entry.pod):  # Room for one of its pods is no room for a gang.
+                continue
             bound_us = self._bound_us(entry.pod)
             if bound_us and now_us - since_us >= bound_us:
                 overdue.append((since_us, entry))
@@ -164,8 +166,6 @@ class HoldProposals:
 
     def _waits(self, entry: LedgerPod) -> bool:
         if entry.pod.scheduler_name != self._scheduler_name or entry.stage != "pending":
-            return False
-        if entry.pod.gang is not None:  # A node for one of its pods is no room for the gang.
             return False
         return bool(entry.verdict) and not (entry.terminating or entry.problem or entry.nominated)
 

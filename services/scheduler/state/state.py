@@ -18,6 +18,7 @@ from services.scheduler.state.cluster_objects import ClusterObjects, LedgerDevic
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
 from services.scheduler.state.gangs import Gangs
 from services.scheduler.state.holds import Holds
+from shared.domain.pod import Pod
 from shared.eventlog.checkpoints import Form
 from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
@@ -64,6 +65,15 @@ class SchedulerState(msgspec.Struct):
         if kind == "devices":
             return LedgerDevices(self.ledger)
         return self.cluster_objects.of_kind(kind)
+
+    def is_alone(self, pod: Pod) -> bool:
+        """Return whether the pod is placed by itself: without a gang, or because the minimum of its
+        gang was bound."""
+        if pod.gang is None:
+            return True
+        minimum, members = self.cluster_objects.minimum_of(pod.gang), self.gangs.members
+        bound = members[pod.gang.key].bound if pod.gang.key in members else 0
+        return isinstance(minimum, int) and (minimum <= 1 or bound >= minimum)
 
 
 _packed = msgspec.msgpack.Decoder(SchedulerState)

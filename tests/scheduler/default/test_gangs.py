@@ -11,14 +11,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.queue.shard import Shard
+from services.scheduler.reserve.gangs import LACKS_PODS_AFTER_S
 from shared.domain.gang import Gang
 from shared.domain.pod import Pod
 from shared.eventlog.port import Conflict
 from shared.events import streams
 from shared.events.binding_events import BindIntended, BindRefused, PodBound
-from shared.events.scheduling_events import NodeMarkedDirty, PodReserved, ReservationWithdrawn
+from shared.events.cluster_events import PodObserved
+from shared.events.scheduling_events import (
+    NodeMarkedDirty,
+    PodNominated,
+    PodReserved,
+    ReservationWithdrawn,
+)
 from shared.events.surroundings_events import PodGroupObserved, SurroundingEnded
-from tests.ledger.given import pod, zone
+from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story, foreign
 
 
@@ -45,6 +52,11 @@ async def in_one_commit(story: Story) -> list[set[str]]:
     return list(commits.values())
 
 
+async def later(story: Story) -> None:
+    """A turn after pods that are under way have come."""
+    await story.append(story.cores[0], story.cores[0].decide(100, LACKS_PODS_AFTER_S))
+
+
 async def bound(story: Story, made: Pod, node: str) -> None:
     await story.tell(streams.pod(made.uid), BindIntended(made.uid, "ns", made.name, node, 1))
     await story.tell(streams.pod(made.uid), PodBound(made.uid, node))
@@ -54,6 +66,8 @@ async def test_a_gang_waits_for_its_pods_and_is_reserved_by_one_commit() -> None
     story = await world(4, 4, 4)
     await story.arrives(member("a"), member("b"))
     assert await story.decide() == {}
+    assert await story.verdicts(member("b")) == []  # The third may be under way.
+    await later(story)
     assert await story.verdicts(member("b")) == ["gang ns/train waits until 3 of its pods exist"]
     await story.arrives(member("c"))
     await story.decide()
@@ -269,3 +283,20 @@ async def placed_singly(free: list[int], pods: list[Pod]) -> dict[str, str]:
     story = await world(*free)
     await story.arrives(*(msgspec.structs.replace(made, gang=None) for made in pods))
     return {p.uid: p.node for p in story.cores[0].decide(100) if p.node}
+
+
+async def test_a_gang_evicts_no_pod_and_a_late_pod_of_it_may() -> None:
+    story = await world(4, 4)
+    low = pod("low", cpus=4)
+    await story.seen_bound(low, "n1", phase="Running")
+    await story.report(zone(0, 4, 0), node="n1", at=2, placements=(held("low", 0, 4),))
+    pods = [member(name, size=2, priority=1000) for name in "ab"]
+    await story.arrives(*pods)
+    await story.decide()
+    assert await story.events(PodNominated) == []
+    for number, made in enumerate(pods):
+        await story.tell(streams.pod(made.uid), PodObserved(made, node=f"n{number}"))
+    await story.ends(pods[1])
+    await story.arrives(member("c", size=2, priority=1000))
+    await story.decide()
+    assert [event.victims for event in await story.events(PodNominated)] == [(low.uid,)]
