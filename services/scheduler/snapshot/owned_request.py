@@ -27,9 +27,11 @@ from shared.owned.values import OwnedRequest
 
 # Priorities of koord-mid, koord-batch and koord-free pods.
 NOT_PROD = range(3000, 8000)
-# Most pods have none of these keys, so that callers ask for them first.
+# Keys about zones and CPUs, about devices, and all. Most pods have none of them, so that callers
+# ask for them first.
+ZONE_KEYS = {QOS_LABEL, RESOURCE_SPEC}
 DEVICE_KEYS = ALLOCATE_HINT, JOINT_ALLOCATE, PARTITION_SPEC
-KEYS = {QOS_LABEL, RESOURCE_SPEC, *DEVICE_KEYS}
+KEYS = {*ZONE_KEYS, *DEVICE_KEYS}
 
 
 def key_values(pod: Pod) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from services.scheduler.filter.constraints.constraint import (
 )
 from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.owned_request import KEYS
+from services.scheduler.snapshot.owned_request import ZONE_KEYS
 from services.scheduler.snapshot.topology_policy import gives_full_cores
 from shared.domain.demand import zonal_demand
 from shared.domain.fields import Json
@@ -110,7 +110,7 @@ def _needs(pod: Pod) -> _Needs:
 def _keeps(node: _Node | None, asked: Asked, needs: _Needs) -> bool:
     if node is None:
         return False
-    if node.is_owned and asked.row.key in KEYS:
+    if node.is_owned and asked.row.key in ZONE_KEYS:
         return True
     if asked.ask in ("scheduler", "gang"):
         return False
