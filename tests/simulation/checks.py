@@ -140,6 +140,8 @@ class Checks:
     def _note(self, envelope: Envelope, event: Event) -> None:
         self.marks.add(type(event).__name__)
         if isinstance(event, scheduling.PodReserved):
+            if event.drawn_from:
+                self.marks.add("a booking used")
             known = (
                 each
                 for each in reversed(self._known.get(event.node, []))

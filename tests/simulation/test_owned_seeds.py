@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.profile import HOLDING, LATER, OWNING, Fixed
+from tests.simulation.profile import BOOKING, HOLDING, LATER, OWNING, Fixed
 from tests.simulation.runner import STEPS, run_seed
 
 SEEDS = {
@@ -22,3 +22,14 @@ def test_no_cpu_is_given_twice_and_a_replay_knows_the_same(
 ) -> None:
     world = run_seed(seed, STEPS, Fixed(owner="topolog", often=often))
     assert "zones chosen" in world.marks
+
+
+@pytest.mark.parametrize(
+    ("seed", "owner"),
+    [(BOOKING + 4, "kubelet"), (BOOKING + 18, "topolog"), (BOOKING + 37, "topolog")],
+)
+def test_room_that_is_kept_costs_no_rejection_and_is_never_counted_twice(
+    seed: int, owner: str
+) -> None:
+    """The first: an own reservation came back, and what it left of its booking went unseen."""
+    assert "a booking used" in run_seed(seed, STEPS, Fixed(owner=owner)).marks

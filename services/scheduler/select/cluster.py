@@ -149,6 +149,9 @@ class Cluster:
         """Insert or refresh one node from the ledger. Assumed pods that the ledger lacks are
         forgotten.
         """
+        if self.bookings:  # without those that ended with their first pod
+            kept = ((u, e) for u, e in self.bookings.items() if e.node or e.stage == "pending")
+            self.bookings = dict(kept)
         node_info = self._by_name.get(node.name)
         is_current = node_info is not None and node_info.is_current(node)
         if not is_current or node.report is not node.basis:
@@ -180,7 +183,7 @@ class Cluster:
         """Take an own reservation over if the ledger has charged it as assumed. Return False for
         anything else: then `put_node` is due. Only this event changed its node since `put_node`.
         """
-        if not isinstance(event, NodeCharged):
+        if not isinstance(event, NodeCharged) or self._is_booked(event.node):
             return False
         node, node_info = nodes.get(event.node), self._by_name.get(event.node)
         if node is None or node.dirty or node_info is None:
@@ -189,6 +192,10 @@ class Cluster:
             return False
         self.evaluator.cache.confirmed(node_info.slot)
         return True
+
+    def _is_booked(self, name: str) -> bool:
+        """Return whether the node has, or had, bookings, which change with their pods."""
+        return any(entry.node in (name, "") for entry in self.bookings.values())
 
     def drop_node(self, name: str) -> None:
         """Forget a node; harmless if it is unknown."""
