@@ -1,4 +1,4 @@
-"""What must hold after every step (ARCHITECTURE.md, S1 to S13), judged from the log, the API
+"""What must hold after every step (ARCHITECTURE.md, S1 to S14), judged from the log, the API
 server's truth and the kubelets'.
 
 S1, S2, S3, S5, S7 by the audit of `topolog replay verify`; S4 at each rejection by a kubelet: there

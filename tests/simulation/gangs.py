@@ -1,4 +1,4 @@
-"""What must hold of gangs, judged from the log by plain counts.
+"""S14, judged from the log by plain counts.
 
 A commit that reserves a pod of a gang leaves the gang with its minimum: of pods that have been
 bound since the gang had no pod, of reservations, and of its own. Must not know how gangs are
@@ -65,7 +65,7 @@ class GangChecks:
         """Yield what the commits since the last call break."""
         for commit_id, (key, minimum, before, uids, claimed) in self._commits.items():
             if before + len(uids) < minimum:
-                yield f"gang: {commit_id} leaves {key} with {before} and {len(uids)} of {minimum}"
+                yield f"S14: {commit_id} leaves {key} with {before} and {len(uids)} of {minimum}"
             if claimed not in (0, len(uids)):
-                yield f"gang: {commit_id} reserves {len(uids)} of {key} and says {claimed}"
+                yield f"S14: {commit_id} reserves {len(uids)} of {key} and says {claimed}"
         self._commits.clear()

@@ -346,12 +346,12 @@ def _nobody_waits_in_vain(world: World) -> None:
 
 
 def _no_gang_is_held_in_part(world: World) -> None:
-    """L2: no gang keeps reservations while too few of its pods have a node."""
+    """L6: no gang keeps reservations while too few of its pods have a node."""
     gangs = world.checks.gangs
     for entry in world.checks.audit.ledger.pods.values():
         gang = entry.pod.gang
         if gang and entry.stage == "reserved" and gangs.placed(gang.key) < gang.minimum:
-            raise Broken(f"L2: {entry.pod.key} of {gang.key} is reserved without its gang")
+            raise Broken(f"L6: {entry.pod.key} of {gang.key} is reserved without its gang")
 
 
 def _gang_could_start(world: World, pod: Pod) -> bool:

@@ -128,40 +128,34 @@ class GangQueue:
         }
         for key in sorted(self.changed | overdue):
             unit = self._unit(key) if self._shard().has(key) else None
-            is_placed = isinstance(unit, Unit) and unit.missing <= 0
-            if unit is None or is_placed:
-                self.waiting.discard(key)
-            else:
-                self.waiting.add(key)
             entries = _entries(self._folded, key)
             pods = unit.pods if isinstance(unit, Unit) else [*filter(self._may_be_decided, entries)]
-            for entry in pods if not is_placed else ():
+            was_waiting, lacking_since_s = key in self.waiting, self._lacking.pop(key, now_s)
+            if isinstance(unit, Unit) and unit.missing <= 0:
+                self.waiting.discard(key)
+                for entry in pods:
+                    if was_waiting or entry.pod.uid not in self._queue:
+                        self._queue.add(entry.pod, entry.observed_at)
+                continue
+            for entry in pods:
                 self._queue.remove(entry.pod.uid)
+            if unit is None:
+                self.waiting.discard(key)
+                continue
+            self.waiting.add(key)
             reserved = [entry for entry in entries if entry.stage == "reserved"]
             if isinstance(unit, str):
                 refused += [(entry, unit) for entry in pods]
-            elif unit is None:
-                continue
-            elif is_placed:
-                self._enqueue(pods)
             elif reserved:
                 withdrawals += [self._withdrawal(entry) for entry in reserved]
-            elif len(pods) < unit.missing:
-                if key in overdue:
-                    refused += [(entry, unit.lacks_pods()) for entry in pods]
-                else:
-                    self._lacking.setdefault(key, now_s)
-                    continue
-            else:
+            elif len(pods) >= unit.missing:
                 self._queue.add(pods[0].pod, pods[0].observed_at)
-            self._lacking.pop(key, None)
+            elif key in overdue:
+                refused += [(entry, unit.lacks_pods()) for entry in pods]
+            else:
+                self._lacking[key] = lacking_since_s
         self.changed.clear()
         return withdrawals, refused
-
-    def _enqueue(self, entries: list[LedgerPod]) -> None:
-        for entry in entries:
-            if entry.pod.uid not in self._queue:
-                self._queue.add(entry.pod, entry.observed_at)
 
     def _unit(self, key: str) -> Unit | str | None:
         unit = unit_of(self._folded, key, self._may_be_decided)

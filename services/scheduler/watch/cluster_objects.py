@@ -196,6 +196,7 @@ def _device_class(name: str, version: str, obj: Object) -> DeviceClassObserved |
 
 # Fields that ask for more than a minimum of pods.
 _MORE_THAN_MINIMUM = (
+    "parentCompositePodGroupName",
     "schedulingConstraints",
     "resourceClaims",
     "minTaskMember",

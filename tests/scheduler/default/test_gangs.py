@@ -223,6 +223,17 @@ async def test_the_minimum_of_a_pod_group_comes_from_its_object() -> None:
     await story.tell(stream, SurroundingEnded("podgroup.x-k8s.io", "ns/train"))
 
 
+async def test_a_lower_minimum_frees_the_pods_of_a_waiting_gang() -> None:
+    story = await world(4)
+    gang, stream = Gang("ns/train", api="podgroup"), "podgroup/ns/train"
+    await story.tell(stream, PodGroupObserved("podgroup", "ns/train", 2))
+    await story.arrives(*(pod(name, cpus=4, gang=gang) for name in "ab"))
+    assert await story.decide() == {}
+    await story.tell(stream, PodGroupObserved("podgroup", "ns/train", 1))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a"}]
+
+
 async def test_a_group_without_a_minimum_is_no_gang() -> None:
     story = await world(4)
     await story.tell("podgroup/ns/train", PodGroupObserved("podgroup", "ns/train"))

@@ -13,6 +13,7 @@ from services.binder.admissions import Admissions
 from services.scheduler.snapshot.owners import STRATEGY_LABEL, owners_of
 from services.topology_store.delta import changes
 from services.topology_store.intake import read_object
+from shared.domain.gang import Gang
 from shared.domain.policies import Policy
 from shared.domain.report import Placement, Report, ZonedAmount
 from shared.domain.resources import CPU, MEMORY
@@ -30,7 +31,7 @@ from shared.events.scheduling_events import (
     PodVerdictChanged,
 )
 from shared.kube.koordlet import RESERVATION
-from shared.kubelet.cpuset import parse_cpus
+from shared.kubelet.cpuset import parse_cpus, union
 from shared.owned.drift import drift_of
 from tests.kube.test_koordlet import koordlets
 from tests.scheduler.owned.given import GIB, OwnedWorld, exclusive, owned_report, share
@@ -374,3 +375,14 @@ def test_koordlet_lists_other_cpus_than_were_reserved() -> None:
         or (),
     )
     assert drift == "the pod: CPUs 2,6, reserved are 2-3"
+
+
+def test_a_gang_is_given_cpus_as_a_whole_or_leaves_those_of_its_turn() -> None:
+    world = OwnedWorld()
+    world.node()
+    large = [exclusive(f"l{n}", 8, gang=Gang("ns/large", 4)) for n in range(4)]
+    small = [exclusive(f"s{n}", 3, gang=Gang("ns/small", 3)) for n in range(3)]
+    reserved = world.place(exclusive("first", 8), *large, exclusive("last", 8), *small)
+    assert set(reserved) == {"first", "last", "s0", "s1", "s2"}
+    cpus = [parse_cpus(allocation(event).cpus) for event in reserved.values()]
+    assert sum(one.bit_count() for one in cpus) == union(cpus).bit_count() == 25
