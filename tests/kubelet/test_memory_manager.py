@@ -322,10 +322,8 @@ def _assert_whole(state: MemoryState) -> None:
             if b.mask >> node_id & 1
         }
         groups = {mask for mask in masks if mask != 1 << node_id}
-        assert (
-            len(groups) <= 1
-        )  # A hint of one node may be a part of a group, because the kubelet checks only wide
-        # masks.
+        # A hint of one node may be a part of a group: the kubelet checks only wide masks.
+        assert len(groups) <= 1
         assert (node.cells in masks) if masks else node.cells == 1 << node_id
     assert not isinstance(restored(state.config, state.nodes, state.entries), str)
 

@@ -56,9 +56,8 @@ def test_every_recorded_moment_has_the_checkpoints_that_the_model_writes(recordi
     for moment in MOMENTS:
         folder = recordings / moment
         state = played(state, json.loads((folder / "pods.json").read_text())["items"])
-        cpu = drop_stale_cpu(
-            state
-        ).cpu  # The CPU Manager's reconciliation, which ran every 5 s, drops stale entries.
+        # The CPU Manager's reconciliation, which ran every 5 s, drops stale entries.
+        cpu = drop_stale_cpu(state).cpu
         written = write_cpu(CpuCheckpoint("static", cpu.shared, cpu.entries))
         assert written == (folder / "cpu_manager_state").read_bytes(), moment
         assert (

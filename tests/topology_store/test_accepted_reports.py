@@ -199,8 +199,8 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
             read = validation.read(subjects.report("n1"), msgspec.json.encode(event))
             if not isinstance(read, Report):
                 continue
-            state.expired = True  # Any boot may follow, because this test checks only the content
-            # of reports.
+            # Any boot may follow, because this test checks only the content of reports.
+            state.expired = True
             decision = core.decide(state, read, 10**12)
             if isinstance(decision, Accepted):
                 version += 1
