@@ -6,7 +6,6 @@ version of Topolog counts as absent.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 # Raised with every change of a signature, as in `_kernel.c`.
@@ -15,9 +14,10 @@ INTERFACE = 3
 
 def _loaded() -> Any:
     try:
-        compiled: Any = import_module("services.scheduler.snapshot._kernel")
+        from services.scheduler.snapshot import _kernel  # type: ignore[attr-defined, unused-ignore]
     except ImportError:
         return None
+    compiled: Any = _kernel
     return compiled if compiled.INTERFACE == INTERFACE else None
 
 
