@@ -114,6 +114,11 @@ class Plugin:
     def _create(self, payload: bytes) -> pb.CreateContainerResponse:
         request = pb.ContainerRequest.FromString(payload)
         pod, problem = self._with_wish(*_pod(request.pod))
+        gpus = ""
+        try:
+            gpus = wishes.gpus(request.pod.annotations) if self._settings.gpu_env else ""
+        except ValueError as error:
+            problem = problem or Refusal("unreadable", str(error))
         problem = problem or core.refusal(self.state, pod)
         if problem is not None:
             refuses = self._settings.unkept == "refuse"
@@ -124,11 +129,14 @@ class Plugin:
         container = msgspec.structs.replace(_container(request.container), is_created=False)
         self.state = core.creating(self.state, pod, container)
         given = self.state.containers[container.id].given or Cpuset()
-        adjust = pb.ContainerAdjustment(
-            linux=pb.LinuxContainerAdjustment(resources=_resources(given))
-        )
+        adjust = pb.ContainerAdjustment()
+        if given != Cpuset():
+            adjust.linux.resources.CopyFrom(_resources(given))
+        if gpus:
+            adjust.env.add(key=self._settings.gpu_env, value=gpus)
+        is_adjusted = bool(gpus) or given != Cpuset()
         return pb.CreateContainerResponse(
-            adjust=adjust if given != Cpuset() else None, update=self._updates()
+            adjust=adjust if is_adjusted else None, update=self._updates()
         )
 
     def _update(self, payload: bytes) -> pb.UpdatesResponse:

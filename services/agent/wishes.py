@@ -4,6 +4,7 @@
    `cpuset` gets these CPUs for itself. A pod with CPU amounts by zone shares its zones' CPUs.
 2. `numa-memory-policy` `bind` confines memory to the zones of the record. Koordinator names the
    key but gives it no effect; the values `none`, `record` and `bind` are Topolog's.
+3. `device-allocated` is Koordinator's. Of it only GPUs are read.
 
 Source: koordinator a7a1b76b, apis/extension/resource.go (ResourceStatus).
 """
@@ -16,8 +17,10 @@ from typing import Literal
 import msgspec
 
 from shared.domain.resources import CPU, is_memory
-from shared.domain.zone_allocation import MEMORY_POLICY, RESOURCE_STATUS, Status
+from shared.domain.zone_allocation import DEVICE_ALLOCATED, MEMORY_POLICY, RESOURCE_STATUS, Status
 from shared.kubelet.cpuset import cpus_of, parse_cpus
+from shared.owned.annotations import devices_of
+from shared.owned.devices import GPU
 
 MemoryPolicy = Literal["none", "record", "bind"]
 MAX_ZONE = 1023
@@ -63,3 +66,13 @@ def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: Mem
         0 if cpus else cpus_of(zones),
         cpus_of(memory) if policy == "bind" else 0,
     )
+
+
+def gpus(annotations: Mapping[str, str]) -> str:
+    """Return the pod's GPUs by id, or by minor without an id: `GPU-a,GPU-b`; "" for none. Raises
+    ValueError that names the annotation.
+    """
+    if len(annotations.get(DEVICE_ALLOCATED, "")) > MAX_TEXT:
+        raise ValueError(f"annotation {DEVICE_ALLOCATED} is longer than {MAX_TEXT} characters")
+    cards = devices_of(annotations)
+    return ",".join(card.id or str(card.minor) for card in cards if card.type == GPU)

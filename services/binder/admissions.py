@@ -28,11 +28,13 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
+from shared.events.surroundings_events import NodeDevicesObserved
 from shared.kube.kai import placement_annotations
 from shared.ledger.confirmation import covers
 from shared.owned.drift import drift_of
 
 PENDING_PODS = 5_000
+NO_CARDS: frozenset[str] = frozenset()
 # The default name of KAI-Scheduler in pods (KAI-Scheduler d5bc503a, pkg/common/constants).
 KAI_SCHEDULER = "kai-scheduler"
 Annotate = Literal["auto", "true", "false"]
@@ -114,6 +116,8 @@ class Admissions:
         self._listed: dict[str, tuple[tuple[str, ...], str]] = {}
         # Node -> its pending pods with a prediction that is still certain.
         self._certain: dict[str, set[str]] = {}
+        # Node -> ids of the cards of its Device object.
+        self._card_ids: dict[str, frozenset[str]] = {}
 
     def fold(self, event: Event) -> list[Admitted]:
         """Fold an event and return the pods whose admission it shows."""
@@ -136,6 +140,8 @@ class Admissions:
             self._bound.setdefault(event.node, {})[pending.pod.key] = event.uid
         elif isinstance(event, PodEnded):
             self._forget(event.uid)
+        elif isinstance(event, NodeDevicesObserved):
+            self._card_ids[event.node] = frozenset(card.id for card in event.devices)
         elif isinstance(event, PodObserved) and event.placement:
             pod = event.pod
             placement = Placement(pod.namespace, pod.name, POD_LEVEL, event.placement, pod.uid)
@@ -191,11 +197,24 @@ class Admissions:
                 annotations = placement_annotations(placements) if wanted else {}
                 admitted.append(
                     Admitted(
-                        uid, node, zones, pending.predicted, pending.one_zone, certain, annotations
+                        uid,
+                        node,
+                        zones,
+                        pending.predicted,
+                        pending.one_zone,
+                        certain,
+                        annotations,
+                        self._other_gpus(pending, placements),
                     )
                 )
                 self._forget(uid)
         return admitted
+
+    def _other_gpus(self, pending: _Pending, placements: list[Placement]) -> str:
+        """Return which GPUs the kubelet gave the pod instead of those that Topolog chose."""
+        if pending.allocation is None or not pending.allocation.devices:
+            return ""
+        return drift_of(pending.allocation, placements, self._card_ids.get(pending.node, NO_CARDS))
 
     def _end_certainty(self, event: Event) -> None:
         """End the certainty of all predictions on a node on which something else happened."""

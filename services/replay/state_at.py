@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from services.replay import filters
 from services.replay.deciding_state import followed_at
 from services.replay.node_trouble import dirty_mark, exclusions_of
@@ -76,6 +78,8 @@ def node_state(ledger: Ledger, node: LedgerNode) -> dict[str, Any]:
     report = node.report
     owners = owners_of(report) if report else None
     is_owned = owners is not None and owners.is_owned
+    if owners is not None and is_owned and node.devices is not None:
+        owners = msgspec.structs.replace(owners, devices="topolog")
     return {
         "node": node.name,
         "policy": report.policy if report else "",

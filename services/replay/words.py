@@ -28,6 +28,7 @@ from shared.events import surroundings_events as surroundings
 from shared.events.catalog import Event
 from shared.ledger.container_zones import lists_placements
 from shared.ledger.state import Charge, LedgerNode
+from shared.owned.device_request import PERCENTAGES
 
 PODS_NAMED = 3
 WEIGHTS_NAMED = 3
@@ -276,8 +277,10 @@ def allocation_text(allocation: ZoneAllocation) -> str:
     if allocation.cpus:
         parts.append(f"CPUs {allocation.cpus} for itself")
     for card in allocation.devices:
-        functions = "".join(f", function {bus_id}" for bus_id in card.functions)
-        parts.append(f"{card.type} {card.minor} ({amounts_text(card.resources)}{functions})")
+        percent = max((card.resources.get(name, 0) for name in PERCENTAGES), default=0)
+        share = "" if percent in (0, 100) else f"{percent} % of "
+        functions = "".join(f" function {bus_id}" for bus_id in card.functions)
+        parts.append(f"{share}{card.type} {card.minor}{functions}")
     return ", ".join(parts)
 
 

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import msgspec
 
-from services.simulator.cluster import SimulatedNode, zone_hugepages
+from services.simulator.cluster import GPU, SimulatedNode, zone_hugepages
 from services.simulator.workload import Task, TaskContainer
 from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import CPU, MEMORY, PODS, Amounts, is_device, is_hugepages
@@ -24,8 +24,8 @@ Free = tuple[Amounts, ...]
 
 class Room(msgspec.Struct, frozen=True):
     """The amounts of one empty node: in total by zone (reserved CPUs included), free by zone, and
-    allocatable. If it `is_owned`, Topolog chooses zones for the whole pod, for CPUs and memory
-    only.
+    allocatable. If it `is_owned`, Topolog chooses zones for the whole pod: for CPUs, memory, and
+    the devices that are listed by zone.
     """
 
     total: Free
@@ -43,10 +43,13 @@ class Infeasible(msgspec.Struct, frozen=True):
     demand: Amounts
 
 
-def rooms(nodes: Iterable[SimulatedNode]) -> tuple[Room, ...]:
-    """Return the distinct rooms of a cluster: equal nodes count once."""
+def rooms(nodes: Iterable[SimulatedNode], has_device_objects: bool = False) -> tuple[Room, ...]:
+    """Return the distinct rooms of a cluster: equal nodes count once. With `has_device_objects`
+    Topolog chooses the GPUs of nodes whose zones it chooses.
+    """
     listed_rooms: list[Room] = []
-    for room in map(_room, nodes):
+    for node in nodes:
+        room = _room(node, has_device_objects)
         if room not in listed_rooms:
             listed_rooms.append(room)
     return tuple(listed_rooms)
@@ -73,14 +76,18 @@ def task_fits(task: Task, room: Room) -> bool:
     if room.policy == NONE:
         return True
     if room.is_owned:
-        zoned = {name: amount for name, amount in demand.items() if not is_device(name)}
+        zoned = {
+            name: amount
+            for name, amount in demand.items()
+            if not is_device(name) or any(name in zone for zone in room.free)
+        }
         return any(_sets(zoned, room.free, room))
     if room.scope == "pod":
         return any(_sets(_aligned_total(task), room.free, room))
     return _containers_fit(task, room)
 
 
-def _room(node: SimulatedNode) -> Room:
+def _room(node: SimulatedNode, has_device_objects: bool) -> Room:
     reserved = {int(cpu) for cpu in node.kubelet.reserved_cpus.split(",")}
     total, free = [], []
     for zone in node.machine.zones:
@@ -88,6 +95,7 @@ def _room(node: SimulatedNode) -> Room:
         devices = {
             name: sum(1 for device in listed.values() if device.mask and device.mask >> zone.id & 1)
             for name, listed in node.devices.items()
+            if not node.owned_policy or (has_device_objects and name == GPU)
         }
         system = node.kubelet.reserved_memory.get(zone.id, {}).get(MEMORY, node.system_memory)
         pages = zone_hugepages(zone)

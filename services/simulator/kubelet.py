@@ -19,9 +19,12 @@ from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.kubelet import admission
 from shared.kubelet.admission import Admission
+from shared.kubelet.device_manager import Preferred
 from shared.kubelet.machine import ActivePod, KubeletState, Stale, build
 from shared.kubelet.node_level import shortage
 from shared.kubelet.options import ConfigError
+from shared.owned.annotations import devices_of
+from shared.owned.request import PodSpecError
 
 Phase = Literal["waiting", "admitting", "running"]
 
@@ -107,7 +110,7 @@ def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
     it.
     """
     pod = node.pods[uid].pod
-    walk = admission.admission_steps(node.state, pod)
+    walk = admission.admission_steps(node.state, pod, prefer=_preferred(pod))
     steps: list[KubeletState] = []
     while True:
         try:
@@ -118,6 +121,15 @@ def begin(node: KubeletNode, uid: str) -> tuple[KubeletNode, Trial]:
     verdict = _after_predicates(node, pod, verdict)
     trial = Trial(uid, tuple(steps[1:]), verdict)
     return _with_pods(node, {**node.pods, uid: KnownPod(pod, "admitting")}), trial
+
+
+def _preferred(pod: Pod) -> Preferred:
+    """Return the choice of a device plugin that gives a pod the cards that a scheduler chose."""
+    try:
+        chosen_ids = {card.id for card in devices_of(pod.annotations)}
+    except PodSpecError:
+        chosen_ids = set()
+    return lambda _resource, available, _included, _size: available & chosen_ids
 
 
 def show(node: KubeletNode, step: KubeletState) -> KubeletNode:

@@ -20,12 +20,12 @@ import structlog
 from services.simulator import kubelet, kubelet_files, machine_files, pod_status
 from services.simulator.agenda import Action, Agenda
 from services.simulator.clock import VirtualClock
-from services.simulator.cluster import SimulatedNode
+from services.simulator.cluster import GPU, SimulatedNode
 from services.simulator.cluster_port import Change, ClusterPort, Json
 from services.simulator.kubelet_agent import Delays, KubeletAgent
 from services.simulator.machine_files import NodeFiles
 from services.simulator.node_agent import NodeAgent
-from services.simulator.node_object import node_object, node_status
+from services.simulator.node_object import device_object, node_object, node_status
 from services.simulator.podresources_server import PodresourcesServer
 from services.simulator.workload import LIFETIME_ANNOTATION
 from shared.domain.manifest import ManifestError, pod_from_manifest
@@ -184,6 +184,9 @@ class KubeletRunner:
         self._addresses += 1
         address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
         boot_id = machine_files.boot_id(node.name, str(files.sysfs))
+        has_cards = bool(node.owned_policy) and GPU in node.devices
+        if has_cards and self._cluster.get("devices", node.name) is None:
+            self._cluster.create("devices", device_object(node))
         if self._cluster.get("nodes", node.name) is None:
             self._cluster.create("nodes", node_object(node, boot_id, address, now_text()))
         else:

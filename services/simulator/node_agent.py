@@ -1,12 +1,14 @@
 """The agent of a simulated node, which enforces the zones that Topolog chose.
 
 The agent's own core (`services.agent.core`) decides; cgroups always have what it sets. In addition
-this agent sums the amounts of all annotations and refuses a pod that overfills a zone, which a real
-agent cannot notice. This module does not know kubelets, sockets or the API server.
+this agent sums the amounts of all annotations and refuses a pod that overfills a zone or a card,
+which a real agent cannot notice. This module does not know kubelets, sockets or the API server.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from services.agent import core, wishes
@@ -16,8 +18,10 @@ from services.simulator.cluster import SimulatedNode, zone_hugepages
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU, MEMORY, Amounts, add
 from shared.domain.statement import Statement
+from shared.domain.zone_allocation import DeviceHolding
 from shared.kubelet.cpuset import cpus_of, parse_cpus
-from shared.owned.annotations import holding_of
+from shared.owned.annotations import devices_of, holding_of
+from shared.owned.device_request import PERCENTAGES
 
 
 class NodeAgent:
@@ -35,6 +39,7 @@ class NodeAgent:
         memory = cpus_of(zone.id for zone in node.machine.zones if zone.memory_bytes)
         self._state = core.State(Machine(zones, memory, reserved))
         self._held: dict[str, dict[int, Amounts]] = {}
+        self._cards: dict[str, tuple[DeviceHolding, ...]] = {}
         self._file = StatementFile(str(folder)) if folder is not None else None
         if self._file is not None:
             self._file.lock()
@@ -61,6 +66,7 @@ class NodeAgent:
         """Remove the pod and its containers."""
         if uid in self._state.pods:
             self._held.pop(uid, None)
+            self._cards.pop(uid, None)
             self._state = core.ended(self._state, uid)
             self._report()
 
@@ -74,10 +80,17 @@ class NodeAgent:
         return cpus_of(self._held.get(uid, ()))
 
     def _overfilled(self, pod: Pod) -> str:
-        """Return which zone has less than the annotations of its pods say, "" for none. Then the
-        pod's amounts are added.
+        """Return which zone or card has less than the annotations of its pods say, "" for none.
+        Then the pod's amounts are added.
         """
-        holding = holding_of(pod.annotations)
+        holding, cards = holding_of(pod.annotations), devices_of(pod.annotations)
+        cards_of_pods = {**self._cards, pod.uid: cards}
+        used = Counter[tuple[str, int, str]]()
+        for card in chain.from_iterable(cards_of_pods.values()):
+            for name in card.resources.keys() & PERCENTAGES:
+                used[card.type, card.minor, name] += card.resources[name]
+        if over := next((key for key, percent in used.items() if percent > 100), None):
+            return f"{over[0]} {over[1]} has less {over[2]} than its pods were given"
         zones_of_pods = dict(self._held)
         zones_of_pods[pod.uid] = {
             record.zone: dict(record.amounts) for record in (holding.zones if holding else ())
@@ -89,7 +102,7 @@ class NodeAgent:
             for name, amount in total.items():
                 if amount > self.capacity(zone.id).get(name, 0):
                     return f"zone {zone.id} has less {name} than its pods were given"
-        self._held = zones_of_pods
+        self._held, self._cards = zones_of_pods, cards_of_pods
         return ""
 
     def capacity(self, zone_id: int) -> Amounts:

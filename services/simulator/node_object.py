@@ -1,14 +1,15 @@
-"""The Node object of a simulated node, as its kubelet registers it. Pure. Must not know the API
-server.
+"""The Node object of a simulated node, as its kubelet registers it, and its Device object. Pure.
+Must not know the API server.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from services.simulator.cluster import SimulatedNode
+from services.simulator.cluster import GPU, SimulatedNode
 from shared.domain.quantity import format_amount
 from shared.domain.resources import Amounts
+from shared.kubelet.masks import nodes_of
 
 Json = dict[str, Any]
 KUBELET_VERSION = "v1.36.2"
@@ -65,6 +66,35 @@ def node_status(node: SimulatedNode, boot_id: str, address: str, timestamp: str)
         ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": _info(node.name, boot_id),
+    }
+
+
+def device_object(node: SimulatedNode) -> Json:
+    """Return the Device object of the node's GPUs, as koordlet writes it: two on each switch."""
+    gpus = [
+        {
+            "type": "gpu",
+            "minor": minor,
+            "id": name,
+            "health": device.healthy,
+            "resources": {
+                "koordinator.sh/gpu-core": "100",
+                "koordinator.sh/gpu-memory": "80Gi",
+                "koordinator.sh/gpu-memory-ratio": "100",
+            },
+            "topology": {
+                "socketID": -1,
+                "nodeID": nodes_of(device.mask or 0)[0],
+                "pcieID": str(minor // 2),
+            },
+        }
+        for minor, (name, device) in enumerate(sorted(node.devices.get(GPU, {}).items()))
+    ]
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": node.name},
+        "spec": {"devices": gpus},
     }
 
 

@@ -115,7 +115,7 @@ class Simulation:
         return Player(
             play,
             arrivals,
-            rooms(nodes),
+            rooms(nodes, has_device_objects=True),
             self.store,
             client,
             self._clock,

@@ -23,7 +23,7 @@ from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import DeviceType
 from shared.events.surroundings_events import NodeDevicesObserved
 from shared.kubelet.masks import mask_of
-from shared.owned.device_request import CARDS, GPU_CORE, GPU_MEMORY, GPU_RATIO, bandwidth
+from shared.owned.device_request import GPU_MEMORY, PERCENTAGES, bandwidth
 from shared.owned.devices import Device, Partition, Partitions, VirtualFunctions
 from shared.owned.request import PodSpecError
 
@@ -34,7 +34,7 @@ MODEL_LABEL = "node.koordinator.sh/gpu-model"
 
 # A machine has tens of cards, and a card at most 256 virtual functions.
 MOST_DEVICES, MOST_ENTRIES, MOST_TEXT = 256, 256, 253
-_RESOURCES = frozenset((GPU_CORE, GPU_MEMORY, GPU_RATIO, *CARDS.values()))
+_RESOURCES = PERCENTAGES | {GPU_MEMORY}
 
 _Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
 _Minor = Annotated[int, msgspec.Meta(ge=0, lt=MOST_DEVICES)]

@@ -44,6 +44,8 @@ GPU_CORE, GPU_RATIO, GPU_MEMORY = (
 )
 WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
 CARDS: Mapping[DeviceType, str] = {"rdma": f"{PREFIX}rdma", "fpga": f"{PREFIX}fpga"}
+# Amounts in percent of a card.
+PERCENTAGES = frozenset((GPU_CORE, GPU_RATIO, *CARDS.values()))
 
 ALLOCATE_HINT = "scheduling.koordinator.sh/device-allocate-hint"
 JOINT_ALLOCATE = "scheduling.koordinator.sh/device-joint-allocate"

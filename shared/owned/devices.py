@@ -228,13 +228,11 @@ def totals_of(devices: Iterable[Device]) -> Amounts:
 
 
 def fits(asked: Amounts, free: Amounts) -> bool:
-    """Return whether a card has enough of every resource that it has at all."""
-    has_any = False
-    for name, size in free.items():
-        if asked.get(name, 0) > size:
+    """Return whether a card has enough of every resource."""
+    for name, size in asked.items():
+        if size > free.get(name, 0):
             return False
-        has_any = has_any or size > 0
-    return has_any
+    return any(free.values())
 
 
 def matches(selector: Labels | None, labels: Labels) -> bool:

@@ -1,4 +1,5 @@
-"""What containers have by their enforcer, compared with what was reserved for their pod.
+"""What containers have by their enforcer, and GPUs by their kubelet, compared with what was
+reserved for their pod.
 
 Resources that the enforcer does not list are unknown, which is no difference.
 """
@@ -7,21 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shared.domain.idlist import parse_ids
 from shared.domain.report import Placement, ZonedAmount
 from shared.domain.resources import CPU, is_memory
 from shared.domain.zone_allocation import ZoneAllocation
 from shared.kubelet.cpuset import parse_cpus, union
+from shared.owned.device_request import WHOLE_GPUS
+from shared.owned.devices import GPU
 
 
-def drift_of(allocation: ZoneAllocation, placements: Iterable[Placement]) -> str:
+def drift_of(
+    allocation: ZoneAllocation,
+    placements: Iterable[Placement],
+    card_ids: frozenset[str] = frozenset(),
+) -> str:
     """Return the first difference as `container main: CPUs 6-9, reserved are 2-5`, "" without one.
 
-    A pod that shares CPUs may have any CPUs of its zones. Memory counts only if it is bound.
+    A pod that shares CPUs may have any CPUs of its zones. Memory counts only if it is bound, and a
+    GPU only if its id is one of `card_ids`, those of the node's Device object.
     """
+    reserved_ids = {card.id for card in allocation.devices if card.type == GPU}
     for placement in placements:
         cpus = [held for held in placement.held if held.resource == CPU]
         memory = [held for held in placement.held if is_memory(held.resource)]
         about = f"container {placement.container}" if placement.container else "the pod"
+        if others := (_ids_of_gpus(placement.held) & card_ids) - reserved_ids:
+            return f"{about}: GPUs {_text(others)}, reserved are {_text(reserved_ids)}"
         ids = ",".join(held.ids for held in cpus)
         reserved = parse_cpus(allocation.cpus)
         if reserved and cpus and union(parse_cpus(held.ids) for held in cpus) != reserved:
@@ -33,6 +45,12 @@ def drift_of(allocation: ZoneAllocation, placements: Iterable[Placement]) -> str
         if beyond and allocation.memory_policy == "bind":
             return f"{about}: memory of zones that were not reserved ({_text(beyond)})"
     return ""
+
+
+def _ids_of_gpus(held: Iterable[ZonedAmount]) -> set[str]:
+    """Return the ids of GPUs that a device plugin gave."""
+    texts = (amount.ids for amount in held if amount.resource in WHOLE_GPUS)
+    return {device_id for text in texts for device_id in parse_ids(text)}
 
 
 def _zones(amounts: Iterable[ZonedAmount]) -> set[int]:
@@ -48,5 +66,5 @@ def _reserved(allocation: ZoneAllocation, memory: bool) -> set[int]:
     }
 
 
-def _text(zones: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(zones)))
+def _text(ids: Iterable[int] | Iterable[str]) -> str:
+    return ", ".join(map(str, sorted(ids)))

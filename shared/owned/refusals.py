@@ -100,7 +100,13 @@ def insufficient(
 
 
 def no_devices(node: OwnedNode, phrase: str) -> Refusal:
-    return Refusal(node.name, Reason.NODE_RESOURCE, subject="devices", phrase=phrase)
+    return Refusal(
+        node.name,
+        Reason.NODE_RESOURCE,
+        subject="devices",
+        phrase=phrase,
+        remedy="necessary: pods of the node give back devices, or the pod requests others",
+    )
 
 
 def _of_cpus(

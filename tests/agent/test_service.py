@@ -19,10 +19,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.agent.connection import CallError
+from services.agent.core import Machine
+from services.agent.handlers import Plugin
 from services.agent.nri import nri_pb2 as pb
 from services.agent.service import Agent
 from services.agent.settings import AgentSettings
 from shared.domain.statement import LOCK_FILE, STATEMENT_FILE, Statement
+from shared.domain.zone_allocation import DEVICE_ALLOCATED
 from tests.agent.fake_runtime import FakeRuntime
 from tests.runtime.helpers import until
 
@@ -71,6 +75,23 @@ def stated(folder: Path) -> dict[str, str]:
         return {}
     statement = msgspec.json.decode(path.read_bytes(), type=Statement)
     return {entry.pod: entry.held[0].ids for entry in statement.containers}
+
+
+@pytest.mark.parametrize(("variable", "expected"), [("", []), ("VISIBLE", ["VISIBLE=GPU-a,1"])])
+def test_containers_get_the_gpus_of_their_pod_by_environment(
+    tmp_path: Path, variable: str, expected: list[str]
+) -> None:
+    plugin = Plugin(node(tmp_path, gpu_env=variable), Machine({0: 0b1110}))
+    cards = '{"gpu":[{"minor":0,"resources":{},"id":"GPU-a"},{"minor":1,"resources":{}}]}'
+    pod = pb.PodSandbox(id="s", uid="u", annotations={DEVICE_ALLOCATED: cards})
+    request = pb.ContainerRequest(pod=pod, container=pb.Container(id="c", pod_sandbox_id="s"))
+    answer = plugin.answer("CreateContainer", request.SerializeToString())
+    adjust = pb.CreateContainerResponse.FromString(answer).adjust
+    assert [f"{entry.key}={entry.value}" for entry in adjust.env] == expected
+    request.pod.annotations[DEVICE_ALLOCATED] = "{"
+    if variable:
+        with pytest.raises(CallError, match=DEVICE_ALLOCATED):
+            plugin.answer("CreateContainer", request.SerializeToString())
 
 
 async def test_sets_shares_and_other_pods_get_their_cpus(tmp_path: Path) -> None:

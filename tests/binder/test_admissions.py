@@ -12,14 +12,17 @@ import pytest
 from services.binder import announcer as module
 from services.binder.admissions import Admissions, Admitted, Annotate
 from services.binder.pending_announcements import PendingAnnouncements
+from shared.domain.pod import Container
 from shared.domain.report import Placement, ZonedAmount
-from shared.domain.zone_allocation import ZoneAllocation
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.events.binding_events import PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
+from shared.events.surroundings_events import NodeDevicesObserved
 from shared.kube.kai import PLACEMENT
+from shared.owned.devices import Device
 from tests.binder.test_announcer import Told
 from tests.ledger.given import held, listed_empty, pod, report, zone
 from tests.runtime.helpers import running, until
@@ -164,6 +167,37 @@ def test_what_an_agent_reports_is_compared_with_the_reservation(cpus: str, expec
     assert [pod.drift.removeprefix("Runs on n1 otherwise than reserved: ") for pod in admitted] == (
         [expected] if cpus else []
     )
+
+
+@pytest.mark.parametrize(
+    ("given_id", "expected"),
+    [
+        ("GPU-0", ""),
+        ("GPU-1", "container c: GPUs GPU-1, reserved are GPU-0"),
+        ("index-1", ""),  # not how the Device object names cards
+    ],
+)
+def test_the_gpus_that_the_kubelet_gave_are_compared_with_the_chosen_ones(
+    given_id: str, expected: str
+) -> None:
+    gpu = "nvidia.com/gpu"
+    wanting = msgspec.structs.replace(
+        pod("web"), containers=(Container("c", "app", {gpu: 1}, {gpu: 1}),)
+    )
+    cards = tuple(Device("gpu", minor, id=f"GPU-{minor}") for minor in range(2))
+    allocation = ZoneAllocation(devices=(DeviceHolding("gpu", 0, {}, id="GPU-0"),))
+    admissions = Admissions()
+    for event in (
+        NodeDevicesObserved("n1", devices=cards),
+        NodeReported(report(zone(0, 8), tracked=(gpu,))),
+        PodObserved(wanting),
+        PodReserved("uid-web", "n1", allocation=allocation),
+        PodBound("uid-web", "n1"),
+    ):
+        assert admissions.fold(event) == []
+    entry = Placement("ns", "web", "c", (ZonedAmount(gpu, (0,), 1, given_id),))
+    (admitted,) = admissions.fold(changed(entry))
+    assert admitted.drift.removeprefix("Runs on n1 otherwise than reserved: ") == expected
 
 
 def test_a_pod_that_ended_is_forgotten() -> None:

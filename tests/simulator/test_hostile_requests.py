@@ -210,6 +210,12 @@ BASES: dict[str, dict[str, Any]] = {
         "metadata": {"name": "x"},
         "spec": {"minAvailable": 1, "selector": {}},
     },
+    "devices": {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": "x"},
+        "spec": {"devices": [{"type": "gpu", "minor": 0}]},
+    },
     "noderesourcetopologies": {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",

@@ -11,7 +11,7 @@ from services.exporter.statement import NOBODY, StatementReader
 from services.simulator.cluster import NodeShape, Policies, lay_out
 from services.simulator.node_agent import NodeAgent
 from shared.domain.pod import Container, Pod
-from shared.domain.zone_allocation import ZoneAllocation, annotations_of
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation, annotations_of
 
 GIB = 2**30
 NODE = lay_out("n1", NodeShape(), Policies(owner="topolog"))
@@ -40,6 +40,19 @@ def test_a_zone_with_more_than_it_has_is_an_error(agent: NodeAgent) -> None:
     assert agent.create(given("b", memory_gib=40)) == (
         "zone 0 has less memory than its pods were given"
     )
+
+
+def test_a_card_of_which_two_pods_were_given_more_than_it_has_is_an_error(agent: NodeAgent) -> None:
+    def share(name: str, percent: int) -> Pod:
+        card = DeviceHolding("gpu", 3, {"koordinator.sh/gpu-core": percent})
+        annotations = annotations_of(ZoneAllocation(devices=(card,)))
+        return msgspec.structs.replace(given(name), annotations=annotations)
+
+    assert agent.create(share("a", 60)) == agent.create(share("b", 40)) == ""
+    message = "gpu 3 has less koordinator.sh/gpu-core than its pods were given"
+    assert agent.create(share("c", 1)) == message
+    agent.end("uid-b")
+    assert agent.create(share("c", 1)) == ""
 
 
 def test_the_exporter_reads_what_containers_have_while_the_agent_lives(

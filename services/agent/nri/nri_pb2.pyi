@@ -242,10 +242,12 @@ class LinuxCPU(_message.Message):
     def __init__(self, cpus: _Optional[str] = ..., mems: _Optional[str] = ...) -> None: ...
 
 class ContainerAdjustment(_message.Message):
-    __slots__ = ("linux",)
+    __slots__ = ("env", "linux")
+    ENV_FIELD_NUMBER: _ClassVar[int]
     LINUX_FIELD_NUMBER: _ClassVar[int]
+    env: _containers.RepeatedCompositeFieldContainer[KeyValue]
     linux: LinuxContainerAdjustment
-    def __init__(self, linux: _Optional[_Union[LinuxContainerAdjustment, _Mapping]] = ...) -> None: ...
+    def __init__(self, env: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., linux: _Optional[_Union[LinuxContainerAdjustment, _Mapping]] = ...) -> None: ...
 
 class LinuxContainerAdjustment(_message.Message):
     __slots__ = ("resources",)
@@ -268,3 +270,11 @@ class LinuxContainerUpdate(_message.Message):
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     resources: LinuxResources
     def __init__(self, resources: _Optional[_Union[LinuxResources, _Mapping]] = ...) -> None: ...
+
+class KeyValue(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
