@@ -211,7 +211,7 @@ class Admissions:
         return admitted
 
     def _other_gpus(self, pending: _Pending, placements: list[Placement]) -> str:
-        """Return which GPUs the kubelet gave the pod instead of those that Topolog chose."""
+        """Return the GPUs of the pod that Topolog did not choose, "" for none."""
         if pending.allocation is None or not pending.allocation.devices:
             return ""
         return drift_of(pending.allocation, placements, self._card_ids.get(pending.node, NO_CARDS))

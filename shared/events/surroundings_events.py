@@ -121,7 +121,7 @@ class NodeDevicesObserved(AboutNode, msgspec.Struct, frozen=True, tag=True, omit
 
     `partitions` is number of GPUs -> the sets of GPUs that may be given together, as bits, or None
     without a table. With `keeps_partitions` whole GPUs are given by the table or not at all.
-    `problem` is what is wrong with the object, whose affected devices count as unhealthy."""
+    `problem` is the first mistake in the object; devices with a mistake count as unhealthy."""
 
     node: str
     resource_version: str = ""
