@@ -32,7 +32,9 @@ Zones = Annotated[
 ]
 Workload = Annotated[
     str | None,
-    typer.Option(help="demo, openb:FOLDER (a GPU cluster trace), or none. Default: demo."),
+    typer.Option(
+        help="demo, gangs (of 4 pods), openb:FOLDER (a GPU cluster trace), or none. Default: demo."
+    ),
 ]
 Pods = Annotated[
     int | None,

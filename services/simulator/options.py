@@ -26,7 +26,7 @@ from shared.domain.policies import POLICIES, SCOPES, SINGLE_NUMA_NODE
 
 MAX_NODES = 5_000
 MAX_ZONES = 16
-DEMO, NONE, OPENB = "demo", "none", "openb:"
+DEMO, GANGS, NONE, OPENB = "demo", "gangs", "none", "openb:"
 
 
 class OptionsError(ValueError):
@@ -96,7 +96,8 @@ class Options(msgspec.Struct, frozen=True):
                 workload.trace_rate(nodes, self.load),
             )
         else:
-            tasks, rate = workload.demo_tasks(self.seed), workload.demo_rate(nodes, self.load)
+            made = workload.gang_tasks if self.workload == GANGS else workload.demo_tasks
+            tasks, rate = made(self.seed), workload.demo_rate(nodes, self.load)
         return workload.poisson(tasks, rate, self.seed)
 
     def _folder(self) -> Path:
@@ -128,8 +129,10 @@ def check(options: Options) -> list[str]:
         )
         if not low <= value <= high
     ]
-    if options.workload not in (DEMO, NONE) and not options.workload.startswith(OPENB):
-        problems.append(f"--workload {options.workload!r}: give demo, openb:FOLDER or none")
+    if options.workload not in (DEMO, GANGS, NONE) and not options.workload.startswith(OPENB):
+        problems.append(f"--workload {options.workload!r}: give demo, gangs, openb:FOLDER or none")
+    if options.workload == GANGS and options.pods > 0 and options.pods % workload.GANG_SIZE:
+        problems.append(f"--pods is {options.pods}; give a multiple of {workload.GANG_SIZE}")
     for make in (lambda: options.pace, lambda: _read_inputs(options) if not problems else None):
         try:
             make()
@@ -154,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", required=True, help="where the cluster keeps its state")
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--zones", type=int, default=2, help="NUMA zones of a demo node")
-    parser.add_argument("--workload", default=DEMO, help="demo, openb:FOLDER or none")
+    parser.add_argument("--workload", default=DEMO, help="demo, gangs, openb:FOLDER or none")
     parser.add_argument("--pods", type=int, default=60, help=f"{ENDLESS}: without end")
     parser.add_argument(
         "--load", type=float, default=0.7, help="offered work as a share of the cluster"

@@ -17,12 +17,14 @@ import msgspec
 
 from services.simulator.cluster import GPU, NIC, NodeShape, Policies, SimulatedNode, lay_out
 from services.simulator.traces import TraceNode, TraceTask
+from shared.domain.gang import KOORDINATOR_MIN, KOORDINATOR_NAME
 from shared.domain.quantity import format_amount
 from shared.domain.resources import CPU, MEMORY, Amounts
 
 LIFETIME_ANNOTATION = "simulator.topolog.dev/lifetime-s"
 LABEL = "simulator.topolog.dev/workload"
 MAX_LIFETIME_S = 600
+GANG_SIZE = 4
 # Mean GPU-seconds of a task of the whole trace under the overlay. It converts a load into an
 # arrival rate.
 GPU_SECONDS_A_TASK = 365
@@ -47,6 +49,12 @@ class Task(msgspec.Struct, frozen=True):
     lifetime_s: float
 
 
+class GangTask(Task, frozen=True):
+    """A future pod that starts with its gang of GANG_SIZE pods."""
+
+    gang: str
+
+
 class Arrival(msgspec.Struct, frozen=True):
     """A task and its virtual time of arrival."""
 
@@ -66,12 +74,14 @@ def manifest(task: Task, scheduler: str, namespace: str, workload: str) -> dict[
     }
     if first:
         spec["initContainers"] = first
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": task.name,
         "namespace": namespace,
         "labels": {LABEL: workload},
         "annotations": {LIFETIME_ANNOTATION: f"{task.lifetime_s:g}"},
     }
+    if isinstance(task, GangTask):
+        metadata["annotations"] |= {KOORDINATOR_NAME: task.gang, KOORDINATOR_MIN: str(GANG_SIZE)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -224,6 +234,14 @@ def demo_tasks(seed: int) -> Iterator[Task]:
         kind = _infeasible if odd else chance.choices(kinds, weights)[0]
         name = f"demo-{number:04d}-{kind.__name__.strip('_').replace('_', '-')}"
         yield Task(name, kind(chance), chance.uniform(15, 60))
+
+
+def gang_tasks(seed: int) -> Iterator[Task]:
+    """Yield the feasible tasks of the demo, each as a gang of equal pods."""
+    for task in demo_tasks(seed):
+        for number in range(GANG_SIZE) if not task.name.endswith("infeasible") else ():
+            name = f"{task.name}-{number}"
+            yield GangTask(name, task.containers, task.lifetime_s, task.name)
 
 
 def demo_rate(nodes: Iterable[SimulatedNode], load: float) -> float:

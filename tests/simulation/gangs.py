@@ -27,7 +27,7 @@ class GangChecks:
         self._commits: dict[str, tuple[str, int, int, list[str], int]] = {}
 
     def note(self, envelope: Envelope, event: Event) -> str:
-        """Note an event that the ledger has folded; return what it is, for the marks."""
+        """Note an event that the ledger has folded; return its mark, "" for none."""
         if isinstance(event, PodReserved):
             return self._reserved(envelope, event)
         if isinstance(event, ReservationWithdrawn) and event.cause == "gang":

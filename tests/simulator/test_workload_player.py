@@ -20,7 +20,7 @@ from services.simulator.options import Options, OptionsError
 from services.simulator.pace import Pace, fixed, parse_speed
 from services.simulator.progress import ENDED_KEPT, ENDLESS, PlayedBefore, Progress
 from services.simulator.simulation import PLAYED_FILE, Simulation
-from services.simulator.workload import demo_tasks
+from services.simulator.workload import GANG_SIZE, demo_tasks, manifest
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Pod
 
@@ -387,3 +387,14 @@ def test_infeasible_pods_of_a_workload_without_end_are_withdrawn_and_not_lost() 
         5,
     )
     assert Progress(ENDLESS, progress.ended).summary(0.0, 0.0, 0.0).resumed == 6
+
+
+def test_the_workload_of_gangs_has_gangs_of_four_pods(tmp_path: Path) -> None:
+    chosen = Options(tmp_path, workload="gangs", pods=8)
+    arrivals = islice(chosen.arrivals(chosen.cluster()), 8)
+    pods = [pod_from_manifest(manifest(one.task, "topolog", "ns", "gangs")) for one in arrivals]
+    gangs = [pod.gang for pod in pods if isinstance(pod, Pod) and pod.gang is not None]
+    assert [gang.minimum for gang in gangs] == [GANG_SIZE] * 8
+    assert len({gang.name for gang in gangs}) == 2
+    cut = msgspec.structs.replace(chosen, pods=10)
+    assert options.check(cut) == ["--pods is 10; give a multiple of 4"]

@@ -131,10 +131,10 @@ def _fresh(options: UpOptions) -> list[str]:
 
 def _workload(text: str) -> list[str]:
     kind, _, folder = text.partition(":")
-    if kind in ("demo", "none") and not folder:
+    if kind in ("demo", "gangs", "none") and not folder:
         return []
     if kind != "openb":
-        return [f"--workload must be demo, openb:FOLDER or none (found {text!r})"]
+        return [f"--workload must be demo, gangs, openb:FOLDER or none (found {text!r})"]
     if Path(folder).is_dir():
         return []
     return [f"--workload openb: no folder {folder!r}; name the folder with the trace's CSV files"]

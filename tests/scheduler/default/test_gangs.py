@@ -254,7 +254,7 @@ async def test_all_or_none_equals_a_plain_reference(
     free: list[int], wanted: list[tuple[str, int]], size: int
 ) -> None:
     """The reference places pods one by one on a core that knows no gangs, in the order of the
-    queue, and drops what it placed of a gang that did not become whole."""
+    queue, and drops pods of a gang that did not become whole."""
     pods = [
         pod(f"p{n}", cpus=cpus, gang=Gang(f"ns/{gang}", size) if gang and size > 1 else None)
         for n, (gang, cpus) in enumerate(wanted)
