@@ -21,7 +21,7 @@ from shared.kubelet.cpuset import format_cpus, parse_cpus
 from shared.owned.admit import admit
 from shared.owned.free import free_of
 from shared.owned.machine import nesting
-from shared.owned.values import Holding, OwnedNode, ZoneAmounts
+from shared.owned.values import MOST_ALLOCATED, Holding, OwnedNode, ZoneAmounts
 
 
 class OwnedZones:
@@ -35,7 +35,11 @@ class OwnedZones:
             for zone, amounts in zip(node.machine.zones, amounts_by_zone, strict=True)
         )
         reserved = parse_cpus(node.kubelet.reserved_cpus)
-        self._node = OwnedNode(node.name, zones, nesting(node.machine.cpus), reserved, policy)
+        cpus = nesting(node.machine.cpus)
+        # Zones are filled one after the other, as kubelets do, so that both owners start alike.
+        self._node = OwnedNode(
+            node.name, zones, cpus, reserved, policy, zone_strategy=MOST_ALLOCATED
+        )
         self._holdings: list[Holding] = []
 
     def with_zones(self, pod: Pod) -> Pod | None:

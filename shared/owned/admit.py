@@ -11,12 +11,20 @@ from shared.domain.refusal import Refusal
 from shared.domain.zone_allocation import DeviceHolding
 from shared.kubelet.masks import mask_of
 from shared.owned import refusals
-from shared.owned.allocate import Shortage, Trial, allocate, trial_of
+from shared.owned.allocate import Shortage, Trial, allocate, is_possible, trial_of
 from shared.owned.device_choice import DevicesError, choose_devices, completed
 from shared.owned.device_hints import device_hints_of
 from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free
-from shared.owned.hints import Hints, OfferedMask, hints_of, masks_of_width, offered, zoned_width
+from shared.owned.hints import (
+    Hints,
+    OfferedMask,
+    hints_of,
+    masks_of_width,
+    offered,
+    score_of_mask,
+    zoned_width,
+)
 from shared.owned.merge import Merged, Zones, aligned, merge
 from shared.owned.policy import combined_policy
 from shared.owned.values import (
@@ -34,11 +42,13 @@ def admit(
     free: Free,
     request: OwnedRequest,
     devices: tuple[FreeDevices, DeviceRequest] | None = None,
+    first_zone: int | None = None,
 ) -> Allocation | Refusal:
     """Return the allocation of a pod on a node, or a refusal.
 
     `free` is what the pods there leave (`shared.owned.free.free_of`), and `devices` the same for
     cards (`shared.owned.devices.free_devices_of`) with the cards that the pod asks for.
+    Without cards, `first_zone` is taken before other single zones, whatever the node's strategy.
     """
     if devices is not None and not devices[1].amounts:
         devices = None
@@ -51,13 +61,16 @@ def admit(
     if isinstance(trial, Refusal):
         return trial
     try:
-        return _admitted(trial, policy, devices)
+        return _admitted(trial, policy, devices, first_zone)
     except DevicesError as error:
         return refusals.no_devices(node, str(error))
 
 
 def _admitted(
-    trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None
+    trial: Trial,
+    policy: Policy,
+    devices: tuple[FreeDevices, DeviceRequest] | None,
+    first_zone: int | None,
 ) -> Allocation | Refusal:
     """Return the allocation or a refusal. Raises DevicesError."""
     merged: Merged | None = Merged(None, preferred=True)
@@ -65,7 +78,8 @@ def _admitted(
     if policy != NONE:
         if not zones:
             return refusals.no_zones(trial.node, policy)
-        merged = _merged(trial, policy, devices)
+        merged = one_zone(trial, policy, first_zone) if devices is None else None
+        merged = merged or merged_hint(trial, policy, devices)
     if merged is None:
         return _unaligned(trial, policy)
     mask = merged.mask
@@ -101,14 +115,41 @@ def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refu
     return refusals.insufficient(trial.node, trial.free, trial.request, resource, policy, width)
 
 
-def _merged(
-    trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None
+def one_zone(trial: Trial, policy: Policy, first_zone: int | None = None) -> Merged | None:
+    """Return `merged_hint`, the reference, without other providers if the pod fits one zone and the
+    narrowest masks are by what is free; else None. `first_zone` wins, without a score, if the pod
+    fits it.
+    """
+    free, request, best = trial.free, trial.request, None
+    zoned = sum([name in free.listed for name in request.amounts])
+    if trial.node.preferred != "free" or not zoned or 0 in request.amounts.values():
+        return None
+    zones = _zones_of(trial)
+    for zone in sorted(free.zones, key=lambda zone: zone != first_zone):
+        mask = 1 << zone
+        if is_possible(trial, mask) and zones.keeps_apart(mask):
+            score = 0 if zone == first_zone else zoned * score_of_mask(trial, mask)
+            if best is None or score > best.score:
+                best = Merged(mask, True, score=score, is_admitted=True)
+            if zone == first_zone:
+                break
+    if best is not None and policy == SINGLE_NUMA_NODE and best.mask == zones.every:
+        return Merged(None, True, is_admitted=True)
+    return best
+
+
+def _zones_of(trial: Trial) -> Zones:
+    free = trial.free
+    return Zones(mask_of(free.zones), free.use, exclusive_of(trial.request))
+
+
+def merged_hint(
+    trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None = None
 ) -> Merged | None:
     """Return the merged hint; None if a strict policy admits none. Masks are tried by width, from
     the narrowest that has enough free until a preferred one is found.
     """
-    free = trial.free
-    zones = Zones(mask_of(free.zones), free.use, exclusive_of(trial.request))
+    free, zones = trial.free, _zones_of(trial)
     masks: list[OfferedMask] = []
     hints: Hints = hints_of(trial, masks, policy)
     others = [device_hints_of(*devices, only_narrowest=True)] if devices is not None else []

@@ -115,10 +115,13 @@ def is_possible(trial: Trial, mask: int) -> bool:
     """Return whether `allocate` finds a holding. CPUs are counted without choosing them, because
     any will do unless the bind policy is required.
     """
-    zones = split_amounts(trial, nodes_of(mask))
+    machine, chosen = trial.machine, nodes_of(mask)
+    is_zoned = machine is None or (CPU in trial.free.listed and not trial.bind_is_required)
+    if len(chosen) == 1 and is_zoned:
+        return _fits_zone(trial, chosen[0])
+    zones = split_amounts(trial, chosen)
     if isinstance(zones, str):
         return False
-    machine = trial.machine
     if machine is None:
         return True
     if trial.bind_is_required or not zones:
@@ -130,6 +133,17 @@ def is_possible(trial: Trial, mask: int) -> bool:
     return count == trial.request.amounts[CPU] // 1000
 
 
+def _fits_zone(trial: Trial, zone: int) -> bool:
+    """Return whether one zone has enough of all, and enough CPU ids."""
+    free, machine, amounts = trial.amounts[zone], trial.machine, trial.request.amounts
+    for name, asked in amounts.items():
+        if free.get(name, 0) < asked and name in trial.free.listed:
+            return False
+    if machine is None:
+        return True
+    return (trial.usable & machine.in_zone.get(zone, 0)).bit_count() * 1000 >= amounts[CPU]
+
+
 def split_amounts(trial: Trial, mask: tuple[int, ...]) -> tuple[ZoneAmounts, ...] | str:
     """Return the amounts by zone, as even as the free amounts allow, or the resource that does not
     fit. A resource that no zone of the node has is left out.
@@ -139,7 +153,7 @@ def split_amounts(trial: Trial, mask: tuple[int, ...]) -> tuple[ZoneAmounts, ...
     """
     given: dict[int, dict[str, int]] = {}
     for resource, asked in trial.request.amounts.items():
-        if not any(resource in amounts for amounts in trial.amounts.values()):
+        if resource not in trial.free.listed:
             continue
         missing, unit = asked, _unit(trial, resource)
         if len(mask) == 1:

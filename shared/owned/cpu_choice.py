@@ -18,10 +18,11 @@ Source of the rules: Koordinator a7a1b76b, plugins/nodenumaresource/cpu_accumula
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 import msgspec
 
-from shared.kubelet.cpuset import each_cpu
+from shared.kubelet.cpuset import cpus_of, each_cpu
 from shared.owned.machine import CoreId, CpuNesting
 from shared.owned.values import (
     FULL_PCPUS,
@@ -79,6 +80,36 @@ def _take(machine: CpuNesting, available: int, request: CpuRequest, held: HeldCp
     """
     if request.count < 1:
         return 0
+    if not held.holders and request.exclusive not in (PCPU_LEVEL, NUMA_NODE_LEVEL):
+        taken = _full_cores_of_a_zone(machine, available, request)
+        if taken is not None:
+            return taken
+    return take_in_steps(machine, available, request, held)
+
+
+def _full_cores_of_a_zone(machine: CpuNesting, available: int, request: CpuRequest) -> int | None:
+    """Return what `take_in_steps`, the reference, takes if all available CPUs are of one zone and
+    its whole free cores are enough; else None.
+    """
+    takes_full_cores = request.bind == FULL_PCPUS or machine.cpus_per_core == 1
+    zone = machine.zone_of[available.bit_length() - 1]
+    outside = available & ~machine.in_zone[zone]
+    if outside or not takes_full_cores or request.count > machine.cpus_per_zone:
+        return None
+    taken, missing = 0, request.count
+    for core in machine.cores_in_zone[zone]:
+        if core & available != core or core.bit_count() != machine.cpus_per_core:
+            continue
+        if core.bit_count() > missing:
+            core = cpus_of(islice(each_cpu(core), missing))
+        taken, missing = taken | core, missing - core.bit_count()
+        if not missing:
+            return taken
+    return None
+
+
+def take_in_steps(machine: CpuNesting, available: int, request: CpuRequest, held: HeldCpus) -> int:
+    """Return `request.count` of the available CPUs by the rules of this module."""
     choice = _Choice(machine, available, request, held)
     if request.bind == FULL_PCPUS or machine.cpus_per_core == 1:
         choice.take_full_cores()

@@ -23,11 +23,13 @@ ZoneUse = Literal["idle", "single", "shared"]
 
 
 class Free(msgspec.Struct, frozen=True):
-    """Free amounts and CPUs of a node. `zones` are the zone ids in ascending order, `capacity` and
-    `amounts` what each zone has and has free, `cpus` the CPUs that a CPU set may have.
+    """Free amounts and CPUs of a node. `zones` are the zone ids in ascending order, `listed` the
+    resources that some zone has, `capacity` and `amounts` what each zone has and has free, `cpus`
+    the CPUs that a CPU set may have.
     """
 
     zones: tuple[int, ...]
+    listed: frozenset[str]
     capacity: Mapping[int, Amounts]
     amounts: Mapping[int, Amounts]
     cpus: int
@@ -61,12 +63,37 @@ def free_of(node: OwnedNode, holdings: Iterable[Holding]) -> Free:
     every = node.cpus.every if node.cpus is not None else 0
     return Free(
         zones=tuple(sorted(capacity)),
+        listed=frozenset().union(*capacity.values()),
         capacity=capacity,
         amounts=amounts,
         cpus=every & ~full & ~node.reserved_cpus,
         held=_held(node, holders, exclusive),
         use=use,
     )
+
+
+def less(free: Free, node: OwnedNode, holding: Holding) -> Free:
+    """Return `free_of` after one more chosen holding, on a node where no CPU has several holders
+    and no holding takes CPUs of another one.
+    """
+    amounts, use = dict(free.amounts), dict(free.use)
+    used = _used(holding, node.cpus)
+    for zone in used.keys() & amounts.keys():
+        rest = amounts[zone] = dict(amounts[zone])
+        for name, amount in used[zone].items():
+            if name in rest:
+                rest[name] = max(0, rest[name] - amount)
+        use[zone] = "shared" if len(used) > 1 or use[zone] == "shared" else "single"
+    exclusive = free.held
+    if holding.cpu_exclusive and holding.cpus:
+        more = _held(node, {}, dict.fromkeys(each_cpu(holding.cpus), holding.cpu_exclusive))
+        exclusive = msgspec.structs.replace(
+            exclusive,
+            exclusive_cores=exclusive.exclusive_cores | more.exclusive_cores,
+            exclusive_zones=exclusive.exclusive_zones | more.exclusive_zones,
+        )
+    cpus = free.cpus & ~holding.cpus
+    return Free(free.zones, free.listed, free.capacity, amounts, cpus, exclusive, use)
 
 
 def _allocatable(node: OwnedNode, zone: int, amounts: Mapping[str, int]) -> Amounts:

@@ -60,18 +60,16 @@ class OfferedMask(msgspec.Struct, frozen=True, gc=False):
 
 def offered(trial: Trial, masks: Iterable[int]) -> list[OfferedMask]:
     """Return the masks under which the pod can be allocated, with their scores."""
-    free, request = trial.free, trial.request
-    strategy = trial.node.zone_strategy
     return [
-        OfferedMask(
-            mask,
-            score_of_zones(
-                trial.node, nodes_of(mask), free.capacity, trial.amounts, request, strategy
-            ),
-        )
-        for mask in masks
-        if is_possible(trial, mask)
+        OfferedMask(mask, score_of_mask(trial, mask)) for mask in masks if is_possible(trial, mask)
     ]
+
+
+def score_of_mask(trial: Trial, mask: int) -> int:
+    """Return the score of the mask by the node's strategy."""
+    zones, free, node = nodes_of(mask), trial.free, trial.node
+    strategy = node.zone_strategy
+    return score_of_zones(node, zones, free.capacity, trial.amounts, trial.request, strategy)
 
 
 def hints_of(trial: Trial, masks: Iterable[OfferedMask], policy: Policy) -> dict[str, list[Hint]]:
@@ -99,9 +97,9 @@ def zoned_width(trial: Trial, resource: str) -> int:
     """Return how many zones the pod may take for a resource: all of them, or as many as it needs
     if they are empty (preferred by capacity). 0 if no zone has the resource.
     """
-    zones = trial.free.capacity.values()
-    if not any(resource in size for size in zones):
+    if resource not in trial.free.listed:
         return 0
+    zones = trial.free.capacity.values()
     if trial.node.preferred == "free":
         return len(zones)
     missing, width = trial.request.amounts[resource], 0

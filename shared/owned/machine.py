@@ -17,6 +17,7 @@ CoreId = tuple[int, int, int]
 
 class CpuNesting(msgspec.Struct, frozen=True):
     """Where each CPU is: core, zone and socket by CPU id, and the CPUs of each as sets.
+    `cores_in_zone` are the sets of a zone's cores in order of the core ids.
 
     The three counts are whole-number means, as Koordinator computes them: a machine with one
     sibling offline counts one CPU a core (`topology.CPUsPerCore`).
@@ -29,6 +30,7 @@ class CpuNesting(msgspec.Struct, frozen=True):
     in_core: dict[CoreId, int]
     in_zone: dict[int, int]
     in_socket: dict[int, int]
+    cores_in_zone: dict[int, tuple[int, ...]]
     cpus_per_core: int
     cpus_per_zone: int
     cpus_per_socket: int
@@ -56,6 +58,10 @@ def nesting(cpus: Iterable[Cpu]) -> CpuNesting | None:
         in_core=in_core,
         in_zone=in_zone,
         in_socket=in_socket,
+        cores_in_zone={
+            zone: tuple(in_core[core] for core in sorted(in_core) if core[2] == zone)
+            for zone in in_zone
+        },
         cpus_per_core=len(listed) // len(in_core),
         cpus_per_zone=len(listed) // len(zones),
         cpus_per_socket=len(listed) // len(in_socket),

@@ -14,15 +14,17 @@ from shared.domain.refusal import Reason, Refusal
 from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.masks import mask_of, nodes_of
 from shared.owned import refusals
-from shared.owned.admit import admit
+from shared.owned.admit import admit, exclusive_of, merged_hint, one_zone
 from shared.owned.allocate import Trial, allocate, is_possible, trial_of
-from shared.owned.free import free_of
+from shared.owned.cpu_choice import CpuRequest, HeldCpus, choose_cpus, take_in_steps
+from shared.owned.free import free_of, less
 from shared.owned.policy import combined_policy
 from shared.owned.values import Allocation, Holding, OwnedNode, OwnedRequest, ZoneAmounts
 from tests.owned.machines import (
     GIB,
     allocation,
     cpu_set,
+    machine,
     node,
     nodes,
     placed,
@@ -259,3 +261,59 @@ def test_pods_are_kept_apart_by_share_pods_too() -> None:
     assert by_zone(
         allocation(owner, share(10000, policy=RESTRICTED, zone_exclusive="Preferred"), *narrow)
     )
+
+
+@settings(max_examples=150)
+@given(nodes(), st.lists(requests(), max_size=5), requests(), st.integers(0, 3))
+def test_one_zone_equals_the_merge_of_hints(
+    owner: OwnedNode, running: list[OwnedRequest], request: OwnedRequest, first: int
+) -> None:
+    free = free_of(owner, placed(owner, running))
+    policy, trial = combined_policy(owner.policy, request.policy), trial_of(owner, free, request)
+    if policy is None or isinstance(trial, Refusal):
+        return
+    chosen, merged = one_zone(trial, policy), merged_hint(trial, policy)
+    if chosen is not None:
+        assert chosen == merged
+    elif merged is not None and owner.preferred == "free" and merged.preferred:
+        assert merged.mask is not None
+        assert merged.mask.bit_count() > 1
+    by_choice = one_zone(trial, policy, first)
+    if by_choice is None or chosen is None:
+        assert by_choice == chosen
+    elif len(free.zones) > 1:
+        fits_first = 1 << first in masks_that_fit(owner, free, request) and (
+            exclusive_of(request) != "Required" or free.use[first] != "shared"
+        )
+        assert by_choice.mask == (1 << first if fits_first else chosen.mask)
+
+
+@settings(max_examples=150)
+@given(nodes(), st.lists(requests(), min_size=1, max_size=6))
+def test_free_less_one_holding_is_what_all_holdings_leave(
+    owner: OwnedNode, running: list[OwnedRequest]
+) -> None:
+    holdings = placed(owner, running)
+    for count, holding in enumerate(holdings):
+        assert less(free_of(owner, holdings[:count]), owner, holding) == free_of(
+            owner, holdings[: count + 1]
+        )
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 2),
+    st.integers(1, 2**16 - 1),
+    st.integers(1, 16),
+    st.sampled_from(["FullPCPUs", "SpreadByPCPUs"]),
+    st.sampled_from(["", "PCPULevel"]),
+)
+def test_whole_cores_of_a_zone_are_taken_as_in_steps(
+    threads: int, available: int, count: int, bind: str, exclusive: str
+) -> None:
+    nested = machine(2, 8 // threads, threads)
+    request = CpuRequest(min(count, available.bit_count()), bind, exclusive)  # type: ignore[arg-type]
+    for cpus in (available, available & nested.in_zone[0]):
+        if request.count <= cpus.bit_count():
+            chosen = choose_cpus(nested, cpus, request, HeldCpus())
+            assert chosen == take_in_steps(nested, cpus, request, HeldCpus())

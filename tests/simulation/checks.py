@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from services.replay.verifying import Audit
-from services.scheduler.owned.admission import cpu_nesting
+from services.scheduler.snapshot.owned_state import cpu_nesting
 from services.scheduler.snapshot.owners import owners_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report, ZonedAmount

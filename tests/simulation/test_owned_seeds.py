@@ -10,7 +10,7 @@ from tests.simulation.runner import STEPS, run_seed
 SEEDS = {
     **dict.fromkeys(range(LATER + 400, LATER + 404), ()),
     # Nodes change hands: the agent stops, the policy's label changes, the kubelet's managers do.
-    **dict.fromkeys((OWNING + 25, OWNING + 27), ()),
+    **dict.fromkeys((OWNING + 26, OWNING + 27), ()),
     **dict.fromkeys((OWNING + 16, OWNING + 40), ("owner",)),
     **dict.fromkeys(range(HOLDING + 400, HOLDING + 404), ("crash", "takeover", "answer lost")),
 }
@@ -26,7 +26,7 @@ def test_no_cpu_is_given_twice_and_a_replay_knows_the_same(
 
 @pytest.mark.parametrize(
     ("seed", "owner"),
-    [(BOOKING + 4, "kubelet"), (BOOKING + 18, "topolog"), (BOOKING + 37, "topolog")],
+    [(BOOKING + 4, "kubelet"), (BOOKING + 18, "topolog"), (BOOKING + 39, "topolog")],
 )
 def test_room_that_is_kept_costs_no_rejection_and_is_never_counted_twice(
     seed: int, owner: str

@@ -108,8 +108,8 @@ class DemandTracker:
             return None
         self._changes, self._turned = 0, False
         profile = self._nodes.typical()
-        if profile is None or profile.owners.is_owned:
-            return None  # Scores of owned nodes are of the whole node, which is no zone's room.
+        if profile is None:
+            return None
         # A kubelet that never refuses a pod for its zones takes the pod as a whole.
         whole_pods = profile.rule.scope == "pod" or profile.rule.policy in (NONE, BEST_EFFORT)
         running = _by_class(self._running, profile, whole_pods)
@@ -133,7 +133,15 @@ def _by_class(counts: Counter[Kind], profile: Profile, whole_pods: bool) -> Coun
 
 
 def _aligned_together(kind: Kind, profile: Profile, whole_pods: bool) -> Iterator[Amounts]:
-    """Init containers are left out: they leave their room to the containers after them."""
+    """Init containers are left out: they leave their room to the containers after them. Topolog
+    puts whole pods into zones.
+    """
+    if profile.owners.is_owned:
+        listed = {name for _, names in profile.layout for name in names}
+        amounts = {n: size for n, size in kind.request.items() if size > 0 and n in listed}
+        if amounts:
+            yield amounts
+        return
     demand = kind.demand(profile.tracked, profile.pod_level_scope)
     if whole_pods and demand:
         yield peak(demand)

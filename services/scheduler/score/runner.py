@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from services.scheduler.owned.admission import allocate, owned_state
+from services.scheduler.owned.admission import allocate
 from services.scheduler.score.strategies.keep_room import CompiledRoom
 from services.scheduler.score.strategies.koordinator import strategy_for
 from services.scheduler.score.strategies.least_numa_nodes import score_containers
@@ -31,7 +31,7 @@ from services.scheduler.score.strategies.strategy import (
     Strategy,
     ZoneView,
 )
-from services.scheduler.snapshot.node_arrays import Bools, Floats, Ints
+from services.scheduler.snapshot.node_arrays import Bools, Floats, Ints, zones_of
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import BY_KUBELET, AlignedPart, Items, Plan, PodClass
 from services.scheduler.snapshot.zone_sizes import fits_one_zone
@@ -256,6 +256,27 @@ class StrategyRunner:
         labels = node_info.observed.labels if node_info.observed is not None else {}
         return REGISTRY[strategy_for(labels, self.name).strategy]
 
+    def best_zone(self, node_info: NodeInfo, plan: Plan) -> tuple[int, int] | None:
+        """Return score and id of the best zone for an owned plan, of equals the lowest; None
+        without a zone, or if the node's own strategy decides.
+        """
+        if plan.one_zone is None or not self.scores_zones(plan):
+            return None
+        amounts, scored = plan.one_zone
+        zones, _, sizes = zones_of(node_info)
+        best = None
+        for zone, free in zones.items():
+            if all(free.get(name, 0) >= amount for name, amount in amounts):
+                assert self._plain is not None
+                score = self._plain(scored, {zone: free}, sizes)
+                if best is None or score > best[0]:
+                    best = score, zone
+        return best
+
+    def scores_zones(self, plan: Plan) -> bool:
+        """Return whether the strategy chooses between the zones of an owned plan's node."""
+        return plan.one_zone is not None and self.by_landing and not plan.counted_zones
+
 
 def score_node(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, strategy: StrategyRunner
@@ -270,6 +291,9 @@ def score_node(
     if plan.mode == "owned" and (plan.counted_zones or strategy.counts_zones):
         chosen = plan.counted_zones or strategy.name.removeprefix(CHOSEN_BY_LABEL)
         return _score_of_owned(node_info, plan, cast("OwnedStrategy", chosen))
+    if strategy.scores_zones(plan):
+        best = strategy.best_zone(node_info, plan)
+        return best[0] if best is not None else 0
     if plan.mode != "aligned":
         return strategy.whole(pod_class.asked, node_info)
     parts = [part.amounts for part in plan.parts]
@@ -284,7 +308,7 @@ def score_node(
 
 def _score_of_owned(node_info: NodeInfo, plan: Plan, strategy: OwnedStrategy) -> int:
     """Return the score by the zones in use after the placement."""
-    allocation, state = allocate(node_info, plan), owned_state(node_info)
+    allocation, state = allocate(node_info, plan), node_info.owned_state()
     if isinstance(allocation, Refusal):
         return 0
     node = msgspec.structs.replace(state.node, node_strategy=strategy)

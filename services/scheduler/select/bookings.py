@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import msgspec
 
 from services.scheduler.filter.constraints.registry import PodChecks
-from services.scheduler.owned.admission import owned_state
 from services.scheduler.score.ranks import RULED_OUT
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -70,7 +69,7 @@ def _without(
         yield freed()
         return
     narrow = freed()
-    state = owned_state(narrow)
+    state = narrow.owned_state()
     amounts: dict[int, Amounts] = {
         zone: {
             name: min(amount, zones.get(zone, {}).get(name, 0)) if name in names else amount
@@ -79,7 +78,8 @@ def _without(
         for zone, free in state.free.amounts.items()
     }
     free = msgspec.structs.replace(state.free, amounts=amounts)
-    narrow.owned = msgspec.structs.replace(state, free=free, answers={})
+    in_zones = {zone: {**state.zones[zone], **rest_there} for zone, rest_there in amounts.items()}
+    narrow.owned = msgspec.structs.replace(state, free=free, zones=in_zones, answers={})
     yield narrow
     if is_aligned:
         yield freed()

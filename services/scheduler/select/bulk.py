@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from services.scheduler.filter.constraints.predicates import ConstraintColumns
-from services.scheduler.filter.topology.bounds import AlignedBounds, PlanBounds
+from services.scheduler.filter.topology.bounds import NOWHERE, AlignedBounds, PlanBounds
 from services.scheduler.filter.topology.fit import blocked, plan_for
 from services.scheduler.filter.topology.predict import sure_places
 from services.scheduler.score.predicted_zones import SpreadBounds
@@ -31,13 +32,15 @@ from services.scheduler.snapshot.node_arrays import (
     Selection,
     Slots,
     select,
+    slots_of,
 )
 from services.scheduler.snapshot.node_columns import SlotArray
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
-from services.scheduler.snapshot.pod_class import Items, Plan, PlanOnNodes, PodClass
+from services.scheduler.snapshot.pod_class import AlignedPart, Items, Plan, PlanOnNodes, PodClass
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import is_memory
 from shared.ledger.charge import Landing, Possible, charge_zones, remember
+from shared.owned.values import MOST_ALLOCATED
 
 Nodes = Sequence[NodeInfo | None]
 # Ranks, and whether each is sure.
@@ -171,6 +174,19 @@ class BulkEvaluator:
         zones: Zones | None = self._evaluation(pod_class, on_nodes).zones(slot)
         return zones
 
+    def best_zone(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
+        """Return the zone that the strategy prefers on a node whose zones Topolog chooses, None if
+        the node's own strategy decides or no zone has room.
+        """
+        on_nodes = self.plan(pod_class, node_info.profile, node_info.profile_id)
+        is_own = node_info.owned_state().node.zone_strategy == MOST_ALLOCATED
+        if not (is_own and self._strategy.scores_zones(on_nodes.plan)):
+            return None
+        if self._nodes[node_info.slot] is node_info and not self._arrays.is_stale(node_info.slot):
+            return self._evaluation(pod_class, on_nodes).best_zone(node_info)
+        best = self._strategy.best_zone(node_info, on_nodes.plan)
+        return None if best is None else best[1]
+
     def parted(self, pod_class: PodClass, slots: Slots) -> list[tuple[Selection, Selected]]:
         """Return the nodes in these slots, grouped by the class's plan on them: their index in
         `slots`, and the nodes. No slot is empty.
@@ -232,6 +248,17 @@ def _is_one_of(numbers: Sequence[int], arrays: NodeArrays) -> Bools:
     return is_one
 
 
+def _bounded(plan: Plan) -> Plan:
+    """Return the plan by which zones are bounded: where Topolog must choose one zone, the pod's
+    amounts are one part.
+    """
+    if plan.one_zone is None:
+        return plan
+    items = plan.one_zone[0]
+    part = AlignedPart("", "app", dict(items))
+    return msgspec.structs.replace(plan, parts=(part,), part_kinds=((items, 1),))
+
+
 class PlanEvaluation:
     """One plan of a pod class on many nodes, valid as long as the arrays keep their shape."""
 
@@ -251,7 +278,7 @@ class PlanEvaluation:
         self._bounds = PlanBounds(
             arrays,
             nodes,
-            on_nodes.plan,
+            _bounded(on_nodes.plan),
             pod_class.request,
             on_nodes.zones,
             with_fits=strategy.at_once and not strategy.by_landing,
@@ -266,15 +293,16 @@ class PlanEvaluation:
     def _for_kernel(self, on_nodes: PlanOnNodes) -> tuple[object, ...] | None:
         """Return what the kernel ranks by; None if it does not rank this plan."""
         plan, arrays, request = self._plan, self._arrays, self._bounds.request
-        if plan.mode != "aligned" or plan.rule.policy != SINGLE_NUMA_NODE or request is None:
+        is_aligned = plan.mode == "aligned" and plan.rule.policy == SINGLE_NUMA_NODE
+        if request is None or not (is_aligned or self._strategy.scores_zones(plan)):
             return None
         if self._bounds.compiled is None or len(plan.part_kinds) > MOST_KINDS:
             return None
+        kinds = [items for items, _ in self._bounds.part_kinds]
+        if plan.one_zone is not None:
+            kinds = [plan.one_zone[1]] * len(kinds)
         free_min, whole = self._by_position()
-        rooms = tuple(
-            self._strategy.room(items, arrays.rows, free_min, whole)
-            for items, _ in self._bounds.part_kinds
-        )
+        rooms = tuple(self._strategy.room(items, arrays.rows, free_min, whole) for items in kinds)
         if None in rooms:
             return None
         members = _is_one_of(on_nodes.profiles, arrays)
@@ -300,13 +328,19 @@ class PlanEvaluation:
             scores = self._aligned_scores(bounds, selection, size)
         else:
             wide = None
-            if self._plan.mode == "unaligned":
+            if self._plan.one_zone is not None:
+                bounds = self._bounds.aligned(selection, size)
+                candidates, sure = bounds.candidates, bounds.sure
+            elif self._plan.mode == "unaligned":
                 candidates, sure = self._bounds.unaligned(selection, size)
                 wide = np.ones(size, dtype=np.bool_)
             else:
                 candidates = np.ones(size, dtype=np.bool_)
                 sure = np.full(size, self._plan.mode == "free")
-            scores = self._whole_scores(selection, size)
+            if self._plan.one_zone is not None and self._strategy.scores_zones(self._plan):
+                scores = self._best_zone_scores(*self._plan.one_zone, selection, size)
+            else:
+                scores = self._whole_scores(selection, size)
         if wide is not None and self._spread_bounds is not None:
             scores, sure = self._with_spread(scores, sure, wide, selection)
         if not self._strategy.at_once:
@@ -365,6 +399,28 @@ class PlanEvaluation:
         by_sets = self._lost_by_sets(items, landing, selection)
         landed = self._strategy.landed(items, self._arrays.rows)
         return landed.scores(*self._by_position(), landing, by_sets)
+
+    def best_zone(self, node_info: NodeInfo) -> int | None:
+        """Return `StrategyRunner.best_zone` of a node that the arrays have as it is."""
+        if self._compiled is None:
+            best = self._strategy.best_zone(node_info, self._plan)
+            return None if best is None else best[1]
+        place = self._bounds.compiled.best_zone(self._compiled[0], node_info.slot)
+        return None if place < 0 else node_info.zone_ids[place]
+
+    def _best_zone_scores(
+        self, amounts: Items, scored: Items, selection: Selection, size: int
+    ) -> Ints:
+        """Return the best score of the zones that have these amounts."""
+        slots, arrays, best = slots_of(selection), self._arrays, np.zeros(size, dtype=np.int64)
+        landed = self._strategy.landed(scored, arrays.rows)
+        rows = [arrays.rows[name] for name, _ in amounts]
+        asked = np.array([amount for _, amount in amounts], dtype=np.int64)[:, None]
+        for zone in range(self._zones):
+            fits = (arrays.free_min[rows, zone][:, slots] >= asked).all(axis=0)
+            positions = np.where(fits, zone * arrays.capacity + slots, NOWHERE)
+            best = np.maximum(best, landed.scores(*self._by_position(), positions))
+        return best
 
     def _by_position(self) -> tuple[Ints, Floats]:
         """Return what is free and the whole by [row, position of a zone]."""

@@ -36,6 +36,7 @@ from services.scheduler.snapshot.node_arrays import (
 )
 from services.scheduler.snapshot.node_columns import NodeColumns, has_new_values
 from services.scheduler.snapshot.node_info import NodeInfo, Profile
+from services.scheduler.snapshot.owned_state import taken_by_zone
 from services.scheduler.snapshot.pod_class import Items, PodClass, key_of
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.cluster_objects import ClusterObjects
@@ -124,7 +125,7 @@ class Cluster:
             selection, policy = group.selection, group.profile.rule.policy
             if not group.profile.layout:
                 continue
-            if at_best or policy not in ALIGNING or group.profile.owners.is_owned:
+            if at_best or policy not in ALIGNING:
                 counts = places_in_zones(
                     tuple(arrays.free_rows),
                     select(arrays.free, selection),
@@ -228,14 +229,16 @@ class Cluster:
         note_assumed_in_expected_zones(node_info, charge)
         self._note_unconfirmed(node_info)
         node_info.version += 1
-        if node_info.unaligned or node_info.grouped_zones:
+        is_owned, taken = node_info.profile.owners.is_owned, charge.zones
+        if is_owned and node_info.owned is not None:
+            taken = taken_by_zone(charge)
+        if node_info.unaligned or node_info.grouped_zones or (is_owned and not node_info.owned):
             self._arrays.changed(node_info)
         elif not self._arrays.is_stale(node_info.slot):
-            self._arrays.subtract(
-                node_info.slot, self._reservation(node_info, pod_class, charge.zones)
-            )
+            self._arrays.subtract(node_info.slot, self._reservation(node_info, pod_class, taken))
         cache = self.evaluator.cache
-        if node_info.profile.owners.is_owned:  # Less room may make another mask preferred.
+        is_one = node_info.rule.policy == SINGLE_NUMA_NODE and not node_info.profile.device_types
+        if is_owned and not is_one:  # Less room may make another mask preferred.
             cache.changed(node_info.slot)
         else:
             cache.tightened(node_info.slot)
@@ -244,14 +247,14 @@ class Cluster:
     def _reservation(
         self, node_info: NodeInfo, pod_class: PodClass, zones: ZoneAmounts
     ) -> ReservationArrays:
-        """Return the reservation as arrays. Equal reservations on nodes of one profile
-        share them.
+        """Return the reservation as arrays. Equal reservations on nodes of one profile share them;
+        where Topolog chooses zones, those of one class differ by the zone.
         """
-        shape = self._arrays.shape
-        kept = pod_class.reservation_arrays.get(node_info.profile_id)
-        if kept is None or kept[0] is not zones or kept[1] != shape:
+        shape, key = self._arrays.shape, (node_info.profile_id, next(iter(zones), 0))
+        kept = pod_class.reservation_arrays.get(key)
+        if kept is None or (kept[0] is not zones and kept[0] != zones) or kept[1] != shape:
             arrays = self._arrays.reservation(node_info, zones, pod_class.requested)
-            kept = pod_class.reservation_arrays[node_info.profile_id] = zones, shape, arrays
+            kept = pod_class.reservation_arrays[key] = zones, shape, arrays
         return kept[2]
 
     def _enter(self, name: str) -> NodeInfo:

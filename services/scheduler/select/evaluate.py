@@ -45,16 +45,18 @@ def evaluate_node(
     known_score: int | None = None,
     known_rank: int | None = None,
     finds_zones: bool = False,
+    first_zone: int | None = None,
 ) -> int:
     """Return the node's rank, RULED_OUT, or UNDECIDED if `steps` were too few. `known_score` and
     `known_rank` are those of the node if it takes the pod, as far as they are known; `finds_zones`
-    says that each part is known to find a zone.
+    says that each part is known to find a zone. `first_zone` is the strategy's zone where Topolog
+    chooses zones.
     """
     is_known = known_rank is not None or known_score is not None
     if not (is_known or _passes_whole_node(pod_class, node_info)):
         return RULED_OUT
     if plan.mode != "free":
-        result = filter_result(node_info, pod_class, plan, config, steps, finds_zones)
+        result = filter_result(node_info, pod_class, plan, config, steps, finds_zones, first_zone)
         if result == UNKNOWN:
             return UNDECIDED
         if result != ADMITTED:
@@ -297,8 +299,14 @@ class Evaluator:
             known_rank = predicted_rank
         elif is_exact:
             known_score = self._known_score(pod_class, node_info)
-        known = known_score, known_rank, finds_zones
+        known = known_score, known_rank, finds_zones, self.first_zone(pod_class, plan, node_info)
         return evaluate_node(pod_class, plan, node_info, self.config, self.strategy, steps, *known)
+
+    def first_zone(self, pod_class: PodClass, plan: Plan, node_info: NodeInfo) -> int | None:
+        """Return the zone that the strategy prefers if Topolog must choose one zone of the node."""
+        if plan.one_zone is None:
+            return None
+        return self._bulk.best_zone(pod_class, node_info)
 
     def _known_score(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
         """Return the node's score from a bulk evaluation or a ranking since its last change, if

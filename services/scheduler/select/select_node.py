@@ -137,7 +137,8 @@ def placed_on(
     version = node_info.ledger.report_version
     score = rank if rank >= 0 else score_of(rank)
     if plan.mode == "owned":
-        allocation = zone_allocation(node_info, plan, pod_class.pod)
+        first_zone = cluster.evaluator.first_zone(pod_class, plan, node_info)
+        allocation = zone_allocation(node_info, plan, pod_class.pod, first_zone)
         placed = Placed(node_info.name, score, candidates, version, allocation=allocation)
         if allocation is None:
             return placed

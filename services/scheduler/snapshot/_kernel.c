@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Raised with every change of a signature, so that a module of another version is not used. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 /* As in room.py and keep_room.py. */
 #define UNITS 64
@@ -158,7 +158,7 @@ static double lost_at(const Room *room, Py_ssize_t position)
     return lost;
 }
 
-/* The score of the request in the zone at this position, which holds it. */
+/* The score of the request in the zone at this position; `WORST` if it does not hold it. */
 static int64_t score_at(const Room *room, Py_ssize_t position, double lost_besides)
 {
     double shares = 0, listed = 0;
@@ -168,6 +168,8 @@ static int64_t score_at(const Room *room, Py_ssize_t position, double lost_besid
         Py_ssize_t at = row * room->width + position;
         if (room->request[row] > 0 && room->whole[at] > 0) {
             double rest = (double)(room->free[at] - room->request[row]);
+            if (rest < 0)
+                return WORST;
             shares += (double)(int64_t)(rest * 100 / room->whole[at]);
             listed++;
         }
@@ -284,7 +286,7 @@ typedef struct {
     const int64_t *free_min, *free_max, *least, *together, *smallest, *parts;
     Py_ssize_t rows, all_zones, capacity, zones, kinds, checks, part_count;
     long long running;
-    int has_rows, decides, needs_search;
+    int has_rows, decides, needs_search, chooses;
     /* By kind: how many zones hold it, how many parts are of it, and where it lands. */
     int64_t *times, *counts, *landing;
     /* What earlier parts took [zone, row], and where parts go by both amounts [2, part]. */
@@ -398,10 +400,11 @@ static void bound_node(const Bounds *bounds, Py_ssize_t slot, Found *found, Py_s
 
 PyDoc_STRVAR(bounds_doc,
 "Bounds(free_min, free_max, least, together, smallest, parts, zones, running, has_rows, decides,\n"
-"       needs_search)\n--\n\n"
+"       needs_search, chooses)\n--\n\n"
 "The bounds of a plan. `least` [kind or together, row] is what a zone must have; `together`\n"
 "[together, 2] is how many parts come before, and the part's kind; `parts` are the kinds in\n"
-"order, -1 for a part that has no kind.");
+"order, -1 for a part that has no kind. `chooses`: a part gets the zone with the best score, not\n"
+"the lowest one.");
 
 static int bounds_init(PyObject *self, PyObject *args, PyObject *named)
 {
@@ -412,9 +415,10 @@ static int bounds_init(PyObject *self, PyObject *args, PyObject *named)
     Arrays *arrays = &bounds->arrays;
     PyObject *objects[COUNT];
     if (named || arrays->count || !PyArg_ParseTuple(
-            args, "OOOOOOnLppp", &objects[FREE_MIN], &objects[FREE_MAX], &objects[LEAST],
+            args, "OOOOOOnLpppp", &objects[FREE_MIN], &objects[FREE_MAX], &objects[LEAST],
             &objects[TOGETHER], &objects[SMALLEST], &objects[PARTS], &bounds->zones,
-            &bounds->running, &bounds->has_rows, &bounds->decides, &bounds->needs_search))
+            &bounds->running, &bounds->has_rows, &bounds->decides, &bounds->needs_search,
+            &bounds->chooses))
         return -1;
     if (take(arrays, objects, forms, COUNT) < 0)
         return -1;
@@ -582,12 +586,31 @@ static PyObject *bounds_zones(PyObject *self, PyObject *argument)
 
 /* -- ranks: the nodes of one plan that changed */
 
-/* The mean of the parts' scores where they land, rounded down. */
-static int32_t mean_score(const Bounds *bounds, Room *const *rooms)
+/* The best score of a part in the zones that hold it, and the zone: the lowest of equal ones. */
+static int64_t best_score(const Bounds *bounds, Room *const *rooms, Py_ssize_t kind,
+                          Py_ssize_t slot, Py_ssize_t *best)
+{
+    int64_t most = WORST;
+    *best = NOWHERE;
+    for (Py_ssize_t zone = 0; zone < bounds->zones; zone++) {
+        if (!holds(bounds, bounds->free_min, bounds->least + kind * bounds->rows, zone, slot))
+            continue;
+        int64_t score = score_at(rooms[kind], zone * bounds->capacity + slot, 0);
+        if (*best == NOWHERE || score > most)
+            most = score, *best = zone;
+    }
+    return most;
+}
+
+/* The mean of the parts' scores in their zones, rounded down. */
+static int32_t mean_score(const Bounds *bounds, Room *const *rooms, Py_ssize_t slot)
 {
     int64_t total = 0;
+    Py_ssize_t zone;
     for (Py_ssize_t kind = 0; kind < bounds->kinds; kind++)
-        total += bounds->counts[kind] * score_at(rooms[kind], bounds->landing[kind], 0);
+        total += bounds->counts[kind]
+            * (bounds->chooses ? best_score(bounds, rooms, kind, slot, &zone)
+                               : score_at(rooms[kind], bounds->landing[kind], 0));
     return (int32_t)(bounds->part_count ? total / bounds->part_count : 0);
 }
 
@@ -663,10 +686,31 @@ static PyObject *bounds_rank(PyObject *self, PyObject *args)
         if (!candidate || !allowed[slot] || !node_fits(&arrays, FREE, REQUEST, slot))
             scores[slot] = RULED_OUT, sure[slot] = 1;
         else
-            scores[slot] = mean_score(bounds, rooms);
+            scores[slot] = mean_score(bounds, rooms, slot);
     }
     release(&arrays);
     return PyLong_FromSsize_t(others);
+}
+
+PyDoc_STRVAR(bounds_best_zone_doc,
+"best_zone($self, rooms, slot, /)\n--\n\n"
+"Return the place of the zone that the first kind of part gets where zones are chosen; -1 for none.");
+
+static PyObject *bounds_best_zone(PyObject *self, PyObject *args)
+{
+    const Bounds *bounds = (Bounds *)self;
+    Room *rooms[MOST_KINDS];
+    PyObject *tuple;
+    Py_ssize_t slot, zone;
+    if (!PyArg_ParseTuple(args, "O!n", &PyTuple_Type, &tuple, &slot))
+        return NULL;
+    if (bounds->times == NULL || !bounds->kinds || !rooms_of(bounds, tuple, rooms) || slot < 0
+        || slot >= bounds->capacity) {
+        PyErr_SetString(PyExc_ValueError, "the kernel's arrays do not fit together");
+        return NULL;
+    }
+    best_score(bounds, rooms, 0, slot, &zone);
+    return PyLong_FromSsize_t(zone);
 }
 
 /* -- the score cache */
@@ -809,6 +853,7 @@ static PyMethodDef bounds_methods[] = {
     {"run", bounds_run, METH_VARARGS, bounds_run_doc},
     {"rank", bounds_rank, METH_VARARGS, bounds_rank_doc},
     {"zones", bounds_zones, METH_O, bounds_zones_doc},
+    {"best_zone", bounds_best_zone, METH_VARARGS, bounds_best_zone_doc},
     {NULL, NULL, 0, NULL},
 };
 

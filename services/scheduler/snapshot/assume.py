@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.scheduler.snapshot.node_info import NodeInfo, zones_of_memory_groups
+from services.scheduler.snapshot.owned_state import with_pod
 from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Pod
 from shared.domain.policies import SINGLE_NUMA_NODE
@@ -38,7 +39,9 @@ def assume(
     for name, amount in pod_class.requested.items():
         node_info.requested[name] = node_info.requested.get(name, 0) + amount
     node_info.assumed[pod.uid] = assumed
-    node_info.owned, node_info.allocations[pod.uid] = None, allocation
+    node_info.allocations[pod.uid] = allocation
+    if node_info.owned is not None:
+        node_info.owned = with_pod(node_info.owned, charge)
     if report is not None and charge.demand and report.policy != SINGLE_NUMA_NODE:
         node_info.grouped_zones |= zones_of_memory_groups(node_info.ledger, (charge,))
     return charge

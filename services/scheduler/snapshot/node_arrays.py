@@ -116,7 +116,7 @@ class NodeArrays:
         self._profile_counts: list[int] = []
         # The NodeInfo parts that each slot was written from, so that only changes are written
         # again.
-        self._machines: dict[int, MachineType] = {}
+        self._sizes: dict[int, Bounds] = {}
         self._layouts: dict[int, int] = {}
         self._offers: dict[int, Amounts] = {}
         self._positions: dict[int, tuple[int, Ints]] = {}
@@ -243,36 +243,27 @@ class NodeArrays:
         if not layout or not self.rows:
             return
         target = self._positions_of(number)[:, None], slots
-        free_min = [
-            node_info.for_single_zones(node_info.free_min)
-            if node_info.grouped_zones
-            else node_info.free_min
-            for node_info in nodes
-        ]
+        free_min, free_max, sizes = zip(*map(zones_of, nodes), strict=True)
         self.free_min.reshape(-1, self.capacity)[target] = _values(free_min, layout)
-        free_max = [node_info.free_max for node_info in nodes]
         self.free_max.reshape(-1, self.capacity)[target] = _values(free_max, layout)
         unaligned = [node_info for node_info in nodes if node_info.unaligned]
         if unaligned:
             self.totals[:, [node_info.slot for node_info in unaligned]] = _table(
                 self.rows, [node_info.totals for node_info in unaligned]
             )
-        self._write_machines(
-            number,
-            [
-                node_info
-                for node_info in nodes
-                if self._machines.get(node_info.slot) is not node_info.machine
-            ],
-        )
+        resized = [
+            (node_info.slot, node_info.machine, sizes_of_node)
+            for node_info, sizes_of_node in zip(nodes, sizes, strict=True)
+            if self._sizes.get(node_info.slot) is not sizes_of_node
+        ]
+        if resized:
+            self._write_machines(number, *map(list, zip(*resized, strict=True)))
 
-    def _write_machines(self, number: int, nodes: Sequence[NodeInfo]) -> None:
-        if not nodes:
-            return
-        slots = [node_info.slot for node_info in nodes]
-        machines = [node_info.machine for node_info in nodes]
+    def _write_machines(
+        self, number: int, slots: list[int], machines: list[MachineType], sizes: list[Bounds]
+    ) -> None:
         by_slot = list(zip(slots, machines, strict=True))
-        self._machines.update(by_slot)
+        self._sizes.update(zip(slots, sizes, strict=True))
         self.uneven.difference_update(slots)
         self.uneven.update(slot for slot, machine in by_slot if machine.capacities.uneven)
         self.overstated.difference_update(slots)
@@ -284,9 +275,9 @@ class NodeArrays:
         self.largest[:, slots] = _table(
             self.rows, [machine.capacities.largest for machine in machines]
         )
-        sizes = _values([machine.sizes for machine in machines], self.profiles[number].layout)
         whole = self.whole.reshape(-1, self.capacity)
-        whole[self._positions_of(number)[:, None], slots] = sizes
+        values = _values(sizes, self.profiles[number].layout)
+        whole[self._positions_of(number)[:, None], slots] = values
 
     def _clear(self, slots: Sequence[int]) -> None:
         """Clear slots with other zones, or other resources in them, than before."""
@@ -298,7 +289,7 @@ class NodeArrays:
         self.uneven.difference_update(slots)
         self.overstated.difference_update(slots)
         for slot in slots:
-            self._machines.pop(slot, None)
+            self._sizes.pop(slot, None)
 
     def _positions_of(self, number: int) -> Ints:
         """The position [resource * zones + zone] of each amount of a layout, zone by zone."""
@@ -343,9 +334,10 @@ class NodeArrays:
         """Return a reservation as arrays, for every node with these zones and rows."""
         positions = {zone: index for index, zone in enumerate(node_info.zone_ids)}
         taken = np.zeros(self.free_min.shape[:2], dtype=np.int64)
+        names = dict(node_info.profile.layout)
         for zone, amounts in zones.items():
             for name, amount in amounts.items():
-                if zone in positions and name in node_info.free_max[zone]:
+                if zone in positions and name in names[zone]:
                     taken[self.rows[name], positions[zone]] = amount
         return ReservationArrays(taken, _table(self.free_rows, [request])[:, 0])
 
@@ -353,9 +345,20 @@ class NodeArrays:
         """Subtract a reservation from a node that is up to date otherwise."""
         if kernel.COMPILED is not None:
             kernel.COMPILED.subtract(self.free_min, self.free, *reservation, slot)
-            return
-        self.free_min[:, :, slot] -= reservation.zones
-        self.free[:, slot] -= reservation.whole
+        else:
+            self.free_min[:, :, slot] -= reservation.zones
+            self.free[:, slot] -= reservation.whole
+        if self.profiles[self.profile[slot]].owners.is_owned:
+            self.free_max[:, :, slot] -= reservation.zones
+
+
+def zones_of(node_info: NodeInfo) -> tuple[Bounds, Bounds, Bounds]:
+    """Return the amounts of zones: guaranteed free, free at most, and sizes."""
+    if node_info.profile.owners.is_owned:
+        state = node_info.owned_state()
+        return state.zones, state.zones, state.sizes
+    free_min = node_info.for_single_zones(node_info.free_min)
+    return free_min, node_info.free_max, node_info.sizes
 
 
 def _free_on_node(node_info: NodeInfo) -> Amounts:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
+from services.scheduler.snapshot import owned_state as owned_states
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.owners import Owners, counted_zones, owners_of
@@ -132,7 +133,7 @@ class NodeInfo:
         "name",
         "observed",
         "owned",
-        "owned_node",
+        "owned_before",
         "pending",
         "pending_parts",
         "plainness",
@@ -171,8 +172,8 @@ class NodeInfo:
         self.expected_zones: Any = None
         self.plainness: bool | None = None
         self.views: Any = None
-        self.owned: Any = None
-        self.owned_node: Any = None
+        self.owned: owned_states.OwnedState | None = None
+        self.owned_before: owned_states.OwnedState | None = None
         self.allocations: dict[str, ZoneAllocation | None] = {}
         self.rule, self.unaligned = policy.Rule(), True
         self.profile = Profile("missing", self.rule)
@@ -240,14 +241,14 @@ class NodeInfo:
         self.unconfirmed = any(is_unconfirmed(charge) for charge in node.charges.values())
         self.pending = pending_pods(node) if self.unconfirmed else NO_PODS
         self.charged, self.ends = frozenset(node.charges), ends_of(node)
-        if not steady or self.profile.layout != self._layout():
+        if not steady or self.profile.layout != self._layout(self.profile.owners.is_owned):
             self.profile = self._profile(node, config)
             self.rule = self.profile.rule
             self.unaligned = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
         self.allocations = allocations_of(node) if self.profile.owners.is_owned else {}
         self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
         self._forget_derived()
-        self.totals = self.guaranteed_totals() if self.unaligned else {}
+        self.owned, self.totals = None, (self.guaranteed_totals() if self.unaligned else {})
 
     def hypothetical(
         self,
@@ -261,7 +262,7 @@ class NodeInfo:
         claimant's claim were given back.
         """
         node_info = NodeInfo(self.name, self.slot)
-        node_info.profile_id = self.profile_id
+        node_info.profile_id, node_info.owned_before = self.profile_id, self.owned_before
         newcomers = [*self.assumed.values(), *newcomers]
         node = what_if(self.ledger, ended, pods, claimant, newcomers)
         node_info.update_from(node, config)
@@ -296,9 +297,19 @@ class NodeInfo:
         self._forget_derived()
         self.plainness = plainness or None
 
+    def owned_state(self) -> owned_states.OwnedState:
+        """Return the state of a node whose zones Topolog chooses; kept until the node changes."""
+        if self.owned is None:
+            made_for, claims = (self.report, self.observed, self.rule), self.claims.values()
+            sizes, charges = self.machine.sizes, self.charges()
+            self.owned_before = self.owned = owned_states.owned_state(
+                self.name, made_for, sizes, charges, claims, self.owned_before
+            )
+        return self.owned
+
     def _forget_derived(self) -> None:
         self.kubelet_searches, self.pending_parts, self.expected_zones = None, None, None
-        self.owned = self.plainness = None
+        self.plainness = None
 
     def for_single_zones(self, free: Bounds) -> Bounds:
         """Return the free amounts as far as a single zone can use them: no memory in zones that
@@ -381,7 +392,7 @@ class NodeInfo:
             rule,
             policy.pinned(report, labels, precedence),
             tuple(sorted(report.options.items())),
-            self._layout(),
+            self._layout(owners.is_owned),
             tuple(sorted(placeless)),
             tuple(name for name, _ in between_zones(report)),
             () if owners.is_owned else policy.unkept_labels(report, labels),
@@ -392,8 +403,10 @@ class NodeInfo:
         )
         return cast("Profile", _shared(profile, profile))
 
-    def _layout(self) -> Layout:
-        return tuple((zone, tuple(self.free_min[zone])) for zone in self.zone_ids)
+    def _layout(self, is_owned: bool) -> Layout:
+        owned = owned_states.owned_names(self.report, self.observed) if is_owned else {}
+        names = {zone: (*self.free_min[zone], *owned.get(zone, ())) for zone in self.zone_ids}
+        return tuple((zone, tuple(dict.fromkeys(listed))) for zone, listed in names.items())
 
 
 _values: dict[object, object] = {}

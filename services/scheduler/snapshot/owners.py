@@ -15,6 +15,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -84,6 +85,7 @@ def _why_not(report: Report) -> str:
     return ""
 
 
+@lru_cache(maxsize=1024)
 def is_owned_resource(name: str) -> bool:
     """Return whether Topolog chooses zones of this resource on its nodes."""
     return name in (CPU, MEMORY) or is_hugepages(name)

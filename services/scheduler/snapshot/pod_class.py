@@ -87,7 +87,8 @@ class Plan(msgspec.Struct, frozen=True):
     require it, or the pod `may_be_split`. A bound that admits such a split pod holds; no bound
     refuses it.
     `may_spread`: the policy leaves open how many zones a part gets.
-    `counted_zones` is the profile's.
+    `counted_zones` is the profile's. `one_zone` is set if Topolog must choose one zone: the amounts
+    that the zone must have, and the same with devices, by which it is scored.
     `running` parts hold their amounts at the same time. Each of them requests at least `smallest`,
     which is empty for fewer than two such parts.
     """
@@ -111,6 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
     owned_request: OwnedRequest = OwnedRequest({})
     devices: DeviceRequest | None = None
     counted_zones: str = ""
+    one_zone: tuple[Items, Items] | None = None
 
     @property
     def request(self) -> HintRequest:
@@ -172,7 +174,10 @@ class PodClass:
         self.plans: dict[Profile, Plan] = {}
         self.plans_on_nodes: dict[int, PlanOnNodes] = {}
         self.distinct_plans: list[PlanOnNodes] = []
-        self.reservation_arrays: dict[int, tuple[ZoneAmounts, Shape, ReservationArrays]] = {}
+        # By profile and first zone.
+        self.reservation_arrays: dict[
+            tuple[int, int], tuple[ZoneAmounts, Shape, ReservationArrays]
+        ] = {}
         # By number of the profile and masks of zones.
         self.landings: dict[tuple[int, tuple[int, ...]], Landing] = {}
         self.is_evaluated = False
@@ -208,6 +213,10 @@ class PodClass:
         mode = "owned" if request.amounts or devices is not None else "free"
         applied = request.policy or profile.rule.policy
         may_spread = mode == "owned" and applied in (policies.BEST_EFFORT, policies.RESTRICTED)
+        is_one = applied == policies.SINGLE_NUMA_NODE and profile.rule.policy in (
+            applied,
+            policies.NONE,
+        )
         return Plan(
             mode,
             profile.rule,
@@ -216,7 +225,14 @@ class PodClass:
             devices=devices,
             may_spread=may_spread,
             counted_zones=profile.counted_zones if mode == "owned" else "",
+            one_zone=self._one_zone(request, profile) if is_one else None,
         )
+
+    def _one_zone(self, request: OwnedRequest, profile: Profile) -> tuple[Items, Items] | None:
+        listed = {name for _, names in profile.layout for name in names}
+        amounts = tuple((n, size) for n, size in request.amounts.items() if n in listed)
+        scored = tuple((n, size) for n, size in self.asked.items() if n in listed)
+        return (amounts, scored) if amounts else None
 
 
 def without_kept(pod: Pod) -> Pod:

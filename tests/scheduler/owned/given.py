@@ -9,7 +9,7 @@ from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.cpus import CpuLayout
 from shared.domain.pod import Container, Pod
 from shared.domain.policies import Policy
-from shared.domain.report import Report, Zone
+from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import CPU, MEMORY
 from shared.events import streams
 from shared.events.catalog import Event
@@ -21,7 +21,7 @@ from shared.events.scheduling_events import PodReserved
 from shared.events.surroundings_events import NodeDevicesObserved
 from shared.owned.devices import Device, VirtualFunctions
 
-GIB = 2**30
+GIB, GPU = 2**30, "example.com/gpu"
 ZONE = {CPU: 15_000, MEMORY: 62 * GIB}
 
 
@@ -50,8 +50,11 @@ def layout(zones: int = 2, cpus: int = 16) -> CpuLayout:
     return CpuLayout(f"0-{zones * cpus - 1}", of_zone, of_zone, cores)
 
 
-def owned_report(node: str, zones: int = 2, **fields: Any) -> Report:
-    """A kubelet that aligns nothing, with an agent; the first CPU of each zone is reserved."""
+def owned_report(node: str, zones: int = 2, gpus: int = 0, **fields: Any) -> Report:
+    """A kubelet that aligns nothing, with an agent; the first CPU of each zone is reserved, and
+    each zone has so many GPUs.
+    """
+    devices = {GPU: ZoneResource(gpus, gpus, gpus)} if gpus else {}
     bounds = {CPU: 16_000, MEMORY: 62 * GIB}
     settings: dict[str, Any] = {
         "policy": "none",
@@ -62,9 +65,10 @@ def owned_report(node: str, zones: int = 2, **fields: Any) -> Report:
         "reserved_cpus": ",".join(str(zone * 16) for zone in range(zones)),
         "enforcer": "topolog",
         "enforced": (),
+        "tracked": tuple(devices),
         **fields,
     }
-    made = tuple(Zone(zone, {}, {}, bounds, ZONE) for zone in range(zones))
+    made = tuple(Zone(zone, devices, {}, bounds, ZONE) for zone in range(zones))
     return Report(node, "boot-1", 1, "exporter-1", zones=made, **settings)
 
 
@@ -76,9 +80,9 @@ def share(name: str, cpu_milli: int, memory_gib: int = 0, **fields: Any) -> Pod:
     return Pod(f"uid-{name}", "ns", name, "Burstable", parts, **fields)
 
 
-def exclusive(name: str, cpus: int, memory_gib: int = 1, **fields: Any) -> Pod:
+def exclusive(name: str, cpus: int, memory_gib: int = 1, gpus: int = 0, **fields: Any) -> Pod:
     """A Guaranteed pod with whole CPUs."""
-    amounts = {CPU: cpus * 1000, MEMORY: memory_gib * GIB}
+    amounts = {CPU: cpus * 1000, MEMORY: memory_gib * GIB, **({GPU: gpus} if gpus else {})}
     parts = (Container("c", "app", amounts, amounts),)
     fields = {"scheduler_name": "topolog", **fields}
     return Pod(f"uid-{name}", "ns", name, "Guaranteed", parts, **fields)
@@ -106,14 +110,16 @@ class OwnedWorld:
         self,
         name: str = "n1",
         zones: int = 2,
+        gpus: int = 0,
         labels: Any = None,
         allocatable: dict[str, int] | None = None,
         **fields: Any,
     ) -> None:
         offers = {CPU: zones * 15_000, MEMORY: zones * 62 * GIB, "pods": 110} | (allocatable or {})
+        offers |= {GPU: gpus * zones} if gpus else {}
         observed = NodeObserved(name, f"uid-{name}", allocatable=offers, labels=labels or {})
         self.tell(streams.node(name), observed)
-        self.tell(streams.report(name), NodeReported(owned_report(name, zones, **fields)))
+        self.tell(streams.report(name), NodeReported(owned_report(name, zones, gpus, **fields)))
 
     def devices(self, name: str = "n1", **fields: Any) -> None:
         """The node's Device object: two GPUs and a network card in each zone, by default."""

@@ -135,13 +135,15 @@ def test_the_nodes_label_counts_zones_in_use_under_every_strategy(value: str, sc
     assert (reserved.node, reserved.score, reserved.without_effect) == (expected, score, ())
 
 
-def test_no_demand_is_weighed_on_nodes_whose_zones_topolog_chooses() -> None:
-    """The free amounts of the whole node do not show whether a zone has room."""
+def test_demand_is_weighed_by_zone_on_nodes_whose_zones_topolog_chooses() -> None:
+    """A zone of 16 CPUs and 64 GiB, less what is reserved, holds two pods of 30 GiB."""
     world = OwnedWorld()
     world.node()
     world.place(*[exclusive(f"p{at}", 4, 30) for at in range(20)])
     world.turn()
-    assert [event for _, event in world.log if isinstance(event, DemandWeighed)] == []
+    events = [event for _, event in world.log if isinstance(event, DemandWeighed)]
+    wanted = [(each.running, each.waiting, each.room) for each in events[-1].wanted]
+    assert wanted == [(4, 16, 0)]
 
 
 def test_a_stranger_keeps_no_zone_from_pods_with_a_policy_of_their_own() -> None:

@@ -29,6 +29,7 @@ from services.scheduler.snapshot.node_arrays import (
     Slots,
     select,
     slots_of,
+    zones_of,
 )
 from services.scheduler.snapshot.node_info import NodeInfo, held_once
 from services.scheduler.snapshot.pod_class import Items, Plan
@@ -333,7 +334,7 @@ class PlanBounds:
         return kernel.COMPILED.Bounds(
             arrays.free_min, arrays.free_max, self._least, self._together, self._smallest,
             np.array(parts, dtype=np.int64), self._zones, plan.running if plan.smallest else 0,
-            self._has_rows, self._decides, plan.needs_search,
+            self._has_rows, self._decides, plan.needs_search, plan.mode == "owned",
         )  # fmt: skip
 
     @property
@@ -387,8 +388,8 @@ class PlanBounds:
         return AlignedBounds(candidates, sure, landing, fits, None)
 
     def _plain_bounds(self, node_info: NodeInfo) -> tuple[bool, bool]:
-        parts, most = self._plan.part_kinds, node_info.free_max.values()
-        zones = node_info.for_single_zones(node_info.free_min).values()
+        free_min, free_max, _ = zones_of(node_info)
+        parts, most, zones = self._plan.part_kinds, free_max.values(), free_min.values()
         each_alone = all(any(fits(dict(part), zone) for zone in zones) for part, _ in parts)
         if self._decides and each_alone and each_finds_a_zone(node_info, self._plan):
             return True, True
@@ -399,8 +400,7 @@ class PlanBounds:
         return is_candidate or self._plan.needs_search, False
 
     def _plain_landing(self, node_info: NodeInfo, by_zone: Bools | None, index: int) -> list[int]:
-        zones = node_info.for_single_zones(node_info.free_min)
-        landing = []
+        zones, landing = zones_of(node_info)[0], []
         for kind, (items, _) in enumerate(self.part_kinds):
             part = dict(items)
             holding = [

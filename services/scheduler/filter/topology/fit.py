@@ -169,12 +169,15 @@ def filter_result(
     config: CycleConfig,
     steps: int,
     finds_zones: bool = False,
+    first_zone: int | None = None,
 ) -> SearchResult:
     """Return the answer for a pod of this class under a plan that is not `free`. `finds_zones` says
-    that `each_finds_a_zone` is known to be true.
+    that `each_finds_a_zone` is known to be true. `first_zone` only decides what is allocated, so
+    that the allocation is kept.
     """
     if plan.mode == "owned":
-        return REFUSED if isinstance(allocate(node_info, plan), Refusal) else ADMITTED
+        allocation = allocate(node_info, plan, first_zone)
+        return REFUSED if isinstance(allocation, Refusal) else ADMITTED
     if node_info.kubelet_searches is not None:
         answer = known_answer(node_info, plan, steps)
         if answer is not None:

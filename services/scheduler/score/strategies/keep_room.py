@@ -123,6 +123,8 @@ class KeepRoom:
         listed = [name for name in wanted if whole.get(name, 0) > 0]
         if not listed:
             return BEST
+        if any(free[name] < wanted[name] for name in listed):
+            return WORST
         shares = sum([(free[name] - wanted[name]) * 100 // whole[name] for name in listed])
         share = shares * SHARE // (len(listed) * 100)
         loss = self._plain.lost(free, wanted, whole) - self._plain.lost_anywhere(asked)
