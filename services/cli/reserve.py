@@ -26,12 +26,11 @@ from services.replay.words import amounts_text
 from shared.domain.booking import AllocatePolicy, Owner, Terms, pod_for
 from shared.domain.durations import nanoseconds
 from shared.domain.effective import effective_request
-from shared.domain.pod import Constraints, Pod
 from shared.eventlog.port import Appended, Commit, Draft, EventLog
 from shared.events import streams
 from shared.events.scheduling_events import BookingEnded, BookingMade
+from shared.kube.reservation_objects import template_of
 from shared.ledger.state import Ledger, LedgerPod
-from shared.owned.request import NUMA_TOPOLOGY_SPEC
 
 PREFIX = "booking-"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -127,7 +126,7 @@ def list_command(
     rows = [
         [
             booking["booking"],
-            booking["node"] or f"waits: {booking['waits']}",
+            booking["node"] or booking["waits"],
             amounts_text(booking["request"]),
             amounts_text(booking["left"]) or "nothing",
             ", ".join(map(str, booking["zones"])),
@@ -161,21 +160,10 @@ async def create(
     """Append a booking and return the event's position. Raises CommandError if the name is taken,
     and FilterError for a shape that cannot be read."""
     uid, wanted = PREFIX + name, await wanted_pod(log, shape, 0)
-    kept = {key: text for key, text in wanted.annotations.items() if key == NUMA_TOPOLOGY_SPEC}
-    asked = wanted.constraints
-    like = Pod(
-        "",
-        "",
-        "",
-        wanted.qos,
-        scheduler_name=deciding_here(os.environ).scheduler_name,
-        annotations=kept,
-        constraints=Constraints(
-            node_selector=selector or asked.node_selector,
-            required_affinity=asked.required_affinity,
-            tolerations=asked.tolerations,
-        ),
-    )
+    like = template_of(wanted, deciding_here(os.environ).scheduler_name)
+    if selector:
+        constraints = msgspec.structs.replace(like.constraints, node_selector=selector)
+        like = msgspec.structs.replace(like, constraints=constraints)
     event = BookingMade(uid, pod_for(uid, name, effective_request(wanted), like), terms)
     return await _append(log, "book", event, now_us)
 
@@ -225,7 +213,7 @@ def _row(ledger: Ledger, uid: str, entry: LedgerPod) -> dict[str, Any]:
         "booking": entry.pod.name,
         "uid": uid,
         "node": entry.node,
-        "waits": "" if entry.node else entry.verdict or "not decided yet",
+        "waits": "" if entry.node else _wait(entry),
         "request": effective_request(entry.booking.pod),
         "left": effective_request(entry.pod),
         "zones": sorted(zone for zone, amounts in zones.items() if amounts),
@@ -236,6 +224,13 @@ def _row(ledger: Ledger, uid: str, entry: LedgerPod) -> dict[str, Any]:
         "expires": clock(terms.expires_us) if terms.expires_us else "",
         "terms": msgspec.to_builtins(terms),
     }
+
+
+def _wait(entry: LedgerPod) -> str:
+    """Return why a booking has no node."""
+    if entry.terminating:
+        return "ended; delete its Reservation object"
+    return f"waits: {entry.verdict or entry.problem or 'not decided yet'}"
 
 
 def _owner_text(owner: Owner) -> str:

@@ -348,9 +348,6 @@ class SchedulerCore:
         proposals += withdrawals(self.ledger, changed, self.versions)
         proposals += takeovers(self.ledger, changed, self.versions)
         proposals += self._demand_weights()
-        if self.columns is not None and self.shard.leads:
-            bookings, position = self.columns.bookings, self.ledger.position
-            proposals += expired_bookings(bookings, now_us, position, self.versions)
         holds = self._holds(changed, now_s, now_us)
         proposals += holds
         self.nominations.begin(now_s)
@@ -382,8 +379,7 @@ class SchedulerCore:
                 continue
             made = self._decide_pod(*popped, next(orders))
             proposals += made
-            # A nomination, the use of a booking, or a reservation of a cache that assumes nothing
-            # counts once folded.
+            # These count once folded: also a reservation of a cache, which assumes nothing.
             if any(p.counts_once_folded or (p.node and caches) for p in made):
                 break
         return proposals
@@ -520,12 +516,12 @@ class SchedulerCore:
         return [demand_weights(weights, self.ledger.position, self._version(streams.DEMAND))]
 
     def _holds(self, changed: list[str], now_s: float, now_us: int) -> list[Proposal]:
-        """Begin and end holds of nodes. Of several schedulers the first one does so for all."""
-        if self.columns is None or not self.shard.leads:
+        """Begin and end holds of nodes, and end bookings. The first scheduler does so for all."""
+        columns, barred = self.columns, self.exclusions.barred
+        if columns is None or not self.shard.leads:
             return []
-        return self.holds.proposals(
-            self.folded, self.columns, self.exclusions.barred, changed, now_s, now_us
-        )
+        ends = expired_bookings(columns.bookings, now_us, self.ledger.position, self.versions)
+        return ends + self.holds.proposals(self.folded, columns, barred, changed, now_s, now_us)
 
     def _bind_requests(self) -> list[Proposal]:
         # Settings allow an extender with the ledger's columns only.

@@ -115,11 +115,14 @@ class BookingMade(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults
 
     `pod` stands for the booking: it is decided, reserved and charged like a pod, and never bound.
     The room shrinks by `PodReserved` with this uid as `drawn_from`, and grows when such a pod
-    ends."""
+    ends. `resource_version` is that of a Reservation object, and `problem` says why it cannot be
+    kept."""
 
     uid: str
     pod: Pod
     terms: Terms
+    resource_version: str = ""
+    problem: str = ""
 
 
 class BookingEnded(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -128,6 +131,7 @@ class BookingEnded(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_default
 
     uid: str
     cause: BookingEndCause = "deleted"
+    resource_version: str = ""
 
 
 class ReservationWithdrawn(

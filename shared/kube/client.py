@@ -73,6 +73,7 @@ _PATHS: dict[Kind, str] = {
     "podgroups.sigs.k8s.io": "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups",
     "podgroups.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1/podgroups",
     "devices": "/apis/scheduling.koordinator.sh/v1alpha1/devices",
+    "reservations": "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
     "noderesourcetopologies": "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
     "noderesourcetopologies.v1alpha1": "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",

@@ -24,6 +24,7 @@ _KINDS: dict[Kind, str] = {
     "podgroups.sigs.k8s.io": "PodGroupList",
     "podgroups.volcano.sh": "PodGroupList",
     "devices": "DeviceList",
+    "reservations": "ReservationList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "noderesourcetopologies.v1alpha1": "NodeResourceTopologyList",
     "poddisruptionbudgets": "PodDisruptionBudgetList",

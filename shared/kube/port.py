@@ -29,6 +29,7 @@ Kind = Literal[
     "podgroups.sigs.k8s.io",
     "podgroups.volcano.sh",
     "devices",
+    "reservations",
     "noderesourcetopologies",
     "noderesourcetopologies.v1alpha1",
     "poddisruptionbudgets",

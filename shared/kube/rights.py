@@ -46,6 +46,7 @@ SCHEDULER = (
     | _rights("resource.k8s.io", "deviceclasses", "list", "watch")
     | frozenset[Right]().union(*(_rights(api, "podgroups", "list", "watch") for api in POD_GROUPS))
     | _rights("scheduling.koordinator.sh", "devices", "list", "watch")
+    | _rights("scheduling.koordinator.sh", "reservations", "list", "watch")
 )
 
 # The only service that writes pods (through their subresources) and Kubernetes Events.

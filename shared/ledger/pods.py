@@ -203,9 +203,12 @@ def charged(ledger: Ledger, event: scheduling.NodeCharged, envelope: Envelope) -
 def booking_made(ledger: Ledger, event: scheduling.BookingMade, envelope: Envelope) -> Touched:
     """A booking waits for a node like a pod."""
     if event.uid not in ledger.pods:
-        booking = Booking(event.terms, event.pod)
         ledger.pods[event.uid] = LedgerPod(
-            event.pod, observed_at=envelope.position, booking=booking
+            event.pod,
+            observed_at=envelope.position,
+            resource_version=event.resource_version,
+            problem=event.problem,
+            booking=Booking(event.terms, event.pod),
         )
     return ()
 
@@ -213,14 +216,19 @@ def booking_made(ledger: Ledger, event: scheduling.BookingMade, envelope: Envelo
 def booking_ended(ledger: Ledger, event: scheduling.BookingEnded, envelope: Envelope) -> Touched:
     """What is left of the booking is free."""
     entry = ledger.pods.get(event.uid)
-    return () if entry is None or entry.booking is None else _end_booking(ledger, entry)
+    if entry is None or entry.booking is None:
+        return ()
+    return _end_booking(ledger, entry, is_deleted=event.cause == "deleted")
 
 
-def _end_booking(ledger: Ledger, entry: LedgerPod) -> Touched:
+def _end_booking(ledger: Ledger, entry: LedgerPod, is_deleted: bool = False) -> Touched:
+    """Free the room. The entry stays as long as a Reservation object would bring it back."""
     touched = (entry.node,) if entry.node else ()
     _forget_owners(ledger, entry)
     release_charge(ledger, entry, ledger.position)
-    del ledger.pods[entry.pod.uid]
+    entry.stage, entry.terminating = "pending", True
+    if is_deleted or not entry.resource_version:
+        del ledger.pods[entry.pod.uid]
     return touched
 
 

@@ -23,7 +23,7 @@ async def test_a_booking_from_its_making_to_its_end() -> None:
     await story.report(zone(0, 8), zone(1, 8))
     await create(story.log, "room", "cpu=6", TERMS, {}, 1)
     (row,) = await listed(story.log)
-    assert (row["booking"], row["node"], row["waits"]) == ("room", "", "not decided yet")
+    assert (row["booking"], row["node"], row["waits"]) == ("room", "", "waits: not decided yet")
     await story.fold()
     await story.decide()
     with pytest.raises(CommandError, match="there is a booking 'room'"):

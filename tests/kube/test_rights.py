@@ -33,6 +33,7 @@ LIST_KINDS = {
     "deviceclasses": "DeviceClassList",
     "podgroups": "PodGroupList",
     "devices": "DeviceList",
+    "reservations": "ReservationList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
 }

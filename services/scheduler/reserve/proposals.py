@@ -245,7 +245,9 @@ def expired_bookings(
     """Return the ends of bookings whose time is over."""
     proposals = []
     for uid, entry in bookings.items():
-        if entry.booking is not None and 0 < entry.booking.terms.expires_us <= now_us:
+        if entry.booking is None or entry.terminating:
+            continue
+        if 0 < entry.booking.terms.expires_us <= now_us:
             version = versions.get(streams.pod(uid), 0)
             draft = Draft(streams.pod(uid), BookingEnded(uid, "expired"), version)
             proposals.append(Proposal(f"expire/{uid}/{version}", (draft,), uid, position))

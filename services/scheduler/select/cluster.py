@@ -151,7 +151,7 @@ class Cluster:
         forgotten.
         """
         if self.bookings:  # without those that ended with their first pod
-            kept = ((u, e) for u, e in self.bookings.items() if e.node or e.stage == "pending")
+            kept = ((u, e) for u, e in self.bookings.items() if not e.terminating)
             self.bookings = dict(kept)
         node_info = self._by_name.get(node.name)
         is_current = node_info is not None and node_info.is_current(node)
@@ -291,7 +291,7 @@ class Cluster:
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """Move the pod to the node that it has in the ledger, if any."""
-        if entry is not None and entry.booking is not None:
+        if entry is not None and entry.booking is not None and not entry.terminating:
             self.bookings[uid] = entry
         elif uid in self.bookings:
             del self.bookings[uid]

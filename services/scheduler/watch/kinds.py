@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from services.scheduler.filter.pod_manifest import part
 from services.scheduler.state.cluster_objects import ends_nomination
 from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch import cluster_objects, pods_and_nodes
@@ -22,11 +23,14 @@ from shared.events.cluster_events import (
     PodObserved,
     PodRunning,
 )
+from shared.events.scheduling_events import BookingEnded, BookingMade
 from shared.events.surroundings_events import Surrounding, SurroundingEvent, stream_of
 from shared.kube.port import Kind, WatchEvent
+from shared.kube.reservation_objects import ENDED, booking_of
+from shared.ledger.state import Ledger
 
 Object = dict[str, Any]
-Observed = ClusterEvent | SurroundingEvent
+Observed = ClusterEvent | SurroundingEvent | BookingMade | BookingEnded
 POD_EVENTS = (PodObserved, PodRunning, PodEnded)
 
 CLUSTER_OBJECTS: dict[Kind, Surrounding] = {
@@ -43,17 +47,18 @@ CLUSTER_OBJECTS: dict[Kind, Surrounding] = {
     "podgroups.volcano.sh": "podgroup.volcano.sh",
     "devices": "devices",
 }
-# A cluster may not serve these: Kubernetes before 1.34 has no resource.k8s.io/v1, and Device is a
-# CustomResourceDefinition of Koordinator.
+# A cluster may not serve these: Kubernetes before 1.34 has no resource.k8s.io/v1, and Device and
+# Reservation are CustomResourceDefinitions of Koordinator.
 OPTIONAL: frozenset[Kind] = frozenset(
     {
         "deviceclasses",
         "devices",
+        "reservations",
         *(kind for kind in CLUSTER_OBJECTS if kind.startswith("podgroups")),
     }
 )
 # Cluster objects come first: a pod that is seen before them would be decided without their rules.
-KINDS: tuple[Kind, ...] = (*CLUSTER_OBJECTS, "nodes", "pods")
+KINDS: tuple[Kind, ...] = (*CLUSTER_OBJECTS, "reservations", "nodes", "pods")
 
 
 class Kinds:
@@ -67,7 +72,7 @@ class Kinds:
         self, state: SchedulerState, scheduler_name: str, kind: Kind, seen: WatchEvent
     ) -> list[Observed]:
         """Return the events of one watch event, or of one listed object (as ADDED)."""
-        event = self._event(state, kind, seen)
+        event = self._event(state, scheduler_name, kind, seen)
         nomination: SurroundingEvent | None = None
         if kind == "pods" and seen.type == "DELETED":
             nomination = cluster_objects.deleted(state.cluster_objects, "nomination", seen.object)
@@ -79,17 +84,45 @@ class Kinds:
         end = pods_and_nodes.end_if_finished(event, seen.object)
         return [known for known in (event, end, nomination) if known is not None]
 
-    def _event(self, state: SchedulerState, kind: Kind, seen: WatchEvent) -> Observed | None:
+    def _event(
+        self, state: SchedulerState, scheduler_name: str, kind: Kind, seen: WatchEvent
+    ) -> Observed | None:
         deleted = seen.type == "DELETED"
         if kind in CLUSTER_OBJECTS:
             read = cluster_objects.deleted if deleted else cluster_objects.event_of
             return read(state, CLUSTER_OBJECTS[kind], seen.object)
+        if kind == "reservations":
+            return _booking(state.ledger, scheduler_name, seen)
         if kind == "nodes":
             read_node = pods_and_nodes.node_deleted if deleted else pods_and_nodes.node_event
             return read_node(state.ledger, seen.object)
         if deleted:
             return pods_and_nodes.pod_deleted(state.ledger, seen.object)
         return pods_and_nodes.pod_event(state.ledger, self._schedulers, seen.object, self._specs)
+
+
+def _booking(
+    ledger: Ledger, scheduler_name: str, seen: WatchEvent
+) -> BookingMade | BookingEnded | None:
+    """Return the event of a Reservation object that came, or that is over."""
+    metadata, status = part(seen.object, "metadata"), part(seen.object, "status")
+    uid, version = str(metadata.get("uid", "")), str(metadata.get("resourceVersion", ""))
+    is_over = seen.type == "DELETED" or bool(metadata.get("deletionTimestamp"))
+    is_over = is_over or status.get("phase") in ENDED
+    entry = ledger.pods.get(uid)
+    if entry is None:
+        return None if is_over else booking_of(seen.object, scheduler_name)
+    is_ours = is_over and entry.booking is not None
+    return BookingEnded(uid, "deleted", version) if is_ours else None
+
+
+def _reservations(ledger: Ledger) -> dict[str, str]:
+    """Return uid -> version of the Reservation objects that the ledger has as bookings."""
+    return {
+        uid: entry.resource_version
+        for uid, entry in ledger.pods.items()
+        if entry.booking is not None and entry.resource_version
+    }
 
 
 def absent(
@@ -100,6 +133,12 @@ def absent(
     """
     if kind in CLUSTER_OBJECTS:
         return cluster_objects.absent(state, CLUSTER_OBJECTS[kind], present, version)
+    if kind == "reservations":
+        return [
+            BookingEnded(uid, "deleted", version)
+            for uid, since in _reservations(state.ledger).items()
+            if uid not in present and not pods_and_nodes.is_younger(since, version)
+        ]
     if kind == "nodes":
         return pods_and_nodes.absent_nodes(state.ledger, present, version)
     nominations = cluster_objects.absent(state.cluster_objects, "nomination", present, version)
@@ -110,13 +149,16 @@ def identity(kind: Kind, obj: Object) -> str:
     """Return the key of an object: the uid of a pod, the name of anything else."""
     if kind in CLUSTER_OBJECTS:
         return cluster_objects.name_of(CLUSTER_OBJECTS[kind], obj)
-    return str(obj.get("metadata", {}).get("uid" if kind == "pods" else "name", ""))
+    key = "uid" if kind in ("pods", "reservations") else "name"
+    return str(obj.get("metadata", {}).get(key, ""))
 
 
 def known_count(state: SchedulerState, kind: Kind) -> int:
     """Return how many objects of the kind the fold holds."""
     if kind in CLUSTER_OBJECTS:
         return len(state.of_kind(CLUSTER_OBJECTS[kind]))
+    if kind == "reservations":
+        return len(_reservations(state.ledger))
     if kind == "pods":
         return sum(entry.booking is None for entry in state.ledger.pods.values())
     return len(state.ledger.nodes)
@@ -131,8 +173,11 @@ def is_set_back(state: SchedulerState, kind: Kind, version: str) -> bool:
     elif kind == "nodes":
         observed = [node.observed for node in state.ledger.nodes.values()]
         versions = [node.resource_version for node in observed if node is not None]
+    elif kind == "reservations":
+        versions = list(_reservations(state.ledger).values())
     else:
-        versions = [entry.resource_version for entry in state.ledger.pods.values()]
+        entries = state.ledger.pods.values()
+        versions = [entry.resource_version for entry in entries if entry.booking is None]
     return any(pods_and_nodes.is_younger(known, version) for known in versions)
 
 
