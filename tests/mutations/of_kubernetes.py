@@ -37,6 +37,13 @@ KUBERNETES = (
         f"{GANGS} -k plain_reference",
     ),
     Mutation(
+        "rules count for pods of a gang that does not fit",
+        "services/scheduler/explain/gang_decisions.py",
+        "            self._placing.columns.view.placed_pods.remove(member.pod.uid)\n",
+        "            pass\n",
+        f"{GANGS} -k rules_among",
+    ),
+    Mutation(
         "a gang keeps reservations of a part of it",
         "services/scheduler/reserve/gangs.py",
         "            elif reserved:\n",

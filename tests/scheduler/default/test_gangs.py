@@ -10,14 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.gangs import LACKS_PODS_AFTER_S
-from shared.domain.gang import Gang
+from shared.domain.gang import KOORDINATOR_MIN, KOORDINATOR_NAME, Gang
 from shared.domain.pod import Pod
 from shared.eventlog.port import Conflict
 from shared.events import streams
 from shared.events.binding_events import BindIntended, BindRefused, PodBound
 from shared.events.cluster_events import PodObserved
+from shared.events.codec import decode
 from shared.events.scheduling_events import (
     NodeMarkedDirty,
     PodNominated,
@@ -26,6 +28,7 @@ from shared.events.scheduling_events import (
 )
 from shared.events.surroundings_events import PodGroupObserved, SurroundingEnded
 from tests.ledger.given import held, pod, zone
+from tests.scheduler.default import test_constraints as constraints
 from tests.scheduler.default.story import Story, foreign
 
 
@@ -118,6 +121,27 @@ async def test_of_two_gangs_that_fit_alone_one_is_placed_whole() -> None:
         await story.ends(member(f"a{n}"))
     await story.decide()
     assert await in_one_commit(story) == [{"a0", "a1", "a2"}, {"b0", "b1", "b2"}]
+
+
+async def test_rules_among_pods_count_for_a_gang_and_not_after_it_failed() -> None:
+    story = await constraints.world("n1", "n2", "n3")
+
+    def one(name: str, gang: str, size: int) -> PodObserved:
+        rules = {**constraints.apart(constraints.HOST), **constraints.port(8080)}
+        words = {KOORDINATOR_NAME: gang, KOORDINATOR_MIN: str(size)}
+        return constraints.seen(name, labels={"app": "web"}, annotations=words, **rules)
+
+    events = [one(f"four{n}", "four", 4) for n in range(4)]
+    events += [constraints.seen("web", labels={"app": "web"})]
+    events += [one(f"two{n}", "two", 2) for n in range(2)]
+    for event in events:
+        await story.tell(streams.pod(event.pod.uid), event)
+    await story.decide()
+    nodes = dict(await story.reservations())
+    assert nodes.keys() == {"uid-web", "uid-two0", "uid-two1"}
+    assert len(set(nodes.values())) == 3
+    (waits,) = await story.verdicts(events[0].pod)
+    assert waits.startswith("gang ns/four: ")
 
 
 async def test_pods_beyond_the_minimum_are_placed_by_themselves() -> None:
@@ -240,6 +264,43 @@ async def test_a_group_without_a_minimum_is_no_gang() -> None:
     await story.arrives(*(pod(n, cpus=4, gang=Gang("ns/train", api="podgroup")) for n in "ab"))
     await story.decide()
     assert await in_one_commit(story) == [{"a"}]
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "apart": constraints.apart(constraints.HOST),
+    "port": constraints.port(8080),
+}
+MEMBERS = st.tuples(st.sampled_from("abc"), st.sampled_from(sorted(RULES)), st.integers(1, 9))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(MEMBERS, min_size=2, max_size=9), st.integers(2, 4))
+async def test_a_scheduler_that_tried_gangs_answers_as_a_new_one(
+    members: list[tuple[str, str, int]], size: int
+) -> None:
+    story = await constraints.world("n1", "n2", "n3")
+    for number, (gang, rule, cpus) in enumerate(members):
+        words = {KOORDINATOR_NAME: gang, KOORDINATOR_MIN: str(size)}
+        labels = {"app": "web"}
+        event = constraints.seen(f"p{number}", labels=labels, annotations=words, **RULES[rule])
+        container = msgspec.structs.replace(
+            event.pod.containers[0], requests={"cpu": cpus * 1000}, limits={"cpu": cpus * 1000}
+        )
+        sized = msgspec.structs.replace(event.pod, containers=(container,))
+        await story.arrives(sized)
+    await story.decide()
+    tried, new = story.cores[0], SchedulerCore(CoreConfig(cycle=story.cores[0].config.cycle))
+    for envelope in await story.log.read(0):
+        new.evolve(envelope, decode(envelope))
+    tried.look()
+    new.look()
+    assert tried.columns is not None
+    assert new.columns is not None
+    for entry in list(tried.ledger.pods.values()):
+        probe = msgspec.structs.replace(entry.pod, uid="probe", name="probe")
+        for node in ("n1", "n2", "n3"):
+            assert tried.columns.verdict(probe, node) == new.columns.verdict(probe, node)
 
 
 PODS = st.lists(
