@@ -88,6 +88,8 @@ class BulkEvaluator:
         self._arrays, self._constraints, self._nodes = arrays, constraints, nodes
         self._config, self._strategy = config, strategy
         self.bulk_from = _bulk_from(strategy)
+        # What `_zones` was asked last, and its answer: one decision asks up to three times.
+        self._latest: tuple[object, Zones | None] = None, None
 
     def plan(self, pod_class: PodClass, profile: Profile, number: int) -> PlanOnNodes:
         """Return the class's plan on nodes of the profile of this number."""
@@ -167,12 +169,13 @@ class BulkEvaluator:
 
     def _zones(self, pod_class: PodClass, node_info: NodeInfo) -> Zones | None:
         """Return the kernel's `Bounds.zones`; None if it does not know this node."""
-        slot = node_info.slot
+        slot, asked = node_info.slot, (pod_class, node_info, node_info.version)
         if self._nodes[slot] is not node_info or self._arrays.is_stale(slot):
             return None
-        on_nodes = self.plan(pod_class, node_info.profile, node_info.profile_id)
-        zones: Zones | None = self._evaluation(pod_class, on_nodes).zones(slot)
-        return zones
+        if self._latest[0] != asked:
+            on_nodes = self.plan(pod_class, node_info.profile, node_info.profile_id)
+            self._latest = asked, self._evaluation(pod_class, on_nodes).zones(slot)
+        return self._latest[1]
 
     def best_zone(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
         """Return the zone that the strategy prefers on a node whose zones Topolog chooses, None if

@@ -305,11 +305,13 @@ def every_part_finds_a_zone(
     """
     ranks = pending.ranks.joined(_takes(newcomer.every))
     parts = [*pending.parts, *newcomer.every]
-    doubtful = {
-        id(part)
-        for part in _largest([*newcomer.seek, *pending.seek])
-        if not _too_few_takers(part.asked, pending.base, ranks, len(parts) - 1)
-    }
+
+    def is_doubtful(part: PendingPart) -> bool:
+        return not _too_few_takers(part.asked, pending.base, ranks, len(parts) - 1)
+
+    if by_counting and any(map(is_doubtful, newcomer.seek)):  # nearly always in a full cluster
+        return False
+    doubtful = {id(part) for part in _largest([*newcomer.seek, *pending.seek]) if is_doubtful(part)}
     if by_counting or not doubtful:
         return not doubtful
     seekers = [index for index, part in enumerate(parts) if id(part) in doubtful]
