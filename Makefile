@@ -43,7 +43,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/pyth
 	@$(PIP_INSTALL) --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP) $(RUNTIME)
 
-# Without a C compiler this fetches one; if that fails, it says so, and Topolog decides more slowly.
+# Without a C compiler this fetches one (ziglang). If that fails, Topolog decides more slowly.
 $(KERNEL): services/scheduler/snapshot/_kernel.c scripts/build_kernel.py | $(BIN)/python
 	@$(BIN)/python scripts/build_kernel.py --fetch
 	@touch $(KERNEL)

@@ -239,7 +239,7 @@ DECIDE_CONFLICTS = counter(
 NO_KERNEL = event(
     "kernel.missing",
     "The scheduler runs without its compiled kernel: it decides the same, and more slowly.",
-    "Run `make install` on a machine with a C compiler and Python's headers, or use the image.",
+    "Run `make install` on a machine with Python's headers, or use the image.",
 )
 OVER_BUDGET = counter(
     "topolog_verdicts_over_budget",

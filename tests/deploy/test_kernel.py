@@ -57,6 +57,26 @@ def test_without_a_compiler_the_build_says_so_and_setup_goes_on(
     assert run(clone, "scripts/build_kernel.py", "--required", **variables).returncode == 1
 
 
+def test_without_a_compiler_make_fetches_one_for_the_build(clone: Path, tmp_path: Path) -> None:
+    """The package that pip installs here calls this machine's compiler."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        pytest.skip("this machine has no compiler that the package could call")
+    package, pip, path = tmp_path / "ziglang.py", tmp_path / "pip.py", os.environ["PATH"]
+    package.write_text(
+        f"import os, sys\nos.execve({compiler!r}, ['cc', *sys.argv[2:]], {{'PATH': {path!r}}})\n",
+        encoding="utf-8",
+    )
+    pip.write_text(
+        "import shutil, sys\n"
+        f"shutil.copy({str(package)!r}, sys.argv[sys.argv.index('--target') + 1])\n",
+        encoding="utf-8",
+    )
+    done = run(clone, "scripts/build_kernel.py", "--fetch", PATH="", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert says(clone) == kernel.description()
+
+
 def test_a_kernel_of_another_version_counts_as_absent(clone: Path) -> None:
     source = clone / SOURCE
     text = source.read_text(encoding="utf-8")
@@ -68,6 +88,7 @@ def test_a_kernel_of_another_version_counts_as_absent(clone: Path) -> None:
 def test_make_and_the_image_build_the_kernel() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "install: $(STAMP) $(KERNEL) " in makefile
+    assert "scripts/build_kernel.py --fetch" in makefile
     assert "up: $(RUNTIME) $(KERNEL) " in makefile
     build, _, final = (ROOT / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")
     assert "build_kernel.py --required" in build
