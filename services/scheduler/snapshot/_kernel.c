@@ -261,7 +261,8 @@ static PyObject *room_scores(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOO", &objects[POSITIONS], &objects[SCORES], &objects[BESIDES]))
         return NULL;
     int has_besides = objects[BESIDES] != Py_None;
-    if (room->free_of == NULL || take(&arrays, objects, forms, has_besides ? COUNT : BESIDES) < 0)
+    if (room->free_of == NULL ? misfit(&arrays)
+                              : take(&arrays, objects, forms, has_besides ? COUNT : BESIDES))
         return NULL;
     const int64_t *positions = arrays.views[POSITIONS].buf;
     const double *besides = has_besides ? arrays.views[BESIDES].buf : NULL;
@@ -484,7 +485,8 @@ static PyObject *bounds_run(PyObject *self, PyObject *args)
                           &objects[SURE], &objects[FITS]))
         return NULL;
     int with_fits = objects[FITS] != Py_None;
-    if (bounds->times == NULL || take(&arrays, objects, forms, with_fits ? COUNT : FITS) < 0)
+    if (bounds->times == NULL ? misfit(&arrays)
+                              : take(&arrays, objects, forms, with_fits ? COUNT : FITS))
         return NULL;
     const int64_t *slots = arrays.views[SLOTS].buf;
     char *candidates = arrays.views[CANDIDATES].buf, *sure = arrays.views[SURE].buf;
