@@ -279,7 +279,7 @@ class SchedulerCore:
         return entry.stage == "pending" and not (entry.terminating or entry.pod.constraints.gates)
 
     def _refresh(self) -> list[str]:
-        """Refresh the columns of changed nodes; returns their names and those that took over."""
+        """Refresh the columns of changed nodes; returns the names, also of nodes that took over."""
         refreshed, changed = sorted(self._changed), sorted(self._changed | self._took_over)
         self._changed.clear()
         self._took_over.clear()

@@ -83,12 +83,12 @@ def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneA
 
 
 def remember(
-    demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts, known: Landing
+    demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneAmounts, computed: Landing
 ) -> None:
     """Remember a landing that the caller has computed faster."""
     if len(_landings) >= REMEMBERED:
         _landings.clear()
-    _landings[id(demand), id(free_max)] = _RememberedLanding(demand, report, free_max, known)
+    _landings[id(demand), id(free_max)] = _RememberedLanding(demand, report, free_max, computed)
 
 
 def listed_demand(demand: Sequence[ContainerDemand]) -> Amounts:

@@ -426,7 +426,7 @@ class PlanEvaluation:
         return best
 
     def _by_position(self) -> tuple[Ints, Floats]:
-        """Return what is free and the whole by [row, position of a zone]."""
+        """Return the free and the whole amounts by [row, position of a zone]."""
         rows = len(self._arrays.free_min), -1
         return self._arrays.free_min.reshape(rows), self._arrays.whole.reshape(rows)
 

@@ -299,8 +299,9 @@ class Evaluator:
             known_rank = predicted_rank
         elif is_exact:
             known_score = self._known_score(pod_class, node_info)
-        known = known_score, known_rank, finds_zones, self.first_zone(pod_class, plan, node_info)
-        return evaluate_node(pod_class, plan, node_info, self.config, self.strategy, steps, *known)
+        first_zone = self.first_zone(pod_class, plan, node_info)
+        hints = known_score, known_rank, finds_zones, first_zone
+        return evaluate_node(pod_class, plan, node_info, self.config, self.strategy, steps, *hints)
 
     def first_zone(self, pod_class: PodClass, plan: Plan, node_info: NodeInfo) -> int | None:
         """Return the zone that the strategy prefers if Topolog must choose one zone of the node."""

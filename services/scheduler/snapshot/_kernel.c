@@ -536,7 +536,7 @@ static int place(const Bounds *bounds, const int64_t *free, Py_ssize_t slot, int
     return 1;
 }
 
-/* The zones that hold a kind by what is free at most, as a mask. */
+/* The zones that hold a kind by the amounts free at most, as a mask. */
 static uint64_t zones_with_room(const Bounds *bounds, Py_ssize_t kind, Py_ssize_t slot)
 {
     uint64_t mask = 0;

@@ -545,7 +545,7 @@ def pending_pods(node: LedgerNode) -> frozenset[str]:
 
 
 def allocations_of(node: LedgerNode) -> dict[str, ZoneAllocation | None]:
-    """Return what is known of the zones that Topolog, or another scheduler, chose for pods."""
+    """Return the known zones that Topolog, or another scheduler, chose for pods."""
     return {uid: charge.allocation for uid, charge in node.charges.items()}
 
 
@@ -566,8 +566,9 @@ def _is_as_assumed(charge: Charge, assumed: Charge) -> bool:
     return (
         charge.demand is assumed.demand
         and charge.alias is None
-        and charge.zones == assumed.zones
-        and charge.possible == assumed.possible
+        # A landing is kept, so that both nearly always share its values.
+        and (charge.zones is assumed.zones or charge.zones == assumed.zones)
+        and (charge.possible is assumed.possible or charge.possible == assumed.possible)
         and charge.narrowed == assumed.narrowed
         and charge.one_zone == assumed.one_zone
         and charge.allocation == assumed.allocation

@@ -44,7 +44,7 @@ def key_values(pod: Pod) -> tuple[str, ...]:
 
 
 def problem_of(pod: Pod) -> str:
-    """Return what is wrong with the pod's annotation on CPUs, "" for nothing."""
+    """Return the error in the pod's annotation on CPUs, "" for nothing."""
     try:
         resource_spec(pod.annotations)
     except PodSpecError as error:

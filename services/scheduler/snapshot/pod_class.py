@@ -255,9 +255,9 @@ def key_of(pod: Pod) -> str:
     if not (pod.annotations.keys().isdisjoint(_OWN_KEYS) and pod.labels.keys().isdisjoint(KEYS)):
         return _key_of(pod)
     ids = id(pod.containers), id(pod.constraints)
-    known = _keys.get(ids)
-    if known is not None:
-        like, key = known
+    remembered = _keys.get(ids)
+    if remembered is not None:
+        like, key = remembered
         if (
             like.containers is pod.containers
             and like.constraints is pod.constraints

@@ -71,8 +71,8 @@ def given(pod: Pod, view: ClusterView) -> dict[str, str]:
     """Return the resources that the pod requests and drivers may give, sorted -> the class. Runs
     for every decision: a plain loop.
     """
-    known = view.cluster_objects.classes
-    classes = {item.resource: item.name for item in known.values()} if known else {}
+    device_classes = view.cluster_objects.classes.values()
+    classes = {item.resource: item.name for item in device_classes} if device_classes else {}
     by_resource: dict[str, str] = {}
     for container in pod.containers:
         for name in container.requests:

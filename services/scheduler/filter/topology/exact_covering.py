@@ -44,7 +44,7 @@ class _Kind(NamedTuple):
 
 
 class _Zone(NamedTuple):
-    """What must be taken of one resource to block the zone, and what is held there at most."""
+    """What must be taken of one resource to block the zone, and the most that is held there."""
 
     needs: Vector
     room: Vector

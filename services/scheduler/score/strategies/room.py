@@ -85,9 +85,9 @@ class PlainRoom:
         """Return the weighed loss of any zone that holds these amounts: a request that is so many
         times a class takes the room for so many.
         """
-        known = self._lost_anywhere.get(items)
-        if known is not None:
-            return known
+        remembered = self._lost_anywhere.get(items)
+        if remembered is not None:
+            return remembered
         if len(self._lost_anywhere) >= SIZES:
             self._lost_anywhere.clear()
         loss, wanted = 0, dict(items)
