@@ -40,8 +40,8 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a booking is for. Any of `owners` may use it.
 
-    A pod that does not fit into what is left of the booking takes the rest from the node under
-    `Aligned`, and does not use the booking under `Restricted`. `once`: it ends with its first pod,
+    A pod that needs more than the booking still has takes the rest from the node under `Aligned`,
+    and does not use the booking under `Restricted`. `once`: it ends with its first pod,
     whatever that leaves. `expires_us` is when it ends, in microseconds since the epoch, 0 for
     never.
     """

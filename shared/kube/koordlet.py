@@ -182,7 +182,7 @@ def _placements(
     allocs: Sequence[_Alloc], in_zone: Mapping[int, int], is_static: bool
 ) -> tuple[Placement, ...]:
     """Return one placement a pod: the checkpoint's containers are summed. A static CPU Manager has
-    given only what is marked as the kubelet's."""
+    given only the sets marked as the kubelet's."""
     placements = []
     for alloc in allocs:
         is_held = alloc.managedByKubelet or not is_static

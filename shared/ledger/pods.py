@@ -214,7 +214,7 @@ def booking_made(ledger: Ledger, event: scheduling.BookingMade, envelope: Envelo
 
 
 def booking_ended(ledger: Ledger, event: scheduling.BookingEnded, envelope: Envelope) -> Touched:
-    """What is left of the booking is free."""
+    """The rest of the booking is free."""
     entry = ledger.pods.get(event.uid)
     if entry is None or entry.booking is None:
         return ()

@@ -92,8 +92,8 @@ class Booking(msgspec.Struct, gc=False):
 
 class LedgerPod(msgspec.Struct, gc=False):
     """A live pod. `verdict` is the message of its last negative result, and `victims` are to be
-    evicted from the node it is nominated for. With `booking` it stands for a booking, and has what
-    is left of that. `drawn_from` is the booking that gave its room to the pod."""
+    evicted from the node it is nominated for. With `booking` it stands for a booking, and has the
+    rest of that. `drawn_from` is the booking that gave its room to the pod."""
 
     pod: Pod
     stage: Stage = "pending"

@@ -10,7 +10,30 @@ MERGE, ADMIT, CARDS = (
     "tests/owned/test_devices.py",
 )
 
+BOOKINGS = "tests/scheduler/owned/test_bookings.py"
+
 OWNED = (
+    Mutation(
+        "a booking keeps the zones that its pods have",
+        "shared/ledger/charging.py",
+        "            zones = _sum(zones, owner.allocation.zones)",
+        "            pass",
+        f"{BOOKINGS} -k give_it_back",
+    ),
+    Mutation(
+        "a fuller zone comes before the booking's",
+        "services/scheduler/select/bookings.py",
+        "    narrow.owned = msgspec.structs.replace(state, free=free, answers={})",
+        "    pass",
+        f"{BOOKINGS} -k before_fuller_ones",
+    ),
+    Mutation(
+        "the rest of a booking needs no zone",
+        "services/scheduler/select/bookings.py",
+        "newcomers = () if has_zones else (remaining,)",
+        "newcomers = ()",
+        f"{BOOKINGS} -k zone_of_a_pod_on_its_way",
+    ),
     Mutation(
         "a CPU that a pod holds is given again",
         "shared/owned/free.py",

@@ -1,6 +1,6 @@
 """Nodes on which a booking gives its room to a pod. Owners use their bookings before other nodes.
 
-The node is filtered as if the booking were gone, next to what would be left of it. If Topolog
+The node is filtered as if the booking were gone, next to what would remain of it. If Topolog
 chooses the node's zones, the zones of the booking are tried first, and all others only if its
 policy is Aligned.
 """

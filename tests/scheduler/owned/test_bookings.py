@@ -225,7 +225,7 @@ STEPS = st.lists(
 def test_the_room_is_never_counted_twice_and_stays_for_its_owners(
     steps: list[tuple[str, int]], policy: Any, is_owned: bool, once: bool
 ) -> None:
-    """What is left of each booking, asked for by one pod of its shape, can always be had."""
+    """One pod of the shape of its rest can always use a booking."""
     world = Booked(policy)
     world.node() if is_owned else world.kubelets_node(8, 8)
     open_pods, bookings = dict[str, str](), set[str]()
