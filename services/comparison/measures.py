@@ -79,7 +79,7 @@ class Measures:
             )
 
     def sample(self) -> None:
-        """Add the hidden capacity of this moment: what is free in a zone, less what the row
+        """Add the hidden capacity of this moment: free CPUs of the zones, less those that the row
         considers free.
         """
         hidden = 0

@@ -33,7 +33,7 @@ from services.scheduler.preempt.nominations import PREEMPTS, Nominations
 from services.scheduler.queue.queue import Queue, Waking
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
-from services.scheduler.reserve.exclusions import ExclusionProposals
+from services.scheduler.reserve.exclusions import ExclusionProposals, Rejections
 from services.scheduler.reserve.gangs import GangQueue, Unit
 from services.scheduler.reserve.holds import HoldProposals, HoldSettings
 from services.scheduler.reserve.proposals import (
@@ -46,7 +46,6 @@ from services.scheduler.reserve.proposals import (
     verdict,
     withdrawals,
 )
-from services.scheduler.reserve.rejections import Rejections
 from services.scheduler.reserve.takeover import takeovers
 from services.scheduler.score.demand import DemandTracker
 from services.scheduler.score.preferences import without_effect

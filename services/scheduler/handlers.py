@@ -15,8 +15,8 @@ from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.explain.empty_nodes import EmptyNodes
 from services.scheduler.queue.queue import UnschedulableFlush
 from services.scheduler.queue.shard import Shard
+from services.scheduler.reserve.exclusions import REASONS
 from services.scheduler.reserve.proposals import Proposal, together
-from services.scheduler.reserve.rejections import REASONS
 from services.scheduler.state import state as scheduler_state
 from services.scheduler.state import totals
 from services.scheduler.state.state import FORM, snapshot_key
@@ -282,12 +282,12 @@ class Decider:
     async def _send(
         self, core: SchedulerCore, proposals: Sequence[Proposal], seen: Place, lease: Lease
     ) -> list[Proposal]:
-        """Append the proposals. Return those that are left to append.
+        """Append the proposals. Return the rest, which is yet to be appended.
 
         The next reservation on a node expects the version that the one before it makes, and was
         decided with it in mind; so does a node's first reservation after its dirty mark or
         exclusion, and a pod's nomination after its verdict. Events of others may make the same
-        version; therefore a commit names the one that it follows.
+        version; therefore a commit names its predecessor.
         """
         sent, later = together(proposals)
         commits = [self._commit(core, proposal, seen, lease, follows) for proposal, follows in sent]

@@ -103,8 +103,9 @@ class Progress:
 
     @property
     def asked_before(self) -> int:
-        """The number of pods that an earlier process requested, including those that it never
-        saw."""
+        """The number of pods that an earlier process requested, including pods that it
+        never saw.
+        """
         return self._before.created + len(self._before.missing)
 
     @property

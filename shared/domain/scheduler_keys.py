@@ -56,7 +56,7 @@ TREATMENTS: dict[Ask, str] = {
     "scheduler": WAITS,
     "preference": NO_EFFECT,
 }
-# A longer value is not stored, and counts as one that cannot be read.
+# A longer value is not stored, and counts as unreadable.
 LONGEST_VALUE = 2048
 
 # The part of Koordinator's topology policy that only prefers; a row of its own.

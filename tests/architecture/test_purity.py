@@ -22,7 +22,7 @@ PURE: dict[str, Any] = next(each for each in CONTRACTS if each["name"] == "pure 
 NEVER_LISTED = (
     "services/scheduler/state/cluster_objects.py",
     "services/scheduler/state/totals.py",
-    "services/scheduler/reserve/rejections.py",
+    "services/scheduler/reserve/exclusions.py",
     "services/topology_store/moments.py",
     "services/exporter/checkpoints.py",
     "services/exporter/inventory.py",

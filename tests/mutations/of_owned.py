@@ -22,14 +22,14 @@ OWNED = (
     ),
     Mutation(
         "a fuller zone comes before the booking's",
-        "services/scheduler/select/bookings.py",
+        "services/scheduler/select/select_node.py",
         "    narrow.owned = msgspec.structs.replace(state, free=free, answers={})",
         "    pass",
         f"{BOOKINGS} -k before_fuller_ones",
     ),
     Mutation(
         "the rest of a booking needs no zone",
-        "services/scheduler/select/bookings.py",
+        "services/scheduler/select/select_node.py",
         "newcomers = () if has_zones else (remaining,)",
         "newcomers = ()",
         f"{BOOKINGS} -k zone_of_a_pod_on_its_way",

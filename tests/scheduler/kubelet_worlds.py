@@ -13,7 +13,7 @@ import msgspec
 from services.exporter import core as exporter
 from services.scheduler.explain.undecided import DEPENDS_ON_STATE, of_pod
 from services.scheduler.filter.topology.fit import search_result
-from services.scheduler.preempt.kubelet_state import admissions
+from services.scheduler.preempt.search import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.simulator import reading

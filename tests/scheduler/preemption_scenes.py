@@ -10,7 +10,7 @@ from itertools import combinations
 
 import msgspec
 
-from services.scheduler.preempt.kubelet_state import admissions
+from services.scheduler.preempt.search import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Pod
 from shared.kubelet.admission import admit, drop_stale, remove

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import pytest
 
-from services.scheduler.preempt.kubelet_state import (
+from services.scheduler.preempt.search import (
     MOST_PICKS,
     admissions,
     admitted_whatever_it_picks,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from services.scheduler.preempt.kubelet_state import admissions
+from services.scheduler.preempt.search import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.snapshot.topology_policy import (

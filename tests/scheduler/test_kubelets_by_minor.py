@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from services.scheduler.preempt.kubelet_state import admitted_whatever_it_picks
+from services.scheduler.preempt.search import admitted_whatever_it_picks
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Container, Pod
 from shared.domain.refusal import Reason

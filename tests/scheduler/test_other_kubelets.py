@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from services.scheduler.explain.undecided import of_pod
-from services.scheduler.preempt.kubelet_state import admitted_whatever_it_picks
+from services.scheduler.preempt.search import admitted_whatever_it_picks
 from services.scheduler.snapshot.config import CycleConfig
 from shared.kubelet.device_state import HintNodes
 from shared.kubelet.machine import KubeletState

@@ -10,7 +10,7 @@ import pytest
 from services.exporter import core as exporter
 from services.exporter.kubelet_config import document, merged, parse
 from services.exporter.kubelet_sources import parse_flags
-from services.scheduler.preempt.kubelet_state import admitted_whatever_it_picks
+from services.scheduler.preempt.search import admitted_whatever_it_picks
 from services.scheduler.snapshot.config import CycleConfig
 from services.simulator import reading
 from shared.domain.pod import Container, ContainerKind, Pod

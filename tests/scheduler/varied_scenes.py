@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from services.scheduler.explain import undecided as names
-from services.scheduler.preempt.kubelet_state import admissions
+from services.scheduler.preempt.search import admissions
 from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.pod import Container, Pod
 from shared.domain.report import Report

@@ -17,10 +17,9 @@ import msgspec
 from services.scheduler.explain import explain
 from services.scheduler.preempt.search import find, still_suffices
 from services.scheduler.score.ranks import RULED_OUT
-from services.scheduler.select.bookings import booked_node
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.select.hold_node import NodeToHold, may_hold, node_to_hold
-from services.scheduler.select.select_node import last_resort, salt_of, select_node
+from services.scheduler.select.select_node import booked_node, last_resort, salt_of, select_node
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable

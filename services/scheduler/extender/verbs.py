@@ -235,7 +235,7 @@ def _protect_pending_pods(placing: ColumnarPlacing, pod_class: PodClass, most: i
 
 
 def prioritized(placing: ColumnarPlacing, pod: Pod, names: Iterable[str]) -> dict[str, int]:
-    """Score these nodes, 0 to 100, in the order of their ranks; 0 for unknown nodes and those that
+    """Score these nodes, 0 to 100, in the order of their ranks; 0 for unknown nodes and nodes that
     do not fit.
     """
     ranks: dict[str, int] = {}

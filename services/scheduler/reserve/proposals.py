@@ -112,7 +112,7 @@ def _later(draft: Draft, made: int) -> Draft:
 def together(proposals: Iterable[Proposal]) -> tuple[list[tuple[Proposal, str]], list[Proposal]]:
     """Return the proposals that may be sent at once, each with the commit id that it follows (""
     for none): the one before it on the same node, or of the same pod (a nomination follows its
-    verdict). Then those that follow two and must wait for both.
+    verdict). Then the proposals that follow two and must wait for both.
     """
     latest: dict[str, str] = {}
     sent: list[tuple[Proposal, str]] = []

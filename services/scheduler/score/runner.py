@@ -144,7 +144,7 @@ class StrategyRunner:
     ) -> Ints:
         """Score every node as one zone: `free` and `whole` are [resource of `rows`, node]."""
         landed = cast("DemandStrategy", self._demand).landed(tuple(asked.items()), tuple(rows))
-        # Nodes that do not offer what is asked are ruled out, whatever they score.
+        # Nodes that do not offer the requested resources are ruled out, whatever they score.
         sizes = np.maximum(whole, 1).astype(np.float64)
         return landed.scores(np.clip(free, 0, whole), sizes, np.arange(free.shape[1]))
 

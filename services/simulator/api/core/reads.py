@@ -199,7 +199,7 @@ def beginning(
 
 def seen(chosen: Selection, change: Change) -> tuple[str, Entry] | None:
     """Return the change as a watch with a selector shows it: an object that begins to match is
-    ADDED, and one that ceases to match is DELETED (the old object with the new version).
+    ADDED, and an object that no longer matches is DELETED (the old object with the new version).
     """
     entry, old = change.entry, change.old
     if change.kind == "DELETED":
