@@ -467,8 +467,7 @@ async def test_spread_counts_nodes_as_its_policies_say() -> None:
 
 
 async def test_spread_by_an_empty_selector_counts_no_pod() -> None:
-    """In kube-scheduler 1.36 an empty selector matches every pod, but no existing pod is
-    counted."""
+    """In kube-scheduler 1.36 an empty selector matches every pod, but counts no existing pod."""
     story = await world("n1", "n2", n2={"unschedulable": True})
     for number in range(3):
         await story.tell(f"pod/uid-x{number}", seen(f"x{number}", "n1"))
