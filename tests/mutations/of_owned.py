@@ -23,7 +23,7 @@ OWNED = (
     Mutation(
         "a fuller zone comes before the booking's",
         "services/scheduler/select/select_node.py",
-        "    narrow.owned = msgspec.structs.replace(state, free=free, answers={})",
+        "    narrow.owned = msgspec.structs.replace(state, free=free, zones=in_zones, answers={})",
         "    pass",
         f"{BOOKINGS} -k before_fuller_ones",
     ),
