@@ -201,6 +201,11 @@ def _add_output(add: Callable[..., Any]) -> None:
         **_SWITCH,
         help="read ResourceSlices: devices of claims by zone (through --kubeconfig)",
     )
+    add(
+        "--device-objects",
+        **_SWITCH,
+        help="write Koordinator's Device objects (through --kubeconfig)",
+    )
     add("--watch-namespace", help="account the pods of this namespace only")
     add("--pods-fingerprint", **_SWITCH, help="compute fingerprints (true)")
     add("--pods-fingerprint-status-file", help="JSON file with the fingerprint and its pods")

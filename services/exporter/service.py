@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from services.exporter.device_objects import DeviceObjects
 from services.exporter.handlers import NodeReporter, NodeStatus
 from services.exporter.objects import Objects
 from services.exporter.outbox import Outbox, Unpublished
@@ -18,7 +19,7 @@ from services.exporter.precedence import gathered
 from services.exporter.readiness import Pod, PodReadiness, State
 from services.exporter.rte_config import RteConfigError
 from services.exporter.scan import NodeReader, Source
-from services.exporter.settings import FAKE, ExporterSettings, NodeSpec
+from services.exporter.settings import FAKE, HOST_PROC, ExporterSettings, NodeSpec
 from services.exporter.slice_source import SliceSource
 from services.exporter.source_grpc import GrpcSource
 from services.exporter.watch import file_place, kubelet_places, watch_bus, watch_places
@@ -58,6 +59,10 @@ class Exporter:
             self.objects = Objects(kube, settings.add_nrt_owner, self._objects_failed)
         if kube is not None and settings.dra_slices:
             self.slices = SliceSource(kube, self._specs, self._trigger, self._slices_failed)
+        self.devices: DeviceObjects | None = None
+        if kube is not None and settings.device_objects:
+            proc, specs = settings.host_proc or HOST_PROC, self._specs.values()
+            self.devices = DeviceObjects(kube, specs, proc, self._objects_failed)
         self.reporters = {name: self._reporter(spec) for name, spec in self._specs.items()}
 
     def request_full(self) -> None:
@@ -202,6 +207,8 @@ async def build(service: Service, settings: ExporterSettings) -> None:
         service.task("objects", exporter.objects.run)
     if exporter.slices is not None:
         service.task("slices", exporter.slices.run)
+    if exporter.devices is not None:
+        service.task("devices", exporter.devices.run)
     if kube is not None and settings.podreadiness:
         pod = Pod(settings.pod_namespace, settings.pod_name)
         readiness = PodReadiness(kube, pod, exporter.state, exporter.readiness_failed)
@@ -226,7 +233,8 @@ def _kube(settings: ExporterSettings) -> Kube | None:
 
     Otherwise the client is not even loaded.
     """
-    if not (settings.writes_objects or settings.podreadiness or settings.dra_slices):
+    writes = settings.writes_objects or settings.device_objects or settings.podreadiness
+    if not (writes or settings.dra_slices):
         return None
     from shared.kube.client import KubeClient
 

@@ -112,6 +112,7 @@ class ExporterSettings(CommonSettings, frozen=True, kw_only=True):
     metrics_want_cli_auth: bool = False
     podreadiness: bool = False
     dra_slices: bool = False
+    device_objects: bool = False
     pod_namespace: str = ""
     pod_name: str = ""
 

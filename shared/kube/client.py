@@ -311,6 +311,11 @@ class KubeClient:
             "PATCH", path, params=params, body=topology, content_type="application/apply-patch+yaml"
         )
 
+    async def apply_device(self, name: str, device: Object) -> Answer | Lost:
+        params = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        path, form = f"{_PATHS['devices']}/{name}", "application/apply-patch+yaml"
+        return await self._call("PATCH", path, params=params, body=device, content_type=form)
+
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}

@@ -139,6 +139,9 @@ class Kube(Protocol):
         """Apply a NodeResourceTopology with Topolog's field manager. Fields of another manager are
         a 409 without `force`; so is a `metadata.resourceVersion` that is not the current one."""
 
+    async def apply_device(self, name: str, device: Object) -> Answer | Lost:
+        """Apply a Device object with Topolog's field manager, over fields of other managers."""
+
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
         """Delete this version of a NodeResourceTopology: 409 if it has changed, 404 if it does not
         exist."""

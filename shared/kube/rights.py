@@ -70,6 +70,9 @@ EXPORTER_OBJECTS = _rights("", "nodes", "get") | _rights(
     TOPOLOGY_GROUP, "noderesourcetopologies", "create", "patch"
 )
 
+# Only if exporters write Device objects.
+EXPORTER_DEVICES = _rights("scheduling.koordinator.sh", "devices", "create", "patch")
+
 # Only if exporters write conditions of their own pods, in their own namespace.
 EXPORTER_READINESS = _rights("", "pods/status", "patch")
 

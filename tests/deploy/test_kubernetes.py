@@ -16,6 +16,7 @@ import yaml
 from services.agent.settings import AgentSettings
 from shared.kube.rights import (
     BY_SERVICE,
+    EXPORTER_DEVICES,
     EXPORTER_OBJECTS,
     EXPORTER_READINESS,
     EXPORTER_SLICES,
@@ -152,6 +153,7 @@ def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_a
     assert more == {
         ("startup-taint", "topology-store"): STARTUP_TAINT,
         ("exporter-objects", "exporter"): EXPORTER_OBJECTS,
+        ("exporter-devices", "exporter"): EXPORTER_DEVICES,
         ("exporter-dra", "exporter"): EXPORTER_SLICES,
         ("exporter-tokens", "nats"): NATS_LOGINS,
     }

@@ -118,6 +118,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
         kube.delete_topology("n", "u", "1"),
     ],
     "exporter's objects": lambda kube: [kube.get_node("n"), kube.apply_topology("n", {})],
+    "exporter's devices": lambda kube: [kube.apply_device("n", {})],
     "exporter's readiness": lambda kube: [kube.patch_pod_status("ns", "p", {})],
     "exporter's slices": lambda kube: [kube.resource_slices("n")],
     "NATS' logins": lambda kube: [kube.review_token("t", "a")],
@@ -135,9 +136,12 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
     needed = made.asked
     if Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "patch") in needed:
         needed.add(Right(rights.TOPOLOGY_GROUP, "noderesourcetopologies", "create"))
+    if Right("scheduling.koordinator.sh", "devices", "patch") in needed:
+        needed.add(Right("scheduling.koordinator.sh", "devices", "create"))
     optional = {
         "startup taint": rights.STARTUP_TAINT,
         "exporter's objects": rights.EXPORTER_OBJECTS,
+        "exporter's devices": rights.EXPORTER_DEVICES,
         "exporter's readiness": rights.EXPORTER_READINESS,
         "exporter's slices": rights.EXPORTER_SLICES,
         "NATS' logins": rights.NATS_LOGINS,
