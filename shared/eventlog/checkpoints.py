@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from shared.eventlog.port import EventLog, Place
-from shared.eventlog.snapshots import seal, unseal
+from shared.eventlog.snapshots import checkpoints_of, seal, unseal
 
 # Positions between two checkpoints. The size of a partition is a multiple of it, so that each
 # partition begins right after a checkpoint.
-EVERY = 100_000
+EVERY = 50_000
 # Of zlib: a checkpoint is written while the service works.
 LEVEL = 1
 
@@ -91,4 +91,4 @@ async def oldest_checkpoint(log: EventLog, projection: str, form: Form) -> Check
 
 
 def _key(projection: str, version: int) -> tuple[str, str]:
-    return f"{projection}.checkpoint", f"form {version}"
+    return checkpoints_of(projection), f"form {version}"

@@ -33,7 +33,7 @@ from shared.eventlog.port import (
     Place,
     PodNames,
 )
-from shared.eventlog.snapshots import superseded
+from shared.eventlog.snapshots import is_checkpoint, superseded
 from shared.events import streams
 from shared.events.catalog import CATALOG
 from shared.events.codec import encode_on, type_of
@@ -252,7 +252,8 @@ class MemoryEventLog:
         kept = self._kept_snapshots(projection, fingerprint)
         kept = [snapshot for snapshot in kept if snapshot[0].position != place.position]
         kept = sorted([*kept, (place, state)], key=lambda kept: -kept[0].position)
-        deleted = superseded([(place.position, len(state)) for place, state in kept])
+        dense_after = 0 if is_checkpoint(projection) else None
+        deleted = superseded([(place.position, len(state)) for place, state in kept], dense_after)
         self._snapshots[projection, fingerprint] = [
             snapshot for snapshot in kept if snapshot[0].position not in deleted
         ]

@@ -36,7 +36,7 @@ from shared.eventlog.postgres_timelines import begin_timeline
 from shared.eventlog.postgres_watch import HeadWatch
 from shared.eventlog.retrying import retried
 from shared.eventlog.revisions import require_current
-from shared.eventlog.snapshots import superseded
+from shared.eventlog.snapshots import is_checkpoint, superseded
 from shared.events.envelope import Envelope
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ UNION SELECT position, octet_length(state) FROM older_snapshot
     WHERE projection = $1 AND fingerprint = $2
 ORDER BY position DESC
 """
+_ARCHIVED_TO = "SELECT coalesce(max(last), 0) AS last FROM archived_block"
 _DELETE_OLDER_SNAPSHOTS = """
 DELETE FROM older_snapshot
     WHERE projection = $1 AND fingerprint = $2 AND position = ANY($3::bigint[])
@@ -283,7 +284,10 @@ class PostgresEventLog:
         values = (*key, place.position, place.chain, state)
         await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, *values))
         sizes = await self._fetch(_SNAPSHOT_SIZES, *key)
-        deleted = superseded([(row["position"], row["bytes"]) for row in sizes])
+        # Questions are mostly about events that are still in rows.
+        archived = await self._fetchrow(_ARCHIVED_TO)
+        dense_after = archived["last"] if is_checkpoint(projection) else None
+        deleted = superseded([(row["position"], row["bytes"]) for row in sizes], dense_after)
         await self._retried(lambda c: c.execute(_DELETE_OLDER_SNAPSHOTS, *key, deleted))
         await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, *key))
 

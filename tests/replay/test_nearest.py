@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.replay import reading
 from services.replay.deciding_state import followed_at
@@ -137,6 +139,32 @@ def test_snapshots_of_a_long_log_cover_its_past() -> None:
         assert len(kept) <= KEPT_SNAPSHOTS
     assert kept[1][0] == position - 50_000
     assert kept[-1][0] < position * 2 // 3
+
+
+def test_checkpoints_of_events_in_rows_lie_close_and_older_ones_apart() -> None:
+    kept: list[tuple[int, int]] = []
+    in_rows, newest = 20_000_000, 40_000_000
+    for position in range(50_000, newest + 1, 50_000):
+        kept = [(position, 1 << 20), *kept]
+        deleted = superseded(kept, max(0, position - in_rows))
+        kept = [snapshot for snapshot in kept if snapshot[0] not in deleted]
+    dense = [position for position, _ in kept if position > newest - in_rows]
+    assert dense == list(range(newest, newest - in_rows, -50_000))
+    assert 32 < len(kept) - len(dense) <= KEPT_SNAPSHOTS
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=30), st.integers(0, 30))
+def test_dense_checkpoints_keep_to_their_bytes(sizes: list[int], edge: int) -> None:
+    unit = KEPT_SNAPSHOT_BYTES // 16
+    kept = [(position, size * unit) for position, size in enumerate(sizes, 1)][::-1]
+    deleted = set(superseded(kept, edge))
+    staying = [snapshot for snapshot in kept if snapshot[0] not in deleted]
+    assert staying[0] == kept[0]
+    for is_dense in (True, False):
+        part = [size for position, size in staying[1:] if (position > edge) == is_dense]
+        assert sum(part) <= KEPT_SNAPSHOT_BYTES
+    if sum(size for _, size in kept[1:]) <= KEPT_SNAPSHOT_BYTES:
+        assert not deleted
 
 
 def test_large_snapshots_give_way_and_the_newest_stays() -> None:
