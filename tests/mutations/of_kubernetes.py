@@ -16,6 +16,13 @@ POD_LEVEL = "tests/scheduler/test_pod_level_managers.py"
 
 KUBERNETES = (
     Mutation(
+        "a reservation that was charged otherwise is taken over",
+        "services/scheduler/snapshot/node_info.py",
+        "        if not _is_as_assumed(charge, assumed.charge):",
+        "        if False:",
+        "tests/scheduler/test_node_info.py -k charged_otherwise",
+    ),
+    Mutation(
         "a held node takes other pods",
         "services/scheduler/filter/constraints/held_nodes.py",
         "        if hold.uid != pod.uid",

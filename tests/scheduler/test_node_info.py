@@ -6,15 +6,19 @@ from hypothesis import given, settings
 
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
+from services.scheduler.snapshot.result import Placed
 from shared.domain.report import Report
 from shared.events import streams
-from shared.events.cluster_events import NodeObserved
+from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.report_events import NodeReportChanged, NodeReported, NodeReportExpired
+from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.ledger.fold import evolve
 from shared.ledger.state import Ledger, LedgerNode
 from tests.fixtures.examples import examples
 from tests.ledger.given import History, zone
 from tests.ledger.test_properties import histories
+from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed
+from tests.scheduler.cycle_worlds import zone as cycle_zone
 
 CONFIG = CycleConfig(policy_precedence="label-first")
 
@@ -72,3 +76,21 @@ def test_each_thing_that_changes_the_profile_is_noticed() -> None:
         as_if_new(node_info, history.n1)
         profiles.add(node_info.profile)
     assert len(profiles) > len(changes)
+
+
+def test_a_reservation_that_was_charged_otherwise_is_not_taken_over() -> None:
+    cases: list[dict[str, tuple[int, ...]]] = [{}, {"c0": (0,)}]
+    for narrowed in cases:
+        world, pod = World(CONFIG), guaranteed("p", container("c0", amounts(2, 2)))
+        world.node("n", *(cycle_zone(number, amounts(8, 8)) for number in range(2)))
+        world.fold("pod/p", PodObserved(pod=pod))
+        placed = world.cluster.place(pod)
+        assert isinstance(placed, Placed)
+        world.cluster.assume(placed, pod)
+        world.fold("pod/p", PodReserved("p", "n", 1))
+        charged = NodeCharged("n", "p", narrowed=narrowed)
+        world.ledger_fold("node/n", charged)
+        assert world.cluster.take_over(charged, world.ledger.nodes) is not bool(narrowed)
+        node_info = world.cluster.node("n")
+        assert node_info is not None
+        assert node_info.is_current(world.ledger.nodes["n"]) is not bool(narrowed)
