@@ -157,11 +157,10 @@ def split_amounts(trial: Trial, mask: tuple[int, ...]) -> tuple[ZoneAmounts, ...
             continue
         missing, unit = asked, _unit(trial, resource)
         if len(mask) == 1:
-            part = min(trial.amounts[mask[0]].get(resource, 0), asked) // unit * unit
-            if part < asked:
+            if trial.amounts[mask[0]].get(resource, 0) < asked or asked % unit:
                 return resource
-            if part:
-                given.setdefault(mask[0], {})[resource] = part
+            if asked:
+                given.setdefault(mask[0], {})[resource] = asked
             continue
         free = {zone: amounts.get(resource, 0) for zone, amounts in trial.amounts.items()}
         for index, zone in enumerate(roomiest_last(mask, free)):

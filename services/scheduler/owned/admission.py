@@ -64,7 +64,7 @@ def zone_allocation(
     holding = allocation.holding
     if not (holding.zones or holding.cpus or allocation.devices):
         return None
-    return ZoneAllocation(
+    for_log = ZoneAllocation(
         {zone.zone: dict(sorted(zone.amounts.items())) for zone in holding.zones},
         format_cpus(holding.cpus),
         holding.cpu_exclusive,
@@ -72,6 +72,8 @@ def zone_allocation(
         BIND if memory_policy(labels_of(node_info.observed)) == BIND else "",
         allocation.devices,
     )
+    node_info.owned_state().latest = for_log, holding
+    return for_log
 
 
 def _free_devices(node_info: NodeInfo, state: OwnedState) -> FreeDevices:

@@ -131,6 +131,10 @@ class Evaluator:
         no_pod = Pod("", "", "")
         self._latest = no_pod, PodClass("", no_pod, -1)
         self._passed_over: dict[int, int] = {}
+        # The latest question of `first_zone`, and its answer.
+        self._first_zone: tuple[PodClass | None, NodeInfo | None, tuple[int, int], int | None] = (
+            None, None, (0, 0), None,
+        )  # fmt: skip
 
     def rank_by(self, demand_classes: Sequence[DemandClass]) -> None:
         """Rank nodes by these demand weights from now on."""
@@ -307,7 +311,12 @@ class Evaluator:
         """Return the zone that the strategy prefers if Topolog must choose one zone of the node."""
         if plan.one_zone is None:
             return None
-        return self._bulk.best_zone(pod_class, node_info)
+        of_class, of_node, of_changes, zone = self._first_zone
+        changes = node_info.version, self.strategy.changes
+        if of_class is not pod_class or of_node is not node_info or of_changes != changes:
+            zone = self._bulk.best_zone(pod_class, node_info)
+            self._first_zone = pod_class, node_info, changes, zone
+        return zone
 
     def _known_score(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
         """Return the node's score from a bulk evaluation or a ranking since its last change, if

@@ -29,6 +29,7 @@ from shared.domain.policies import Policy
 from shared.domain.refusal import Refusal
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.cluster_events import NodeObserved
 from shared.kubelet.cpuset import each_cpu, parse_cpus
 from shared.kubelet.topology import Cpu
@@ -69,7 +70,8 @@ class OwnedState(msgspec.Struct):
     """A node as `admit` sees it, and the answers that it gave; valid until the node changes.
 
     `zones` are the free amounts of each zone and `sizes` the allocatable ones, with devices
-    (paragraph 3). `holdings` are by pod. `devices` are set once a pod asks for some.
+    (paragraph 3). `holdings` are by pod. `devices` are set once a pod asks for some. `latest` is
+    the latest allocation for the log with its holding.
     """
 
     node: OwnedNode
@@ -82,6 +84,7 @@ class OwnedState(msgspec.Struct):
     # that no other gets its id.
     answers: dict[tuple[int, int | None], tuple[OwnedRequest, Allocation | Refusal]] = {}
     devices: FreeDevices | None = None
+    latest: tuple[ZoneAllocation, Holding] | None = None
 
 
 def owned_state(
@@ -125,35 +128,37 @@ def owned_state(
 
 def with_pod(state: OwnedState, charge: Charge) -> OwnedState | None:
     """Return the state after one more pod; None if it cannot be derived."""
-    kept = _Held(charge.request, charge.allocation, holding_of(charge, state.free.zones))
-    if kept.holding is None or not kept.holding.zones or not kept.holding.is_chosen:
+    if state.latest is not None and state.latest[0] is charge.allocation:
+        holding: Holding | None = state.latest[1]
+    else:
+        holding = holding_of(charge, state.free.zones)
+    if holding is None or not holding.zones or not holding.is_chosen:
         return None
-    free, zones = less(state.free, state.node, kept.holding), dict(state.zones)
+    free, zones = less(state.free, state.node, holding), dict(state.zones)
     for zone, amounts in free.amounts.items():
         if amounts is not state.free.amounts[zone]:
             zones[zone] = {**zones[zone], **amounts}
     for zone, amounts in devices_by_zone(charge).items():
         _take(zones, zone, amounts)
-    holdings = {**state.holdings, charge.uid: kept}
+    holdings = {**state.holdings, charge.uid: _Held(charge.request, charge.allocation, holding)}
     return OwnedState(state.node, state.made_for, free, zones, state.sizes, holdings)
 
 
 def taken_by_zone(charge: Charge) -> ZoneAmounts:
     """Return what a pod with an allocation takes from `OwnedState.zones`."""
     assert charge.allocation is not None
-    taken = {zone: dict(amounts) for zone, amounts in charge.allocation.zones.items()}
+    taken: ZoneAmounts = charge.allocation.zones
     for zone, amounts in devices_by_zone(charge).items():
-        taken[zone] |= amounts
+        taken = {**taken, zone: {**taken[zone], **amounts}}
     return taken
 
 
 def devices_by_zone(charge: Charge) -> ZoneAmounts:
-    """Return the pod's devices in the first of its zones; {} if it has no zone."""
-    zone = min(charge.allocation.zones, default=None) if charge.allocation is not None else None
-    if zone is None:
+    """Return the pod's devices in the first of its zones; {} without a zone or devices."""
+    if charge.allocation is None or not charge.allocation.zones:
         return {}
-    request = charge.request.items()
-    return {zone: {name: size for name, size in request if not is_owned_resource(name)}}
+    devices = {n: size for n, size in charge.request.items() if not is_owned_resource(n)}
+    return {min(charge.allocation.zones): devices} if devices else {}
 
 
 def _take(zones: ZoneAmounts, zone: int, amounts: Amounts) -> None:
