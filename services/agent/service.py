@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 
 from services.agent import core
 from services.agent.connection import CallError, Connection
+from services.agent.core import Cpuset
 from services.agent.handlers import NAME, Plugin, count_containers, register, send_due
 from services.agent.node import Node
 from services.agent.settings import AgentSettings
@@ -124,39 +126,53 @@ class Agent:
         loop = asyncio.get_running_loop()
         tick_s = loop.time()
         while True:
+            measured = None
             if loop.time() >= tick_s:
                 tick_s = loop.time() + self._settings.interval_s
-                self._tick(plugin)
+                measured = self._tick(plugin)
             else:
                 await asyncio.sleep(SETTLE_S)
-            await self._settle(connection, plugin)
+            await self._settle(connection, plugin, measured)
             await set_within(plugin.changed, max(0.0, tick_s - loop.time()))
             plugin.changed.clear()
 
-    def _tick(self, plugin: Plugin) -> None:
-        """Check what the runtime does not report: other components, ended pods and cgroups."""
+    def _tick(self, plugin: Plugin) -> dict[str, Cpuset]:
+        """Check what the runtime does not report: other components, ended pods and cgroups. Return
+        the measured cgroups.
+        """
         self._look_around()
         plugin.state = msgspec.structs.replace(plugin.state, machine=self._node.machine())
         for sandbox, cgroup in core.idle(plugin.state).items():
             if self._node.is_gone(cgroup):
                 plugin.state = core.ended(plugin.state, sandbox)
-        self._repair(plugin)
+        measured = self._node.measured(plugin.state)
+        self._repair(plugin, measured)
+        return measured
 
-    async def _settle(self, connection: Connection, plugin: Plugin) -> None:
+    async def _settle(
+        self, connection: Connection, plugin: Plugin, measured: dict[str, Cpuset] | None
+    ) -> None:
+        """Send due updates, and state what containers have: as `measured`, unless an update has
+        changed it.
+        """
+        if core.updates(plugin.state):
+            measured = None
         if problem := await send_due(connection, plugin):
             self._log.warning(names.UPDATE_FAILED, problem=problem)
         if core.updates(plugin.state):
             plugin.changed.set()
-        self._statement.write(core.placements(plugin.state, self._node.measured(plugin.state)))
+        if measured is None:
+            measured = self._node.measured(plugin.state)
+        self._statement.write(core.placements(plugin.state, measured))
         count_containers(plugin.state)
 
-    def _repair(self, plugin: Plugin) -> None:
+    def _repair(self, plugin: Plugin, measured: Mapping[str, Cpuset]) -> None:
         """Mark containers to be set again if they differed from their targets at two ticks in a
         row.
 
         At the first tick the runtime may not have applied the last settings yet.
         """
-        drifted = core.drifted(plugin.state, self._node.measured(plugin.state))
+        drifted = core.drifted(plugin.state, measured)
         again, self._suspects = self._suspects & drifted, drifted - self._suspects
         if again:
             plugin.state = core.unknown(plugin.state, again)

@@ -22,6 +22,7 @@ import pytest
 from services.agent.connection import CallError
 from services.agent.core import Machine
 from services.agent.handlers import Plugin
+from services.agent.node import Node
 from services.agent.nri import nri_pb2 as pb
 from services.agent.service import Agent
 from services.agent.settings import AgentSettings
@@ -256,3 +257,21 @@ async def test_a_killed_agent_leaves_no_lock_and_the_next_one_takes_over(tmp_pat
         second.send_signal(signal.SIGTERM)
         assert await second.wait() == 0
         assert not (tmp_path / "enforced" / STATEMENT_FILE).exists()
+
+
+async def test_an_uneventful_tick_measures_cgroups_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for owner, name in ((Node, "measured"), (Agent, "_tick")):
+        original = getattr(owner, name)
+
+        def counted(*arguments: Any, name: str = name, original: Any = original) -> Any:
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(owner, name, counted)
+    async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
+        await runtime.ready.wait()
+        await until(lambda: calls.count("_tick") > 4)
+    assert calls.count("measured") <= calls.count("_tick") + 1

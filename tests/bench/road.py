@@ -136,16 +136,17 @@ def _whole_road(
         ) as road,
     ):
         _print("settings", **asyncio.run(_postgres_settings(path)))
-        told, began = _told(road), sample(psutil.Process(road.process.pid))
+        figures, began = _figures(road), sample(psutil.Process(road.process.pid))
         workload = _played(road, path)
-        ended, told = sample(psutil.Process(road.process.pid)), _told(road).since(told)
+        ended = sample(psutil.Process(road.process.pid))
+        figures = _figures(road).since(figures)
         time.sleep(REST_S)
         rested = sample(psutil.Process(road.process.pid))
         _print("verdicts", nodes=nodes, **asyncio.run(_verdicts(path)))
         return (
             began,
             ended,
-            _report(nodes, given, speed, workload, told, began, ended, rested),
+            _report(nodes, given, speed, workload, figures, began, ended, rested),
         )
 
 
@@ -179,7 +180,7 @@ async def _postgres_settings(path: Path) -> dict[str, str]:
         await connection.close()
 
 
-class Told(msgspec.Struct, frozen=True):
+class Figures(msgspec.Struct, frozen=True):
     """Figures of the services themselves: events in the log, seconds in decision batches, scans of
     kubelets, and reports.
     """
@@ -191,9 +192,9 @@ class Told(msgspec.Struct, frozen=True):
     failed_scans: float
     reports: float
 
-    def since(self, before: Told) -> Told:
+    def since(self, before: Figures) -> Figures:
         """Return the lines printed after `before`."""
-        return Told(
+        return Figures(
             *(
                 now - then
                 for now, then in zip(
@@ -203,7 +204,7 @@ class Told(msgspec.Struct, frozen=True):
         )
 
 
-def _told(road: Road) -> Told:
+def _figures(road: Road) -> Figures:
     scheduler = _metrics(road, "scheduler")
     exporters = [
         line
@@ -212,7 +213,7 @@ def _told(road: Road) -> Told:
         for line in _metrics(road, name)
     ]
     counted = [_summed(exporters, name) for name in (SCANS, FAILED_SCANS, REPORTS)]
-    return Told(
+    return Figures(
         _summed(scheduler, POSITION),
         _summed(scheduler, DECIDING),
         _summed(scheduler, DECIDING_CPU),
@@ -246,7 +247,7 @@ def _report(
     given: argparse.Namespace,
     speed: float,
     workload: Workload,
-    told: Told,
+    figures: Figures,
     began: Sample,
     ended: Sample,
     rested: Sample,
@@ -273,13 +274,13 @@ def _report(
         bound_p99_ms=workload.to_bound.p99_ms,
         running_p50_ms=workload.to_running.p50_ms,
         running_p99_ms=workload.to_running.p99_ms,
-        events_per_s=round(told.events / seconds),
-        events_per_pod=round(told.events / max(1, ran), 2),
-        scans_per_pod=round(told.scans / max(1, ran), 2),
-        failed_scans=int(told.failed_scans),
-        reports_per_pod=round(told.reports / max(1, ran), 2),
-        decide_ms_per_pod=round(told.decided_s * 1e3 / max(1, ran), 3),
-        decide_cpu_ms_per_pod=round(told.decided_cpu_s * 1e3 / max(1, ran), 3),
+        events_per_s=round(figures.events / seconds),
+        events_per_pod=round(figures.events / max(1, ran), 2),
+        scans_per_pod=round(figures.scans / max(1, ran), 2),
+        failed_scans=int(figures.failed_scans),
+        reports_per_pod=round(figures.reports / max(1, ran), 2),
+        decide_ms_per_pod=round(figures.decided_s * 1e3 / max(1, ran), 3),
+        decide_cpu_ms_per_pod=round(figures.decided_cpu_s * 1e3 / max(1, ran), 3),
         seconds=round(seconds, 1),
         **shares(rows),
         **limits(began, ended, rows),
