@@ -10,6 +10,7 @@ MERGE, ADMIT, CARDS = (
     "tests/owned/test_devices.py",
 )
 
+NODES_WITH_CARDS = "tests/scheduler/owned/test_devices_of_nodes.py"
 BOOKINGS = "tests/scheduler/owned/test_bookings.py"
 
 OWNED = (
@@ -117,5 +118,26 @@ OWNED = (
         "sorted(groups, reverse=True)",
         "sorted(groups)",
         f"{CARDS} -k partitions",
+    ),
+    Mutation(
+        "a pod whose cards are not known holds none",
+        "services/scheduler/owned/admission.py",
+        "for device in devices if anywhere else ():",
+        "for device in ():",
+        f"{NODES_WITH_CARDS} -k any_device",
+    ),
+    Mutation(
+        "a nominated pod claims no card",
+        "services/scheduler/owned/admission.py",
+        "holdings += (card for claim in claims for card in claim)",
+        "pass",
+        f"{NODES_WITH_CARDS} -k victims",
+    ),
+    Mutation(
+        "a broken entry of a Device object is a healthy card",
+        "shared/kube/device_objects.py",
+        "devices[key] = Device(*key, is_healthy=False)",
+        "devices[key] = Device(*key)",
+        "tests/kube/test_device_objects.py -k broken",
     ),
 )

@@ -205,6 +205,7 @@ def test_victims_free_their_devices_for_the_nominated_pod_alone(priority: int) -
         assert [card.type for card in event.devices] == ["gpu"]
         assert world.core.ledger.nodes["n1"].device_claims == {"uid-urgent": event.devices}
         world.tell(streams.pod(victim), PodEnded(victim, "deleted", "n1"))
-        assert world.place(asking("late", {GPU: 1})) == {}
+        assert world.place(asking("late", {GPU: 1}, priority=100)) == {}
+        world.turn()
         assert world.core.ledger.pods["uid-urgent"].node == "n1"
-        assert world.core.ledger.nodes["n1"].device_claims == {}
+        assert "uid-urgent" not in world.core.ledger.nodes["n1"].device_claims
