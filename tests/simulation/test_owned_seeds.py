@@ -26,7 +26,7 @@ def test_no_cpu_is_given_twice_and_a_replay_knows_the_same(
 
 @pytest.mark.parametrize(
     ("seed", "owner"),
-    [(BOOKING + 4, "kubelet"), (BOOKING + 18, "topolog"), (BOOKING + 39, "topolog")],
+    [(BOOKING + 4, "kubelet"), (BOOKING + 35, "topolog"), (BOOKING + 42, "topolog")],
 )
 def test_room_that_is_kept_costs_no_rejection_and_is_never_counted_twice(
     seed: int, owner: str

@@ -263,8 +263,7 @@ class NodeInfo:
         """
         node_info = NodeInfo(self.name, self.slot)
         node_info.profile_id, node_info.owned_before = self.profile_id, self.owned_before
-        newcomers = [*self.assumed.values(), *newcomers]
-        node = what_if(self.ledger, ended, pods, claimant, newcomers)
+        node = what_if(self.ledger, ended, pods, claimant, [*self.assumed.values(), *newcomers])
         node_info.update_from(node, config)
         return node_info
 
