@@ -7,7 +7,8 @@
    of their reservations, then the pod. Under policy none, too, it takes CPUs and memory as the
    static managers do. If the kubelet may choose, the widest choice counts. Amounts of which the
    model does not know zones occur under policy none only: CPUs without ids come from the zones
-   with the fewest free first, devices from as many zones outside the known ones as have some.
+   with the fewest free first, devices from as many zones outside the known ones as have some. Next
+   to pending pods, whose order decides which zone has the fewest free CPUs, the spread is 1 more.
 3. If the model cannot predict (no placements, too many states), the nearest of the smallest sets of
    zones counts whose guaranteed free amounts hold the part, and all zones if no set does. Under
    policy none the kubelet does not look for such a set, so all zones count first.
@@ -70,9 +71,12 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
     if lowest_zones(node_info, plan) is not None:
         return 0
     distances = distances_of(report)
-    by_container = kubelet_search_of(node_info, plan).likely_zones(request_of(plan.demand))
+    search = kubelet_search_of(node_info, plan)
+    by_container = search.likely_zones(request_of(plan.demand))
     if by_container is not None:
-        return spread(_masks_of_parts(node_info, plan, by_container), distances)
+        expected = spread(_masks_of_parts(node_info, plan, by_container), distances)
+        is_open = plan.rule.policy == NONE and search.has_pending
+        return min(WIDEST, expected + is_open)
     by_amounts = spread(_masks_by_amounts(node_info, plan, distances), distances)
     if plan.rule.policy != NONE:
         return by_amounts

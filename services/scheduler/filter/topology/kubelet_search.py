@@ -64,6 +64,11 @@ class KubeletSearch:
         return exploration is not None and exploration is not self._exact
 
     @property
+    def has_pending(self) -> bool:
+        """Whether other pods may reach the kubelet before or after the new pod."""
+        return self.states is not None and bool(self.states.pending)
+
+    @property
     def disorder(self) -> int:
         """A measure by which the cost of a search grows."""
         if self._disorder < 0:
@@ -128,14 +133,16 @@ class KubeletSearch:
         states = self.states
         try:
             likely = self._likely_state()
-            if states is None or likely is None:
+            if states is None or likely is None or not _has_one_order(states.ended_pods):
                 return None
             return states.model.admit(likely, request)
         except TooManyChoicesError:
             return None
 
     def likely_zones(self, request: HintRequest) -> tuple[ContainerZones, ...] | None:
-        """Return the zones of each container of the new pod, as for `likely`."""
+        """Return the zones of each container of the new pod, as for `likely`. Several ended pods
+        count as if they had ended first.
+        """
         states = self.states
         try:
             likely = self._likely_state()
@@ -151,8 +158,6 @@ class KubeletSearch:
         """
         states, likely = self.states, self._likely
         if states is None or len(states.pending) > MOST_PENDING:
-            return None
-        if not _has_one_order(states.ended_pods):
             return None
         if likely is None:
             released = [item for ended in states.ended_pods for item in ended.held]
