@@ -17,8 +17,19 @@ SPAN_FACTS = 100_000
 GIVEN_UP_S = -1e9
 
 
+_ROW_BYTES = """
+SELECT (SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits
+            WHERE inhparent = 'fact'::regclass)
+        / greatest(c.position - (SELECT coalesce(max(last), 0) FROM archived_block), 1)
+    + (pg_total_relation_size('commit_seen') + pg_total_relation_size('stream_head'))
+        / greatest(c.position - (SELECT position FROM pruned), 1)
+    FROM counter c
+"""
+
+
 class Inspection(msgspec.Struct, frozen=True):
-    """`works`: this release works on the schema; otherwise only the revisions are known. `rank`
+    """`row_bytes` is what an event takes in rows, with its commit id and version.
+    `works`: this release works on the schema; otherwise only the revisions are known. `rank`
     says as what the login may change events, "" if it may not. `leases` are the seconds left by
     role, negative after expiry. `span_*` measure growth over the newest events: their number, how
     many of them reserve a pod, and the seconds from first to last. `clock_skew_s` is the database's
@@ -33,6 +44,7 @@ class Inspection(msgspec.Struct, frozen=True):
     head: int = 0
     relayed: int = 0
     size_bytes: int = 0
+    row_bytes: float = 0.0
     clock_skew_s: float = 0.0
     leases: dict[str, float] = {}
     longest_stream: str = ""
@@ -80,6 +92,7 @@ async def inspect(url: str) -> Inspection:
             size_bytes=int(
                 await connection.fetchval("SELECT pg_database_size(current_database())")
             ),
+            row_bytes=float(await connection.fetchval(_ROW_BYTES)),
             clock_skew_s=skew_s,
             leases={row["role"]: max(float(row["left_s"]), GIVEN_UP_S) for row in leases},
             longest_stream=longest["stream"] if longest else "",

@@ -31,6 +31,7 @@ HEALTHY = Inspection(
     head=1_000_000,
     relayed=999_990,
     size_bytes=10**9,
+    row_bytes=1000.0,
     leases={
         **dict.fromkeys(database.ROLES, 4.0),
         "scheduler/topolog/0": -9.0,
@@ -55,6 +56,7 @@ def test_a_healthy_database_yields_only_its_growth() -> None:
     assert only.severity == "note"
     assert "10.00 pods a second" in only.seen
     assert "8.64 GB a day (1000 bytes an event, 10 events a pod)" in only.seen
+    assert "needs 415 GB, and 56 GB more a year" in only.seen
 
 
 @pytest.mark.parametrize(
