@@ -315,7 +315,8 @@ HOLD_ENDED = event("hold.ended", "A node that was held for an overdue pod takes 
 GANG_PLACED = event("gang.placed", "One commit has reserved nodes for a gang's missing pods.")
 GANG_WITHDRAWN = event(
     "gang.withdrawn",
-    "A gang lost a pod before it was bound as a whole; its reservations are taken back.",
+    "A gang lost a pod before it was bound as a whole; its reservations are withdrawn.",
+    "None: the gang is placed again when it fits. `topolog replay explain POD` shows the lost pod.",
 )
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has the reservation.")
 KUBE_RELIST = event(
