@@ -104,6 +104,14 @@ class _Pending(msgspec.Struct):
     allocation: ZoneAllocation | None = None
 
 
+class _Watched(msgspec.Struct):
+    """A pod with an allocation, and how its enforcer's latest list differs from it."""
+
+    node: str
+    allocation: ZoneAllocation
+    unlike: str = ""
+
+
 class Admissions:
     """Folds events in the order of the log. `annotate`: admitted pods get annotations of
     KAI-Scheduler; with `auto` from the first pod of KAI-Scheduler on."""
@@ -118,9 +126,12 @@ class Admissions:
         self._certain: dict[str, set[str]] = {}
         # Node -> ids of the cards of its Device object.
         self._card_ids: dict[str, frozenset[str]] = {}
+        self._watched: dict[str, _Watched] = {}
 
     def fold(self, event: Event) -> list[Admitted]:
-        """Fold an event and return the pods whose admission it shows."""
+        """Fold an event and return the pods whose admission it shows, and admitted pods that their
+        enforcer has begun to keep otherwise than reserved.
+        """
         self._end_certainty(event)
         if self._annotate == "auto" and isinstance(event, PodObserved):
             self._annotate = "true" if event.pod.scheduler_name == KAI_SCHEDULER else "auto"
@@ -132,6 +143,11 @@ class Admissions:
             pending = self._pending[event.uid]
             pending.node, pending.predicted = event.node, event.predicted
             pending.one_zone, pending.allocation = event.one_zone, event.allocation
+            self._watched.pop(event.uid, None)
+            if event.allocation is not None:
+                self._watched[event.uid] = _Watched(event.node, event.allocation)
+            if len(self._watched) > PENDING_PODS:
+                del self._watched[next(iter(self._watched))]
             if event.certain and event.predicted and event.allocation is None:
                 self._certain.setdefault(event.node, set()).add(event.uid)
         elif isinstance(event, PodBound) and event.uid in self._pending:
@@ -140,6 +156,7 @@ class Admissions:
             self._bound.setdefault(event.node, {})[pending.pod.key] = event.uid
         elif isinstance(event, PodEnded):
             self._forget(event.uid)
+            self._watched.pop(event.uid, None)
         elif isinstance(event, NodeDevicesObserved):
             self._card_ids[event.node] = frozenset(card.id for card in event.devices)
         elif isinstance(event, PodObserved) and event.placement:
@@ -159,21 +176,28 @@ class Admissions:
 
     def _enforced(self, node: str, enforced: tuple[Placement, ...] | None) -> list[Admitted]:
         """Return the pods with an allocation of which the enforcer lists every container, or the
-        whole pod."""
+        whole pod, for the first time, and admitted ones that differ in another way than before.
+        """
         by_uid: dict[str, list[Placement]] = {}
-        for placement in (enforced if node in self._bound else None) or ():
-            by_uid.setdefault(placement.pod_uid, []).append(placement)
+        for placement in enforced or ():
+            if placement.pod_uid in self._watched:
+                by_uid.setdefault(placement.pod_uid, []).append(placement)
         admitted = []
         for uid, placements in by_uid.items():
-            pending = self._pending.get(uid)
-            if pending is None or pending.allocation is None or pending.node != node:
+            watched, pending = self._watched[uid], self._pending.get(uid)
+            if watched.node != node or (pending is not None and node not in self._bound):
                 continue
-            parts = [part.name for part in pending.pod.containers if part.kind != "init"]
-            listed = {placement.container for placement in placements}
-            if POD_LEVEL in listed or listed.issuperset(parts):
-                unlike = drift_of(pending.allocation, placements)
+            unlike = drift_of(watched.allocation, placements)
+            if pending is not None:
+                parts = [part.name for part in pending.pod.containers if part.kind != "init"]
+                listed = {placement.container for placement in placements}
+                is_news = POD_LEVEL in listed or listed.issuperset(parts)
+            else:
+                is_news = bool(unlike) and unlike != watched.unlike
+            if is_news:
                 admitted.append(Admitted(uid, node, _zones(placements), {}, unlike=unlike))
                 self._forget(uid)
+            watched.unlike = unlike
         return admitted
 
     def _admitted(self, node: str, listed: tuple[Placement, ...]) -> list[Admitted]:

@@ -370,6 +370,27 @@ def test_koordlet_enforces_what_the_binding_carries_and_its_list_is_proof() -> N
     ]
 
 
+def test_a_pod_that_gets_other_cpus_later_is_announced_once() -> None:
+    world = OwnedWorld()
+    world.node()
+    world.place(exclusive("p", 2))
+    world.tell(streams.pod("uid-p"), PodBound("uid-p", "n1"))
+    for ids in ("2-3", "2-3,5", "2-3,5", "2-3", "2-3,7"):
+        held = (ZonedAmount(CPU, (0,), 2_000, ids),)
+        placement = Placement("ns", "p", "c", held, "uid-p")
+        world.tell(
+            streams.report("n1"), NodeReportChanged("n1", "boot-1", 1, enforced=(placement,))
+        )
+    world.tell(streams.pod("uid-p"), PodEnded("uid-p", "succeeded"))
+    admissions = Admissions()
+    drifts = [pod.drift for _, event in world.log for pod in admissions.fold(event)]
+    assert drifts == [
+        "",
+        "Runs on n1 otherwise than reserved: container c: CPUs 2-3,5, reserved are 2-3",
+        "Runs on n1 otherwise than reserved: container c: CPUs 2-3,7, reserved are 2-3",
+    ]
+
+
 def test_koordlet_lists_other_cpus_than_were_reserved() -> None:
     drift = drift_of(
         ZoneAllocation({0: {CPU: 2_000}}, "2-3"),
