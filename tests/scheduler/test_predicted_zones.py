@@ -83,6 +83,16 @@ def test_under_none_a_node_that_cannot_be_predicted_comes_last() -> None:
     assert chosen(world, pod) == "empty"
 
 
+@pytest.mark.parametrize(("policy", "expected"), [("none", "empty"), ("best-effort", "busy")])
+def test_under_none_a_node_without_pending_pods_comes_first(policy: str, expected: str) -> None:
+    """The strategy prefers the fuller node, where a pod that overtakes may change the zones."""
+    world = World()
+    world.node("busy", *zones_of((4, 8, 2), (8, 16, 2)), policy=policy, allocatable=FULLER)
+    world.node("empty", *zones_of((8, 16, 2), (8, 16, 2)), policy=policy)
+    world.bound(guaranteed("pending", container("c", amounts(1))), "busy")
+    assert chosen(world, guaranteed("p", container("c", amounts(2)))) == expected
+
+
 def test_near_zones_come_before_far_ones() -> None:
     world = World(CycleConfig())
     for name, free in (("far", (0, 2)), ("near", (2, 3))):
