@@ -103,8 +103,8 @@ def device_holdings(
     for charge in charges:
         given = charge.allocation.devices if charge.allocation is not None else ()
         yield from given
-        if charge.request.keys() & TYPES.keys():
-            unknown = types.difference(card.type for card in given)
+        unknown = types.difference(card.type for card in given)
+        if unknown and charge.request.keys() & TYPES.keys():
             anywhere = held_somewhere(charge.request, unknown)
             for device in devices if anywhere else ():
                 if device.type in anywhere:
