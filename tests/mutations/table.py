@@ -13,7 +13,7 @@ from typing import NamedTuple
 HISTORY, LEASES, APPEND = (
     "migrations/versions/0003_history.py",
     "migrations/versions/0004_sessions_of_leases.py",
-    "migrations/versions/0011_append_in_loops.py",
+    "migrations/versions/0012_pruning.py",
 )
 POSTGRES = "tests/eventlog/test_postgres.py"
 LATER, PROMISES = "tests/eventlog/test_history.py", "tests/eventlog/test_postgres_promises.py"
@@ -59,7 +59,7 @@ TESTED = (
     Mutation(
         "expected versions are not looked at",
         APPEND,
-        "IF unfollowed OR expected[d] <> stands THEN",
+        "IF unfollowed OR (expected[d] >= 0 AND expected[d] <> stands) THEN",
         "IF unfollowed THEN",
         f"{POSTGRES} -k conflict",
     ),
@@ -83,6 +83,20 @@ TESTED = (
         "unfollowed := follows[c] < 0 OR (follows[c] > 0 AND outcome[follows[c]] <> 0);",
         "unfollowed := follows[c] < 0;",
         f"{POSTGRES} -k follows",
+    ),
+    Mutation(
+        "a pruned stream begins again",
+        APPEND,
+        "IF FOUND AND expected[d] < 0 AND places[c] = 0 THEN",
+        "IF false THEN",
+        "tests/eventlog/test_pruning.py -k second_life",
+    ),
+    Mutation(
+        "prune forgets the versions of streams",
+        APPEND,
+        "SELECT md5(gone.stream)::uuid, gone.version, edge FROM gone",
+        "SELECT md5(gone.stream)::uuid, gone.version, edge FROM gone WHERE false",
+        "tests/eventlog/test_pruning.py -k second_life",
     ),
     Mutation(
         "a short page without a large event is believed",
