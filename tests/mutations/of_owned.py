@@ -11,6 +11,7 @@ MERGE, ADMIT, CARDS = (
 )
 
 NODES_WITH_CARDS = "tests/scheduler/owned/test_devices_of_nodes.py"
+RANKS = "tests/scheduler/owned/test_owned_ranks.py"
 BOOKINGS = "tests/scheduler/owned/test_bookings.py"
 
 OWNED = (
@@ -73,9 +74,37 @@ OWNED = (
     Mutation(
         "a mask without CPU ids is offered",
         "shared/owned/allocate.py",
-        "count += min(record.amounts.get(CPU, 0) // 1000, available)",
-        "count += record.amounts.get(CPU, 0) // 1000",
+        "return (trial.usable & machine.in_zone.get(zone, 0)).bit_count() * 1000 >= amounts[CPU]",
+        "return True",
         f"{ADMIT} -k fewer_cpus",
+    ),
+    Mutation(
+        "one more holding leaves its CPUs free",
+        "shared/owned/free.py",
+        "cpus = free.cpus & ~holding.cpus",
+        "cpus = free.cpus",
+        f"{ADMIT} -k less_one_holding",
+    ),
+    Mutation(
+        "the demand does not choose the zone",
+        "services/scheduler/select/evaluate.py",
+        "zone = self._bulk.best_zone(pod_class, node_info)",
+        "zone = None",
+        f"{RANKS} -k demand_chooses",
+    ),
+    Mutation(
+        "devices of owned nodes count in no zone",
+        "services/scheduler/snapshot/owned_state.py",
+        "return {min(charge.allocation.zones): devices} if devices else {}",
+        "return {}",
+        f"{RANKS} -k spared",
+    ),
+    Mutation(
+        "a later drift is not announced",
+        "services/binder/admissions.py",
+        "is_news = bool(unlike) and unlike != watched.unlike",
+        "is_news = False",
+        "tests/scheduler/owned/test_owned_zones.py -k other_cpus_later",
     ),
     Mutation(
         "the lower number wins before the score",
