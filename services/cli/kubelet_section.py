@@ -35,7 +35,7 @@ class NodeSection(msgspec.Struct, frozen=True):
         return self.eviction
 
     def held_back(self, memory_bytes: int) -> Amounts:
-        """Return what Node Allocatable holds back of memory; nothing if it is 0."""
+        """Return the memory that Node Allocatable reserves, {} if it is 0."""
         held_back = self.reserved_memory_bytes + self.eviction_bytes(memory_bytes)
         return {MEMORY: held_back} if held_back else {}
 

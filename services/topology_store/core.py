@@ -31,7 +31,7 @@ from shared.events.report_events import (
 )
 from shared.ledger.reports import apply_change
 
-# A full report after so many deltas, so that a reader of one stream never replays far.
+# A full report follows this many deltas, so that a reader of one stream never replays far.
 FULL_EVERY = 50
 # Refusals of further exporters are no events, and the oldest superseded boots are forgotten.
 REFUSED_EXPORTERS = 16

@@ -135,7 +135,9 @@ def untolerated(constraints: Constraints, taints: Iterable[Taint]) -> Taint | No
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """core/v1 semantics: an empty key with Exists tolerates all taints, an empty effect any."""
+    """Return whether some toleration tolerates the taint. As in core/v1, an empty key with Exists
+    tolerates all taints, and an empty effect matches any.
+    """
     for toleration in tolerations:
         every_key = not toleration.key and toleration.operator == "Exists"
         if toleration.effect not in ("", taint.effect):
@@ -147,8 +149,8 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 
 def _tolerates_value(toleration: Toleration, value: str) -> bool:
-    """Gt and Lt compare the taint's value with the toleration's (KEP-5471); an API server that does
-    not have them accepts none.
+    """Return whether the toleration's value tolerates the taint's. Gt and Lt compare numbers
+    (KEP-5471); an API server without them accepts no such toleration.
     """
     operator, bound = toleration.operator, toleration.value
     if operator in ("Gt", "Lt"):
@@ -217,7 +219,7 @@ def _remedy(name: str, free: int, asked: int, node_info: NodeInfo) -> str:
 
 
 def fits_node(request: Amounts, node_info: NodeInfo) -> bool:
-    """Return whether the whole node has enough: `resource_refusal` as a plain yes or no."""
+    """Return whether the whole node has enough, so that `resource_refusal` returns None."""
     requested, allocatable = node_info.requested, node_info.allocatable
     for name, asked in request.items():
         if allocatable.get(name, 0) - requested.get(name, 0) < asked and (
