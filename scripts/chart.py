@@ -88,7 +88,9 @@ def components() -> list[str]:
 
 
 def load(path: Path) -> list[Document]:
-    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+    """Return a file's documents. By way of JSON, so that what YAML aliases share is copied."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(json.dumps(each)) for each in yaml.safe_load_all(text) if each]
 
 
 def kustomization(folder: Path) -> Document:
@@ -193,10 +195,11 @@ def finish_workload(chart: Chart, document: Document) -> None:
     value = value_name(name)
     settings = f".Values.workloads.{value}"
     defaults: Document = {"resources": container["resources"], "env": []}
-    if container["image"] == "topolog":
-        container["image"] = Template('{{ include "topolog.image" . }}')
-    container["resources"] = Template(f"{{{{ toJson {settings}.resources }}}}")
-    container["env"].append(Inserted(f"{settings}.env"))
+    for part in [*pod.get("initContainers", []), container]:
+        if part["image"] == "topolog":
+            part["image"] = Template('{{ include "topolog.image" . }}')
+        part["resources"] = Template(f"{{{{ toJson {settings}.resources }}}}")
+        part["env"].append(Inserted(f"{settings}.env"))
     if name in SCALED:
         spec["replicas"] = Template(f"{{{{ {settings}.replicas }}}}")
         defaults = {"replicas": 2, **defaults}

@@ -168,7 +168,8 @@ def booked_node(
     the uid of the booking. Of equal ones the oldest booking comes first.
     """
     best: tuple[NodeInfo, int, str] | None = None
-    for uid, entry in cluster.bookings.items():
+    by_age = sorted(cluster.bookings.items(), key=lambda item: (item[1].observed_at, item[0]))
+    for uid, entry in by_age:
         node_info = cluster.node(entry.node)
         if entry.booking is None or node_info is None or not entry.booking.terms.is_for(pod):
             continue
