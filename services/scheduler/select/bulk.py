@@ -170,7 +170,7 @@ class BulkEvaluator:
     def _zones(self, pod_class: PodClass, node_info: NodeInfo) -> Zones | None:
         """Return the kernel's `Bounds.zones`; None if it does not know this node."""
         slot, asked = node_info.slot, (pod_class, node_info, node_info.version)
-        if self._nodes[slot] is not node_info or self._arrays.is_stale(slot):
+        if self._nodes[slot] is not node_info or slot in self._arrays.stale:
             return None
         if self._latest[0] != asked:
             on_nodes = self.plan(pod_class, node_info.profile, node_info.profile_id)
@@ -185,7 +185,7 @@ class BulkEvaluator:
         is_own = node_info.owned_state().node.zone_strategy == MOST_ALLOCATED
         if not (is_own and self._strategy.scores_zones(on_nodes.plan)):
             return None
-        if self._nodes[node_info.slot] is node_info and not self._arrays.is_stale(node_info.slot):
+        if self._nodes[node_info.slot] is node_info and node_info.slot not in self._arrays.stale:
             return self._evaluation(pod_class, on_nodes).best_zone(node_info)
         best = self._strategy.best_zone(node_info, on_nodes.plan)
         return None if best is None else best[1]

@@ -234,7 +234,7 @@ class Cluster:
             taken = taken_by_zone(charge)
         if node_info.unaligned or node_info.grouped_zones or (is_owned and not node_info.owned):
             self._arrays.changed(node_info)
-        elif not self._arrays.is_stale(node_info.slot):
+        elif node_info.slot not in self._arrays.stale:
             self._arrays.subtract(node_info.slot, self._reservation(node_info, pod_class, taken))
         cache = self.evaluator.cache
         is_one = node_info.rule.policy == SINGLE_NUMA_NODE and not node_info.profile.device_types

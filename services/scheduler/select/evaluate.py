@@ -365,7 +365,7 @@ class Evaluator:
 
     def _rank_changed(self, pod_class: PodClass, bulk_from: int) -> None:
         cache, row = self.cache, pod_class.row
-        if cache.is_ranked(row):
+        if cache.ranked.get(row) == cache.changes:
             return
         self._arrays.refresh()
         scores, sure = cache.row(row)
@@ -377,7 +377,7 @@ class Evaluator:
                 ranks = [self._rank(pod_class, self.node_at(slot)) for slot in slots.tolist()]
                 scores[slots] = ranks
                 sure[slots] = scores[slots] == RULED_OUT
-        cache.note_ranked(row)
+        cache.ranked[row] = cache.changes
 
     def _rank(self, pod_class: PodClass, node_info: NodeInfo) -> int:
         plan, is_blocked = self.plan(pod_class, node_info)

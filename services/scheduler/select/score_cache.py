@@ -49,7 +49,7 @@ class ScoreCache:
         self.order = np.zeros(FIRST_SLOTS, dtype=np.uint64)
         self.size = self.changes = 0
         # Row -> the changes when no node of it was unsure at OPTIMISTIC.
-        self._ranked: dict[int, int] = {}
+        self.ranked: dict[int, int] = {}
 
     # -- rows and columns
 
@@ -76,7 +76,7 @@ class ScoreCache:
         scores, sure = self.row(row)
         scores[:], sure[:] = np.where(filled, OPTIMISTIC, RULED_OUT), ~filled
         self.exact[row] = False
-        self._ranked.pop(row, None)
+        self.ranked.pop(row, None)
 
     def row(self, row: int) -> tuple[Scores, Bools]:
         """Return the scores and certainty of one pod class, as views to be written to."""
@@ -139,16 +139,7 @@ class ScoreCache:
         slots = list(bounds)
         self.scores[row, slots] = list(bounds.values())
         self.sure[row, slots] = self.exact[row, slots] = False
-        self._ranked.pop(row, None)
-
-    def is_ranked(self, row: int) -> bool:
-        """Return whether no node is unsure at OPTIMISTIC, because none changed since the row was
-        ranked."""
-        return self._ranked.get(row) == self.changes
-
-    def note_ranked(self, row: int) -> None:
-        """Note that no node of the row is unsure at OPTIMISTIC."""
-        self._ranked[row] = self.changes
+        self.ranked.pop(row, None)
 
     # -- looking
 

@@ -120,7 +120,7 @@ class NodeArrays:
         self._layouts: dict[int, int] = {}
         self._offers: dict[int, Amounts] = {}
         self._positions: dict[int, tuple[int, Ints]] = {}
-        self._stale: dict[int, NodeInfo] = {}
+        self.stale: dict[int, NodeInfo] = {}
         # Rows of zones, zones, slots, and rows of whole nodes. As long as it stays, every array is
         # the same object.
         self.shape: Shape = (0, 1, FIRST_SLOTS, 0)
@@ -165,7 +165,7 @@ class NodeArrays:
             self._profile_counts[number] += 1
             self.filled += 1
         else:
-            self._stale.pop(slot, None)
+            self.stale.pop(slot, None)
             self._layouts.pop(slot, None)
         self.profile[slot] = number
         return number
@@ -198,19 +198,16 @@ class NodeArrays:
 
     def changed(self, node_info: NodeInfo) -> None:
         """Mark a node: its arrays must be written again."""
-        self._stale[node_info.slot] = node_info
-
-    def is_stale(self, slot: int) -> bool:
-        return slot in self._stale
+        self.stale[node_info.slot] = node_info
 
     def refresh(self) -> None:
         """Write the arrays of all nodes that changed."""
-        if not self._stale:
+        if not self.stale:
             return
-        stale = [self._stale[slot] for slot in sorted(self._stale)]
+        stale = [self.stale[slot] for slot in sorted(self.stale)]
         for first in range(0, len(stale), AT_ONCE):
             self._write(stale[first : first + AT_ONCE])
-        self._stale.clear()
+        self.stale.clear()
 
     def _write(self, nodes: Sequence[NodeInfo]) -> None:
         slots = [node_info.slot for node_info in nodes]
@@ -357,7 +354,9 @@ def zones_of(node_info: NodeInfo) -> tuple[Bounds, Bounds, Bounds]:
     if node_info.profile.owners.is_owned:
         state = node_info.owned_state()
         return state.zones, state.zones, state.sizes
-    free_min = node_info.for_single_zones(node_info.free_min)
+    free_min: Bounds = node_info.free_min
+    if node_info.grouped_zones:
+        free_min = node_info.for_single_zones(free_min)
     return free_min, node_info.free_max, node_info.sizes
 
 

@@ -113,8 +113,8 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "_before",
         "_due",
-        "_free_min",
         "allocatable",
         "allocations",
         "assumed",
@@ -125,6 +125,7 @@ class NodeInfo:
         "expected_zones",
         "expired",
         "free_max",
+        "free_min",
         "grouped_zones",
         "kubelet_searches",
         "ledger",
@@ -159,6 +160,8 @@ class NodeInfo:
         self.devices: NodeDevicesObserved | None = None
         self.report: Report | None = None
         self.free_min: ZoneAmounts = {}
+        self._before: ZoneAmounts = {}
+        self._due = list[ZoneAmounts]()
         self.free_max: ZoneAmounts = {}
         self.machine, self.sizes = NO_MACHINE, NO_MACHINE.sizes
         self.zone_ids: tuple[int, ...] = ()
@@ -185,20 +188,26 @@ class NodeInfo:
         self.charged: frozenset[str] = NO_PODS
         self.ends: object = None
 
-    @property
-    def free_min(self) -> ZoneAmounts:
-        """The guaranteed free amounts. Decisions that read arrays only never subtract here."""
+    def __getattr__(self, name: str) -> ZoneAmounts:
+        """Subtract what `take` noted, when `free_min` is read. Decisions that read arrays only do
+        not read it."""
+        if name != "free_min":
+            raise AttributeError(name)
+        self.free_min = self._before
         while self._due:
-            subtract(self._free_min, self._due.pop())
-        return self._free_min
-
-    @free_min.setter
-    def free_min(self, amounts: ZoneAmounts) -> None:
-        self._free_min, self._due = amounts, list[ZoneAmounts]()
+            subtract(self.free_min, self._due.pop())
+        return self.free_min
 
     def take(self, zones: ZoneAmounts) -> None:
         """Subtract these amounts from `free_min` when it is read next."""
+        if not self._due:
+            self._before = self.free_min
+            del self.free_min
         self._due.append(zones)
+
+    def _put_free_min(self, node: LedgerNode) -> None:
+        self.free_min = _copied(node.free_min)
+        self._due.clear()
 
     def free(self, name: str) -> int:
         """Return what the whole node has left of a resource."""
@@ -233,7 +242,7 @@ class NodeInfo:
         steady = self._is_steady(node)
         self.ledger, self.observed, self.report = node, node.observed, node.basis
         self.expired, self.devices = node.expired, node.devices
-        self.free_min = _copied(node.free_min)
+        self._put_free_min(node)
         self.free_max = node.free_max
         self.zone_ids = tuple(sorted(node.free_min))
         self.requested, self.claims, self.assumed = dict(node.requested), dict(node.claims), {}
@@ -286,7 +295,7 @@ class NodeInfo:
         del self.assumed[uid]
         self.charged |= {uid}
         if not self.assumed:
-            self.free_min = _copied(node.free_min)
+            self._put_free_min(node)
         self._forget_states()
         return True
 
