@@ -77,9 +77,16 @@ def landing(demand: tuple[ContainerDemand, ...], report: Report, free_max: ZoneA
     ):
         return remembered.landing
     possible = possible_zones(demand, report, free_max)
-    fresh = Landing(possible, charge_zones(demand, possible, tuple(free_max), report))
+    fresh = landing_in(possible, demand, tuple(free_max), report)
     remember(demand, report, free_max, fresh)
     return fresh
+
+
+def landing_in(
+    possible: Possible, demand: tuple[ContainerDemand, ...], zones: Sequence[int], report: Report
+) -> Landing:
+    """Return the landing in zones that the caller has found, with its charge."""
+    return Landing(possible, charge_zones(demand, possible, zones, report))
 
 
 def remember(

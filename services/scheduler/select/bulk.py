@@ -39,7 +39,7 @@ from services.scheduler.snapshot.node_info import NodeInfo, Profile
 from services.scheduler.snapshot.pod_class import AlignedPart, Items, Plan, PlanOnNodes, PodClass
 from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.resources import is_memory
-from shared.ledger.charge import Landing, Possible, charge_zones, remember
+from shared.ledger.charge import Possible, landing_in, remember
 from shared.owned.values import MOST_ALLOCATED
 
 Nodes = Sequence[NodeInfo | None]
@@ -162,8 +162,8 @@ class BulkEvaluator:
             if len(landings) >= REMEMBERED:
                 landings.clear()
             possible = _possible(plan, zones[1], node_info.zone_ids)
-            charged = charge_zones(plan.demand, possible, node_info.zone_ids, report)
-            landing = landings[key] = Landing(possible, charged)
+            landing = landing_in(possible, plan.demand, node_info.zone_ids, report)
+            landings[key] = landing
         remember(plan.demand, report, node_info.free_max, landing)
         return zones[2]
 

@@ -159,10 +159,8 @@ class NodeInfo:
         self.observed: NodeObserved | None = None
         self.devices: NodeDevicesObserved | None = None
         self.report: Report | None = None
-        self.free_min: ZoneAmounts = {}
-        self._before: ZoneAmounts = {}
+        self.free_min, self.free_max, self._before = ZoneAmounts(), ZoneAmounts(), ZoneAmounts()
         self._due = list[ZoneAmounts]()
-        self.free_max: ZoneAmounts = {}
         self.machine, self.sizes = NO_MACHINE, NO_MACHINE.sizes
         self.zone_ids: tuple[int, ...] = ()
         self.requested: Amounts = {}
@@ -189,14 +187,13 @@ class NodeInfo:
         self.ends: object = None
 
     def __getattr__(self, name: str) -> ZoneAmounts:
-        """Subtract what `take` noted, when `free_min` is read. Decisions that read arrays only do
-        not read it."""
+        """Subtract what `take` noted, when `free_min` is read: decisions by arrays never do."""
         if name != "free_min":
             raise AttributeError(name)
         self.free_min = self._before
         while self._due:
-            subtract(self.free_min, self._due.pop())
-        return self.free_min
+            subtract(self._before, self._due.pop())
+        return self._before
 
     def take(self, zones: ZoneAmounts) -> None:
         """Subtract these amounts from `free_min` when it is read next."""
@@ -204,10 +201,6 @@ class NodeInfo:
             self._before = self.free_min
             del self.free_min
         self._due.append(zones)
-
-    def _put_free_min(self, node: LedgerNode) -> None:
-        self.free_min = _copied(node.free_min)
-        self._due.clear()
 
     def free(self, name: str) -> int:
         """Return what the whole node has left of a resource."""
@@ -242,7 +235,7 @@ class NodeInfo:
         steady = self._is_steady(node)
         self.ledger, self.observed, self.report = node, node.observed, node.basis
         self.expired, self.devices = node.expired, node.devices
-        self._put_free_min(node)
+        self.free_min, self._due = _copied(node.free_min), []
         self.free_max = node.free_max
         self.zone_ids = tuple(sorted(node.free_min))
         self.requested, self.claims, self.assumed = dict(node.requested), dict(node.claims), {}
@@ -295,7 +288,7 @@ class NodeInfo:
         del self.assumed[uid]
         self.charged |= {uid}
         if not self.assumed:
-            self._put_free_min(node)
+            self.free_min, self._due = _copied(node.free_min), []
         self._forget_states()
         return True
 
@@ -421,9 +414,7 @@ _values: dict[object, object] = {}
 
 
 def _shared(key: object, value: object) -> object:
-    """Return the first value kept for this key: nodes come in few types, and equal values are kept
-    once. A bounded memo; forgetting it changes nothing.
-    """
+    """Return the first value kept for this key: nodes come in few types. A bounded memo."""
     if len(_values) >= REMEMBERED:
         _values.clear()
     return _values.setdefault(key, value)
@@ -558,9 +549,8 @@ def allocations_of(node: LedgerNode) -> dict[str, ZoneAllocation | None]:
 
 
 def ends_of(node: LedgerNode) -> object:
-    """Return a value that changes if another end is known, or one is forgotten: only the kubelet
-    search can say which pods an end leaves room for.
-    """
+    """Return a value that changes with the known ends: only the kubelet search can say which pods
+    an end leaves room for."""
     ends = [(key, len(ended.lives or ()), ended.complete) for key, ended in node.ended.items()]
     return ends, len(node.freed)
 
