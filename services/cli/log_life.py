@@ -219,7 +219,7 @@ def prune_command(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Remove archived events from the database that are in checked files.
+    """Remove archived events from the database once files have them.
 
     Missing files are written first. Replay reads the folder where it lies at the same path;
     services begin from checkpoints and need it only to fold from the beginning. Safe to interrupt,

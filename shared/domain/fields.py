@@ -91,6 +91,14 @@ def as_mapping(value: object, path: str) -> Json:
     return value
 
 
+def part(obj: Json, name: str) -> dict[str, Any]:
+    """Return a field of an object that is itself an object; {} if it is missing or something
+    else.
+    """
+    value = obj.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def items(doc: Json, key: str, path: str) -> list[Any]:
     """Return the list at `key`. Absent and null read as empty."""
     value = doc.get(key)

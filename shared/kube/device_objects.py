@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from shared.domain.fields import part
 from shared.domain.quantity import QuantityError, amount
 from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import DeviceType
@@ -86,21 +87,16 @@ _table = msgspec.json.Decoder(
 
 def devices_of(name: str, version: str, obj: dict[str, Any]) -> NodeDevicesObserved:
     """Return the event of a Device object."""
-    metadata, spec = obj.get("metadata"), obj.get("spec")
-    labels = _mapping(metadata).get("labels")
-    devices, problem = _devices(_mapping(spec).get("devices"))
-    partitions, keeps = None, _mapping(labels).get(PARTITION_POLICY) == HONOR
-    if table := _mapping(_mapping(metadata).get("annotations")).get(GPU_PARTITIONS):
+    metadata = part(obj, "metadata")
+    devices, problem = _devices(part(obj, "spec").get("devices"))
+    partitions, keeps = None, part(metadata, "labels").get(PARTITION_POLICY) == HONOR
+    if table := part(metadata, "annotations").get(GPU_PARTITIONS):
         try:
             partitions = _partitions(table)
         except (msgspec.MsgspecError, PodSpecError, RecursionError, TypeError) as error:
             partitions, keeps = {}, True
             problem = problem or f"annotation {GPU_PARTITIONS}: {error}"
     return NodeDevicesObserved(name, version, devices, partitions, keeps, problem)
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _devices(entries: object) -> tuple[tuple[Device, ...], str]:

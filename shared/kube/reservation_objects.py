@@ -20,6 +20,7 @@ import msgspec
 from shared.domain.booking import AllocatePolicy, Owner, Terms, pod_for
 from shared.domain.durations import nanoseconds
 from shared.domain.effective import effective_request
+from shared.domain.fields import RefusedError, mapping, part
 from shared.domain.manifest import ManifestError, pod_from_manifest
 from shared.domain.pod import Constraints, Pod
 from shared.events.scheduling_events import BookingMade
@@ -72,7 +73,7 @@ def booking_of(obj: dict[str, Any], scheduler_name: str) -> BookingMade | None:
     """Return the booking of a Reservation, None if another scheduler places it."""
     if scheduler_of(obj) != scheduler_name:
         return None
-    metadata = obj.get("metadata") or {}
+    metadata = part(obj, "metadata")
     uid, name = str(metadata.get("uid", "")), str(metadata.get("name", ""))
     version = str(metadata.get("resourceVersion", ""))
     nothing = Pod("", "", "", scheduler_name=scheduler_name)
@@ -80,7 +81,7 @@ def booking_of(obj: dict[str, Any], scheduler_name: str) -> BookingMade | None:
         terms, made = _read(obj)
         pod = pod_for(uid, name, effective_request(made), template_of(made, scheduler_name))
         return BookingMade(uid, pod, terms, version)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, RefusedError, ValueError, RecursionError) as error:
         pod = pod_for(uid, name, {}, nothing)
         return BookingMade(uid, pod, Terms(), version, f"Reservation {name}: {error}")
 
@@ -90,7 +91,8 @@ def _read(obj: dict[str, Any]) -> tuple[Terms, Pod]:
     spec, metadata = reservation.spec, reservation.metadata
     owners = tuple([owner for each in spec.owners if (owner := _owner(each)) != Owner()])
     manifest = {**(spec.template or {}), "kind": "Pod"}
-    manifest["metadata"] = {**(manifest.get("metadata") or {}), "name": metadata.name}
+    in_template = mapping(manifest, "metadata", "spec.template")
+    manifest["metadata"] = {**in_template, "name": metadata.name}
     pod = pod_from_manifest(manifest)
     if isinstance(pod, ManifestError):
         raise ValueError(f"spec.template: {pod}")
@@ -113,8 +115,8 @@ def _read(obj: dict[str, Any]) -> tuple[Terms, Pod]:
 
 def scheduler_of(obj: dict[str, Any]) -> str:
     """Return the scheduler that is to place a Reservation."""
-    template = (obj.get("spec") or {}).get("template") or {}
-    return str((template.get("spec") or {}).get("schedulerName") or "")
+    pod_spec = part(part(part(obj, "spec"), "template"), "spec")
+    return str(pod_spec.get("schedulerName") or "")
 
 
 def template_of(pod: Pod, scheduler_name: str) -> Pod:

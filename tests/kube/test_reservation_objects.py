@@ -89,6 +89,10 @@ def test_terms(spec: dict[str, Any], terms: tuple[object, ...]) -> None:
         ({"owners": [{"labelSelector": {"matchExpressions": []}}]}, "matchExpressions"),
         ({"preAllocation": True}, "spec.preAllocation is not kept"),
         ({"ttl": "soon"}, "spec.ttl: 'soon' is no duration"),
+        (
+            {"template": {"metadata": ["x"], "spec": {"schedulerName": "topolog"}}},
+            "spec.template.metadata: a list of 1 items: write an object",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_a_problem_of_the_booking(
@@ -100,6 +104,12 @@ def test_what_cannot_be_kept_is_a_problem_of_the_booking(
     assert problem in made.problem
     entry = world.core.ledger.pods["uid-r"]
     assert (entry.node, problem in entry.verdict) == ("", True)
+
+
+@pytest.mark.parametrize("wrong", [{"spec": "x"}, {"spec": {"template": {"spec": ["x"]}}}])
+def test_an_object_without_a_scheduler_that_can_be_read_is_not_ours(wrong: dict[str, Any]) -> None:
+    world = Observed()
+    assert world.see({**reservation(), **wrong}) == []
 
 
 def test_from_the_object_to_its_pods_and_its_end() -> None:

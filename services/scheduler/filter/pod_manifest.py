@@ -7,7 +7,7 @@ from typing import Any
 
 from services.scheduler.filter.constraints.registry import constrained
 from services.scheduler.snapshot import resize
-from shared.domain.fields import ManifestError, RefusedError
+from shared.domain.fields import ManifestError, RefusedError, part
 from shared.domain.kept import trimmed
 from shared.domain.manifest import pod_from_manifest
 from shared.domain.pod import Constraints, Pod
@@ -64,11 +64,3 @@ def _named_only(metadata: Object, spec: Object) -> Pod:
         scheduler_name=str(spec.get("schedulerName", "")),
         constraints=Constraints(),
     )
-
-
-def part(obj: Object, name: str) -> Object:
-    """Return a field of an object that is itself an object; {} if it is missing or something
-    else.
-    """
-    value = obj.get(name)
-    return value if isinstance(value, dict) else {}

@@ -11,13 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from services.scheduler.filter.pod_manifest import part
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch.pods_and_nodes import is_younger
 from shared.domain.constraints import node_selector_terms
 from shared.domain.demand import most, zonal_demand
 from shared.domain.effective import effective_request
-from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping
+from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping, part
 from shared.domain.gang import APIS, KUBERNETES, PodGroupApi
 from shared.domain.manifest import pod_from_manifest
 from shared.events.surroundings_events import (

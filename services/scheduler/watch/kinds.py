@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from services.scheduler.filter.pod_manifest import part
 from services.scheduler.state.cluster_objects import ends_nomination
 from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
+from shared.domain.fields import part
 from shared.events import streams
 from shared.events.cluster_events import (
     ClusterEvent,

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
-from services.scheduler.filter.pod_manifest import part, read_pod
+from services.scheduler.filter.pod_manifest import read_pod
 from services.scheduler.snapshot import resize
 from services.scheduler.watch.seen_specs import SeenSpecs
+from shared.domain.fields import part
 from shared.domain.kept import is_value
 from shared.domain.quantity import QuantityError, amount
 from shared.domain.report import ZonedAmount
