@@ -188,3 +188,7 @@ def test_a_new_sandbox_of_a_pod_gets_no_empty_pool() -> None:
     assert problem is not None
     assert problem.reason == "pool"
     assert core.refusal(state, pod(1, Wish(cpus=0b11110000))) is None
+    sharing = State(MACHINE, {"s0": pod(0, Wish(zones=0b10))})
+    problem = core.refusal(sharing, pod(1, Wish(cpus=0b11110000)))
+    assert problem is not None
+    assert problem.reason == "pool"
