@@ -47,9 +47,9 @@ def build(fetch: bool) -> str:
         command = [sys.executable, *install, "--only-binary", ":all:", "--target", folder, FETCHED]
         if subprocess.run(command, check=False).returncode:
             return f"no C compiler is installed, and pip could not fetch {FETCHED}"
-        found = {"PYTHONPATH": folder, "ZIG_GLOBAL_CACHE_DIR": f"{folder}/cache"}
+        environment = {"PYTHONPATH": folder, "ZIG_GLOBAL_CACHE_DIR": f"{folder}/cache"}
         compiler = [sys.executable, "-m", "ziglang", "cc"]
-        return _built(compiler, headers, {**os.environ, **found})
+        return _built(compiler, headers, {**os.environ, **environment})
 
 
 def _built(compiler: list[str], headers: str, variables: Mapping[str, str]) -> str:

@@ -146,9 +146,9 @@ def change(document: Document, operation: Document, when: str) -> None:
         place = place[int(step)] if isinstance(place, list) else place[step]
     value = operation["value"]
     if last == "-":
-        before = place[-1]
-        if isinstance(before, Choice) and before.options[-1][0] == when:
-            before.options[-1][1].items.append(value)
+        head = place[-1]
+        if isinstance(head, Choice) and head.options[-1][0] == when:
+            head.options[-1][1].items.append(value)
         else:
             place.append(Choice([(when, Several([value]))], MISSING))
         return
@@ -239,8 +239,8 @@ def choice_lines(key: str | None, choice: Choice, indent: int) -> list[str]:
     lines: list[str] = []
     for number, (when, option) in enumerate(choice.options):
         lines.append(f"{pad}{{{{- {'else if' if number else 'if'} {when} }}}}")
-        for each in option.items if isinstance(option, Several) else [option]:
-            lines += entry_lines(key, each, indent)
+        for one_choice in option.items if isinstance(option, Several) else [option]:
+            lines += entry_lines(key, one_choice, indent)
     if choice.default is not MISSING:
         lines.append(f"{pad}{{{{- else }}}}")
         lines += entry_lines(key, choice.default, indent)

@@ -91,8 +91,8 @@ BEGIN, END = "<!-- make docs: keys -->", "<!-- end -->"
 def constraints() -> str:
     """Return the page of constraints with the table of other schedulers' keys made again."""
     page = (ROOT / "docs" / "constraints.md").read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{_keys()}\n{rest[rest.index(END) :]}"
+    head, _, rest = page.partition(BEGIN)
+    return f"{head}{BEGIN}\n{_keys()}\n{rest[rest.index(END) :]}"
 
 
 def _keys() -> str:

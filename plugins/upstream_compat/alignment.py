@@ -67,12 +67,12 @@ def subtract(
         if zone.id != zone_id:
             continue
         for name, quantity in sorted(request.items()):
-            held = zone.available.get(name)
-            if held is None or quantity.nano == 0 or not _compared(name, qos):
+            amount = zone.available.get(name)
+            if amount is None or quantity.nano == 0 or not _compared(name, qos):
                 continue
-            if held.nano < quantity.nano:
-                return Overdrawn(name, quantity, zone_id, held)
-            zone.available[name] = minus(held, quantity)
+            if amount.nano < quantity.nano:
+                return Overdrawn(name, quantity, zone_id, amount)
+            zone.available[name] = minus(amount, quantity)
     return None
 
 

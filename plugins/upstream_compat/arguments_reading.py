@@ -115,26 +115,26 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def profiles(self, document: Mapping[Any, Any]) -> dict[str, Arguments]:
-        found: dict[str, Arguments] = {}
-        for at, profile in enumerate(self._list(document, "profiles", "")):
-            path = f"profiles[{at}]"
+        by_name: dict[str, Arguments] = {}
+        for index, profile in enumerate(self._list(document, "profiles", "")):
+            path = f"profiles[{index}]"
             name = self._text(profile, "schedulerName", f"{path}.", "default-scheduler")
             for entry, plugin in enumerate(self._list(profile, "pluginConfig", f"{path}.")):
                 where = f"{path}.pluginConfig[{entry}]"
                 if plugin.get("name") != PLUGIN:
                     continue
-                if name in found:
+                if name in by_name:
                     self._error(
                         f"{where}.name", PLUGIN, f"profile {name} has it already; keep one entry"
                     )
-                found[name] = self.arguments(
+                by_name[name] = self.arguments(
                     self._object(plugin, "args", f"{where}."), f"{where}.args."
                 )
-        if not found and not self.problems:
+        if not by_name and not self.problems:
             self._error(
                 "profiles", "no entry", f"add a pluginConfig entry named {PLUGIN} to a profile"
             )
-        return found
+        return by_name
 
     def arguments(self, raw: Mapping[Any, Any], path: str) -> Arguments:
         fields = (
@@ -154,7 +154,7 @@ class _Reader:
             ("foreignPodsDetect", "resyncMethod", "informerMode", "resyncScope"),
             f"{path}cache.",
         )
-        found = Arguments(
+        parsed = Arguments(
             strategy=strategy,
             weights=weights,
             cache_resync_period_s=self._period(raw, path),
@@ -175,8 +175,8 @@ class _Reader:
                 raw, "preemptionMode", path, get_args(PreemptionMode), "Disabled"
             ),
         )
-        self._advise(found, path)
-        return found
+        self._advise(parsed, path)
+        return parsed
 
     def _scoring(self, raw: Mapping[Any, Any], path: str) -> tuple[StrategyName, dict[str, int]]:
         defaults = Arguments()
@@ -191,8 +191,8 @@ class _Reader:
             )
         strategy = self._one_of(scoring, "type", where, get_args(StrategyName), defaults.strategy)
         weights: dict[str, int] = {}
-        for at, resource in enumerate(self._list(scoring, "resources", where)):
-            self._weight(resource, f"{where}resources[{at}].", weights)
+        for index, resource in enumerate(self._list(scoring, "resources", where)):
+            self._weight(resource, f"{where}resources[{index}].", weights)
         return strategy, weights or defaults.weights
 
     def _weight(self, resource: Mapping[Any, Any], path: str, weights: dict[str, int]) -> None:
@@ -240,56 +240,56 @@ class _Reader:
     def _one_of(
         self, raw: Mapping[Any, Any], key: str, path: str, values: tuple[str, ...], default: str
     ) -> Any:
-        found = raw.get(key)
-        if found is None:
+        value = raw.get(key)
+        if value is None:
             return default
-        if not isinstance(found, str) or found not in values:
-            near = get_close_matches(str(found), values, n=1, cutoff=0.5)
+        if not isinstance(value, str) or value not in values:
+            near = get_close_matches(str(value), values, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
-            self._error(f"{path}{key}", _shown(found), f"write one of {', '.join(values)}{hint}")
+            self._error(f"{path}{key}", _shown(value), f"write one of {', '.join(values)}{hint}")
             return default
-        return found
+        return value
 
     def _object(self, raw: Mapping[Any, Any], key: str, path: str) -> Mapping[Any, Any]:
-        found = raw.get(key)
-        if found is None or isinstance(found, Mapping):
-            return found or {}
-        self._error(f"{path}{key}", _shown(found), "write an object here")
+        value = raw.get(key)
+        if value is None or isinstance(value, Mapping):
+            return value or {}
+        self._error(f"{path}{key}", _shown(value), "write an object here")
         return {}
 
     def _list(self, raw: Mapping[Any, Any], key: str, path: str) -> list[Mapping[Any, Any]]:
-        found = raw.get(key)
-        if found is None:
+        value = raw.get(key)
+        if value is None:
             return []
-        if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-            self._error(f"{path}{key}", _shown(found), "write a list of objects here")
+        if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+            self._error(f"{path}{key}", _shown(value), "write a list of objects here")
             return []
-        return found
+        return value
 
     def _text(self, raw: Mapping[Any, Any], key: str, path: str, default: str) -> str:
-        found = raw.get(key)
-        if found is None or isinstance(found, str):
-            return default if found is None else found
-        self._error(f"{path}{key}", _shown(found), "write a text here")
+        value = raw.get(key)
+        if value is None or isinstance(value, str):
+            return default if value is None else value
+        self._error(f"{path}{key}", _shown(value), "write a text here")
         return default
 
     def _flag(self, raw: Mapping[Any, Any], key: str, path: str) -> bool:
-        found = raw.get(key)
-        if found is None or isinstance(found, bool):
-            return bool(found)
-        self._error(f"{path}{key}", _shown(found), "write true or false")
+        value = raw.get(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self._error(f"{path}{key}", _shown(value), "write true or false")
         return False
 
     def _whole(self, raw: Mapping[Any, Any], key: str, path: str, least: int, most: int) -> int:
-        found = raw.get(key)
-        if found is None:
+        value = raw.get(key)
+        if value is None:
             return least
-        if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             self._error(
-                f"{path}{key}", _shown(found), f"write a whole number from {least} to {most}"
+                f"{path}{key}", _shown(value), f"write a whole number from {least} to {most}"
             )
             return least
-        return found
+        return value
 
     def _error(self, field: str, value: object, remedy: str) -> None:
         self.problems.append(Problem(field, str(value), remedy))

@@ -47,8 +47,8 @@ def from_plugin(settings: SchedulerSettings) -> FromPlugin:
     """
     outcome = _read(settings.plugin_config) if settings.plugin_config else Outcome({})
     problems = [f"{NAME} {settings.plugin_config}: {each}" for each in outcome.errors]
-    arguments, found = _of_profile(outcome, settings.scheduler_name)
-    problems += found if not problems else []
+    arguments, notes = _of_profile(outcome, settings.scheduler_name)
+    problems += notes if not problems else []
     warnings = [str(each) for each in outcome.problems if each.severity == "warning"]
     if settings.compat != "upstream" and settings.cache == "ledger":
         cycle = settings.cycle
@@ -116,10 +116,10 @@ def _known_schedulers(outcome: Outcome, scheduler_name: str) -> tuple[str, ...]:
     """
     if scheduler_name not in outcome.profiles:
         return (scheduler_name,)
-    beside = outcome.profiles.items()
+    outcomes = outcome.profiles.items()
     register = [
         name
-        for name, each in beside
+        for name, each in outcomes
         if each.cache == "overreserve" and each.foreign_pods_detect != "None"
     ]
     return (scheduler_name, *(name for name in register if name != scheduler_name))

@@ -101,8 +101,8 @@ class Driver:
         """
         tested = from_domain(pod)
         judged = self._judged_by_shape(tested)
-        found = [(node, self._judge(tested, node, judged)) for node in nodes]
-        scores = [(each.score, node) for node, each in found if each.verdict.passes]
+        judgements = [(node, self._judge(tested, node, judged)) for node in nodes]
+        scores = [(each.score, node) for node, each in judgements if each.verdict.passes]
         return sorted(scores, key=lambda each: (-each[0], each[1]))
 
     def _judge(self, pod: compat.Pod, node: str, judged: dict[str, Judgement]) -> Judgement:
@@ -110,21 +110,21 @@ class Driver:
         changed.
         """
         view, names = self.plugin.cache.view(node, self.mirror.live), self.mirror.offered(node)
-        known = judged.get(node)
+        kept = judged.get(node)
         if (
-            known is None
-            or known.nrt is not view.nrt
-            or known.fresh != view.fresh
-            or known.offered is not names
+            kept is None
+            or kept.nrt is not view.nrt
+            or kept.fresh != view.fresh
+            or kept.offered is not names
         ):
             verdict, score = (
                 filter_node(pod, names, view),
                 self.plugin.score(pod, node, self.mirror.live),
             )
-            known = judged[node] = Judgement(view.nrt, view.fresh, names, verdict, score)
-        if known.verdict.marks:
+            kept = judged[node] = Judgement(view.nrt, view.fresh, names, verdict, score)
+        if kept.verdict.marks:
             self.plugin.cache.node_maybe_overreserved(node)
-        return known
+        return kept
 
     def _judged_by_shape(self, pod: compat.Pod) -> dict[str, Judgement]:
         """Return the judgements that are kept for pods with this request; too many kinds of pods
@@ -164,6 +164,6 @@ class Driver:
         """Call the hook once for every reservation since the start; earlier ones are lost, as in
         the original.
         """
-        found = self._on_their_way.pop(uid, None)
-        if found is not None:
-            hook(*found)
+        counted = self._on_their_way.pop(uid, None)
+        if counted is not None:
+            hook(*counted)

@@ -93,11 +93,13 @@ def _align_by_scope(pod: Pod, offered: Collection[str], nrt: Nrt) -> Verdict:
 
 
 def _pod_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZone]) -> Verdict:
-    found = align(effective_request(pod), qos_class(pod), offered, zones)
-    if isinstance(found, int):
+    alignment = align(effective_request(pod), qos_class(pod), offered, zones)
+    if isinstance(alignment, int):
         return PASS
     return Verdict(
-        Code.UNSCHEDULABLE, ("cannot align pod",), detail=f"resource {found.resource}: {found.why}"
+        Code.UNSCHEDULABLE,
+        ("cannot align pod",),
+        detail=f"resource {alignment.resource}: {alignment.why}",
     )
 
 
@@ -107,11 +109,11 @@ def _container_scope(pod: Pod, offered: Collection[str], zones: Sequence[NumaZon
     """
     qos = qos_class(pod)
     for container in (*inits(pod), *apps(pod)):
-        found = align(container.requests, qos, offered, zones)
-        if not isinstance(found, int):
-            return _refused(container, f"resource {found.resource}: {found.why}")
+        alignment = align(container.requests, qos, offered, zones)
+        if not isinstance(alignment, int):
+            return _refused(container, f"resource {alignment.resource}: {alignment.why}")
         overdrawn = (
-            subtract(container.requests, qos, zones, found) if container.kind == "app" else None
+            subtract(container.requests, qos, zones, alignment) if container.kind == "app" else None
         )
         if overdrawn is not None:
             return Verdict(

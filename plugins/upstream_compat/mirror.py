@@ -97,8 +97,8 @@ class Mirror:
         return NrtSeen(event, self._nrts[current.node])
 
     def _forget_node(self, name: str) -> None:
-        for held in (self._reports, self._nrts, self._offered):
-            held.pop(name, None)
+        for mapping in (self._reports, self._nrts, self._offered):
+            mapping.pop(name, None)
         for uid in [uid for uid, pod in self._pods.items() if pod.node_name == name]:
             del self._pods[uid]
 

@@ -46,9 +46,9 @@ def zones_required(request: Quantities, zones: Sequence[NumaZone]) -> ZoneSet | 
     )
     for size in range(1, len(zones) + 1):
         if _could_hold(request, [zones[at] for at in usable], size):
-            found = _nearest(request, zones, usable, costs, size)
-            if found is not None:
-                return found
+            nearest = _nearest(request, zones, usable, costs, size)
+            if nearest is not None:
+                return nearest
     return None
 
 

@@ -71,10 +71,10 @@ class OverReserve:
         """Return the cached object minus every reservation in every zone, never below zero. `live`
         is not called.
         """
-        known = self._views.get(node)
-        if known is None:
-            known = self._views[node] = self._view(node)
-        return known
+        kept = self._views.get(node)
+        if kept is None:
+            kept = self._views[node] = self._view(node)
+        return kept
 
     def _view(self, node: str) -> View:
         if self.foreign[node]:
@@ -114,10 +114,10 @@ class OverReserve:
 
     def nrt_event(self, event: str, nrt: Nrt) -> bool:
         """Notice only a MODIFIED of a known node with another Topology Manager configuration."""
-        known = self._nrts.get(nrt.name)
-        if known is None and self._settings.mended:
+        previous = self._nrts.get(nrt.name)
+        if previous is None and self._settings.mended:
             self.flush([nrt])
-        changed = event == "MODIFIED" and known is not None and known.manager != nrt.manager
+        changed = event == "MODIFIED" and previous is not None and previous.manager != nrt.manager
         if changed and self._settings.watch_attributes:
             self.attr_update[nrt.name] += 1
         return changed
@@ -172,10 +172,10 @@ class OverReserve:
         if not (pods or self._settings.mended) or not expected.fingerprint:
             return False
         cached = self._nrts.get(nrt.name)
-        found = computed(
+        computed_value = computed(
             pods or (), expected.only_exclusive, cached.resource_names if cached else ()
         )
-        return check(expected.fingerprint, found) == "match"
+        return check(expected.fingerprint, computed_value) == "match"
 
 
 def charged(nrt: Nrt, reserved: Iterable[Quantities]) -> Nrt:

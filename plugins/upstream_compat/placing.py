@@ -176,9 +176,9 @@ class UpstreamPlacing:
     def tick(self) -> bool:
         """Run one resync of the plugin's cache. What it flushes may help waiting pods."""
         self._start()
-        before = self._generation()
+        generation = self._generation()
         self.driver.tick()
-        return self._generation() != before
+        return self._generation() != generation
 
     def _generation(self) -> int:
         """How often the cache has flushed; only OverReserve does."""
@@ -192,8 +192,8 @@ class UpstreamPlacing:
 
 def _node_refusal(pod_class: PodClass, barred: PodChecks, node_info: NodeInfo) -> str:
     """Return why the node as a whole cannot take the pod, "" if it can."""
-    found = constraint_refusal(
+    refusal = constraint_refusal(
         pod_class.pod.constraints, node_info.observed, node_info.name
     ) or barred.refusal(node_info)
-    found = found or resource_refusal(pod_class.request, node_info)
-    return headline(found) if found is not None else ""
+    refusal = refusal or resource_refusal(pod_class.request, node_info)
+    return headline(refusal) if refusal is not None else ""

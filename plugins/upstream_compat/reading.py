@@ -15,10 +15,10 @@ from shared.domain.quantity import Quantity, QuantityError, parse
 
 def mapping(owner: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
     """Return the object at `key`, or an empty one."""
-    found = owner.get(key)
-    if found is None:
+    value = owner.get(key)
+    if value is None:
         return {}
-    return as_mapping(found, f"{path}{key}")
+    return as_mapping(value, f"{path}{key}")
 
 
 def as_mapping(found: object, path: str) -> Mapping[str, Any]:
@@ -30,61 +30,61 @@ def as_mapping(found: object, path: str) -> Mapping[str, Any]:
 
 def objects(owner: Mapping[str, Any], key: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the list of objects at `key`, each with its own path; empty if absent."""
-    found = owner.get(key)
-    if found is None:
+    value = owner.get(key)
+    if value is None:
         return []
-    if not isinstance(found, list):
-        raise InvalidObjectError(f"{path}{key}", found, "write a list here")
+    if not isinstance(value, list):
+        raise InvalidObjectError(f"{path}{key}", value, "write a list here")
     return [
         (f"{path}{key}[{at}]", as_mapping(item, f"{path}{key}[{at}]"))
-        for at, item in enumerate(found)
+        for at, item in enumerate(value)
     ]
 
 
 def text(owner: Mapping[str, Any], key: str, path: str, default: str = "") -> str:
     """Return the text at `key`, or the default."""
-    found = owner.get(key)
-    if found is None:
+    value = owner.get(key)
+    if value is None:
         return default
-    if not isinstance(found, str):
-        raise InvalidObjectError(f"{path}{key}", found, "write a text here")
-    return found
+    if not isinstance(value, str):
+        raise InvalidObjectError(f"{path}{key}", value, "write a text here")
+    return value
 
 
 def texts(owner: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
     """Return the list of texts at `key`; empty if absent."""
-    found = owner.get(key)
-    if found is None:
+    value = owner.get(key)
+    if value is None:
         return ()
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise InvalidObjectError(f"{path}{key}", found, "write a list of texts here")
-    return tuple(found)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidObjectError(f"{path}{key}", value, "write a list of texts here")
+    return tuple(value)
 
 
 def whole(owner: Mapping[str, Any], key: str, path: str) -> int:
     """Return the integer at `key`, or 0."""
-    found = owner.get(key)
-    if found is None:
+    value = owner.get(key)
+    if value is None:
         return 0
-    if isinstance(found, bool) or not isinstance(found, int) or not -(2**63) <= found < 2**63:
-        raise InvalidObjectError(f"{path}{key}", found, "write an integer of at most 64 bits here")
-    return found
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise InvalidObjectError(f"{path}{key}", value, "write an integer of at most 64 bits here")
+    return value
 
 
 def quantity(owner: Mapping[str, Any], key: str, path: str) -> Quantity:
     """Return the Kubernetes quantity at `key`, or zero."""
-    found = owner.get(key)
-    if found is None:
+    value = owner.get(key)
+    if value is None:
         return Quantity(0)
     try:
-        return parse(found.strip() if isinstance(found, str) else found)
+        return parse(value.strip() if isinstance(value, str) else value)
     except QuantityError as error:
         raise InvalidObjectError(
-            f"{path}{key}", found, f"write a Kubernetes quantity such as 500m or 2Gi ({error})"
+            f"{path}{key}", value, f"write a Kubernetes quantity such as 500m or 2Gi ({error})"
         ) from error
 
 
 def quantities(owner: Mapping[str, Any], key: str, path: str) -> dict[str, Quantity]:
     """Return the resource list at `key`; empty if absent."""
-    found = mapping(owner, key, path)
-    return {name: quantity(found, name, f"{path}{key}.") for name in found}
+    raw_amounts = mapping(owner, key, path)
+    return {name: quantity(raw_amounts, name, f"{path}{key}.") for name in raw_amounts}

@@ -26,17 +26,17 @@ def score(pod: Pod, nrt: Nrt) -> int:
     limit = nrt.manager.max_numa_nodes
     if nrt.manager.scope == "pod":
         return _of_request(effective_request(pod), numa_zones(nrt), limit)
-    found = _of_containers(pod, numa_zones(nrt), limit, _charge_by_id_as_position)
-    if found is None:
-        found = _of_containers(pod, numa_zones(nrt), limit, _charge_chosen)
-    return found or 0
+    scores = _of_containers(pod, numa_zones(nrt), limit, _charge_by_id_as_position)
+    if scores is None:
+        scores = _of_containers(pod, numa_zones(nrt), limit, _charge_chosen)
+    return scores or 0
 
 
 def _of_request(request: Quantities, zones: Sequence[NumaZone], limit: int) -> int:
     if not _touches_zones(request, zones):
         return 100
-    found = zones_required(request, zones)
-    return 0 if found is None else _steps(len(found.ids), found.nearest, limit)
+    zone_count = zones_required(request, zones)
+    return 0 if zone_count is None else _steps(len(zone_count.ids), zone_count.nearest, limit)
 
 
 def _of_containers(pod: Pod, zones: Sequence[NumaZone], limit: int, charge: Charge) -> int | None:
@@ -45,11 +45,11 @@ def _of_containers(pod: Pod, zones: Sequence[NumaZone], limit: int, charge: Char
     for container in pod.containers:
         if not _touches_zones(container.requests, zones):
             continue
-        found = zones_required(container.requests, zones)
-        if found is None:
+        zone_count = zones_required(container.requests, zones)
+        if zone_count is None:
             return 0
-        count, nearest = max(count, len(found.ids)), nearest and found.nearest
-        if not charge(container.requests, zones, found):
+        count, nearest = max(count, len(zone_count.ids)), nearest and zone_count.nearest
+        if not charge(container.requests, zones, zone_count):
             return None
     return _steps(count, nearest, limit) if count else 100
 
@@ -70,29 +70,29 @@ def _charge_by_id_as_position(
     list.
     """
     for name, quantity in request.items():
-        left = quantity.nano
+        remaining = quantity.nano
         for position in sorted(chosen.ids):
-            if left == 0:
+            if remaining == 0:
                 break
             if position >= len(zones):
                 return False
-            left = _take(zones[position], name, left)
+            remaining = _take(zones[position], name, remaining)
     return True
 
 
 def _charge_chosen(request: Quantities, zones: Sequence[NumaZone], chosen: ZoneSet) -> bool:
     for name, quantity in request.items():
-        left = quantity.nano
+        remaining = quantity.nano
         for position in sorted(chosen.positions, key=lambda at: zones[at].id):
-            left = _take(zones[position], name, left)
+            remaining = _take(zones[position], name, remaining)
     return True
 
 
 def _take(zone: NumaZone, name: str, wanted_nano: int) -> int:
     """Subtract up to `wanted_nano` from the zone, and return what is still missing."""
-    held = zone.available.get(name)
-    if held is None:
+    amount = zone.available.get(name)
+    if amount is None:
         return wanted_nano
-    taken = min(held.nano, wanted_nano)
-    zone.available[name] = minus(held, type(held)(taken)) if held.nano > taken else ZERO
+    taken = min(amount.nano, wanted_nano)
+    zone.available[name] = minus(amount, type(amount)(taken)) if amount.nano > taken else ZERO
     return wanted_nano - taken

@@ -41,10 +41,10 @@ def topology_manager(
             scope = value
         elif (
             name == "topologyManagerMaxNUMANodes"
-            and (found := atoi(value)) is not None
-            and found > 1
+            and (number := atoi(value)) is not None
+            and number > 1
         ):
-            limit = min(found, LIMIT_MAX_NUMA_NODES)
+            limit = min(number, LIMIT_MAX_NUMA_NODES)
     return TopologyManager(policy, scope, limit)
 
 

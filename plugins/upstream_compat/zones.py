@@ -44,8 +44,8 @@ def numa_zones(nrt: Nrt) -> list[NumaZone]:
 
 
 def _usable_id(name: str) -> int | None:
-    found = parse_zone_id(name)
-    return found if found is not None and found <= MAX_ZONE_ID else None
+    zone_id = parse_zone_id(name)
+    return zone_id if zone_id is not None and zone_id <= MAX_ZONE_ID else None
 
 
 def _costs(zone: Zone) -> dict[int, int]:
@@ -55,5 +55,5 @@ def _costs(zone: Zone) -> dict[int, int]:
 @lru_cache(maxsize=1024)
 def parse_zone_id(name: str) -> int | None:
     """Return the id in `node-<id>`, or None for any other name."""
-    found = atoi(name.removeprefix("node-")) if name.startswith("node-") else None
-    return found if found is not None and found >= 0 else None
+    zone_id = atoi(name.removeprefix("node-")) if name.startswith("node-") else None
+    return zone_id if zone_id is not None and zone_id >= 0 else None

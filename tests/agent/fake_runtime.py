@@ -136,9 +136,11 @@ class FakeRuntime:
         for update in updates:
             cpu = update.linux.resources.cpu
             if update.container_id in self.containers:
-                known = self.containers[update.container_id].linux.resources.cpu
-                known.MergeFrom(cpu)
-                self.write(update.container_id, known.cpus or ALL_CPUS, known.mems or "0-1")
+                cpu_limits = self.containers[update.container_id].linux.resources.cpu
+                cpu_limits.MergeFrom(cpu)
+                self.write(
+                    update.container_id, cpu_limits.cpus or ALL_CPUS, cpu_limits.mems or "0-1"
+                )
 
     def _send(self, message: Message) -> None:
         assert self._writer is not None

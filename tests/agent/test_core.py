@@ -170,8 +170,10 @@ def test_a_failed_creation_leaves_no_container_behind() -> None:
 
 
 def test_what_containers_have_is_stated_by_zone() -> None:
-    own = core.placements(running(Wish(cpus=0b110000, memory=0b10)), {"c": Cpuset(0b111000, 0b10)})
-    assert [(held.resource, held.zones, held.amount, held.ids) for held in own[0].held] == [
+    placements = core.placements(
+        running(Wish(cpus=0b110000, memory=0b10)), {"c": Cpuset(0b111000, 0b10)}
+    )
+    assert [(held.resource, held.zones, held.amount, held.ids) for held in placements[0].held] == [
         ("cpu", (0,), 1000, "3"),
         ("cpu", (1,), 2000, "4-5"),
         ("memory", (1,), 0, ""),

@@ -76,8 +76,8 @@ UNREADABLE = {
 
 def test_the_agent_reads_what_the_binder_writes() -> None:
     zones = {0: {"cpu": 2000, "memory": 1 << 30}, 2: {"cpu": 1500, "memory": 1 << 30}}
-    own = annotations_of(ZoneAllocation(zones, "0-1,4", memory_policy="bind"))
-    assert wishes.read(own, {}, "record") == Wish(cpus=0b10011, memory=0b101)
+    annotations = annotations_of(ZoneAllocation(zones, "0-1,4", memory_policy="bind"))
+    assert wishes.read(annotations, {}, "record") == Wish(cpus=0b10011, memory=0b101)
     assert wishes.read(annotations_of(ZoneAllocation(zones)), {}, "record") == Wish(zones=0b101)
 
 

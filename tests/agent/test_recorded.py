@@ -77,7 +77,7 @@ def test_the_agent_answers_as_it_was_recorded(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_recorded_runtime_said_what_the_test_relies_on(version: str) -> None:
     """Two containers at the start, one set of CPU 1 with memory, two refusals."""
-    own, refusals, start = [], 0, 0
+    own_pods, refusals, start = [], 0, 0
     for sender, message in messages(version):
         if message.connection != PLUGIN:
             continue
@@ -86,13 +86,13 @@ def test_the_recorded_runtime_said_what_the_test_relies_on(version: str) -> None
             refusals += response.status.code == 9
             if response.payload and not response.status.code:
                 created = pb.CreateContainerResponse.FromString(response.payload)
-                own += [created.adjust.linux.resources.cpu]
+                own_pods += [created.adjust.linux.resources.cpu]
         else:
             request = pb.Request.FromString(message.data)
             if request.method == "Synchronize":
                 start = len(pb.SynchronizeRequest.FromString(request.payload).containers)
     assert (refusals, start) == (2, 2)
-    assert [(cpu.cpus, cpu.mems) for cpu in own if cpu.cpus] == [("1", "0")]
+    assert [(cpu.cpus, cpu.mems) for cpu in own_pods if cpu.cpus] == [("1", "0")]
 
 
 def test_a_message_reaches_the_runtime_as_containerds_own_client_sends_it() -> None:

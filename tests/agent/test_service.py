@@ -101,8 +101,8 @@ async def test_sets_shares_and_other_pods_get_their_cpus(tmp_path: Path) -> None
         await runtime.create(runtime.pod("plain"), "plain")
         await runtime.create(runtime.pod("share", SHARE), "share")
         assert (runtime.cpus("plain"), runtime.cpus("share")) == ("0-7", "1-3")
-        own = runtime.pod("own", SET)
-        await runtime.create(own, "own")
+        own_pod = runtime.pod("own", SET)
+        await runtime.create(own_pod, "own")
         assert [runtime.cpus(name) for name in ("own", "share", "plain")] == ["2-3", "1", "0-1,4-7"]
         refused = await runtime.create(runtime.pod("second", SET), "second")
         assert (refused.status.code, refused.status.message) == (
@@ -112,7 +112,7 @@ async def test_sets_shares_and_other_pods_get_their_cpus(tmp_path: Path) -> None
         await until(lambda: stated(tmp_path) == {"own": "2-3", "share": "1"})
         updated = (await runtime.update("own")).update
         assert [(u.container_id, u.linux.resources.cpu.cpus) for u in updated] == [("own", "2-3")]
-        await runtime.end(own)
+        await runtime.end(own_pod)
         await until(lambda: runtime.cpus("plain") == "0-7" and runtime.cpus("share") == "1-3")
         await until(lambda: stated(tmp_path) == {"share": "1-3"})
 

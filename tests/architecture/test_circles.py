@@ -57,12 +57,15 @@ def test_a_circle_by_an_import_inside_a_function_is_seen(imports: Graph) -> None
 
 def rooms_in(package: str, imports: Graph) -> Graph:
     """Return, for each room of the package, the rooms that its modules import."""
-    found: Graph = {}
+    graph: Graph = {}
     for module in imports.keys() - {package}:
         if module.startswith(f"{package}."):
-            own, others = room(package, module), {room(package, other) for other in imports[module]}
-            found.setdefault(own, set()).update(others - {own, ""})
-    return found
+            own_room, others = (
+                room(package, module),
+                {room(package, other) for other in imports[module]},
+            )
+            graph.setdefault(own_room, set()).update(others - {own_room, ""})
+    return graph
 
 
 def room(package: str, module: str) -> str:
@@ -78,7 +81,7 @@ def test_no_rooms_of_any_folder_go_round(imports: Graph) -> None:
     folders = {module.rpartition(".")[0] for module in imports} - {""}
     assert len(folders) > 30
     assert {
-        folder: found for folder in sorted(folders) if (found := circle(rooms_in(folder, imports)))
+        folder: cycle for folder in sorted(folders) if (cycle := circle(rooms_in(folder, imports)))
     } == {}
 
 
@@ -104,11 +107,11 @@ def test_rooms_are_ordered_as_the_architecture_says() -> None:
 def test_rooms_import_only_what_is_on_their_right(folder: str, order: str, imports: Graph) -> None:
     layers = [layer.split(" | ") for layer in order.split(" → ")]
     depth = {name: index for index, layer in enumerate(layers) for name in layer}
-    found = rooms_in(folder.replace("/", "."), imports)
-    assert sorted(depth) == sorted(found)
+    rooms = rooms_in(folder.replace("/", "."), imports)
+    assert sorted(depth) == sorted(rooms)
     wrong = [
         (name, other)
-        for name, others in found.items()
+        for name, others in rooms.items()
         for other in others
         if depth[other] <= depth[name]
     ]

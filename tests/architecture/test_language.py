@@ -39,8 +39,8 @@ VAGUE = frozenset(
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sources("services", "shared"):
+def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    for path in sources(*folders or ("services", "shared")):
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -84,7 +84,7 @@ def _holds_conditional(node: ast.AST) -> bool:
 def test_variables_say_what_they_hold() -> None:
     vague = [
         f"{file}:{name.lineno}: {name.id}"
-        for file, tree in trees()
+        for file, tree in trees("services", "shared", "plugins", "scripts", "tests")
         for name in _vague_bindings(tree)
     ]
     assert vague == []

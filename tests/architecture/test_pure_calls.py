@@ -50,11 +50,11 @@ ANY, SHELLS = "*", {"__main__", "settings"}
 
 def allowed() -> dict[str, set[str]]:
     """Return by module the impure calls that it may make; ANY for a module of the shell."""
-    found: dict[str, set[str]] = {}
+    modules_of: dict[str, set[str]] = {}
     for exception in PURE["ignore_imports"]:
         module, _, used = exception.partition(" -> ")
-        found.setdefault(module, set()).add(ANY if used == "**" else used.partition(".")[0])
-    return found
+        modules_of.setdefault(module, set()).add(ANY if used == "**" else used.partition(".")[0])
+    return modules_of
 
 
 def pure() -> list[Path]:
@@ -87,20 +87,20 @@ def impure_calls(source: str, uses: set[str]) -> Iterator[str]:
 
 def _imported(tree: ast.Module) -> dict[str, str]:
     """Return the imported names with their dotted origin."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {
+            names |= {
                 name.asname or name.name.partition(".")[0]: name.name
                 if name.asname
                 else name.name.partition(".")[0]
                 for name in node.names
             }
         elif isinstance(node, ast.ImportFrom):
-            found |= {
+            names |= {
                 name.asname or name.name: f"{node.module or ''}.{name.name}" for name in node.names
             }
-    return found
+    return names
 
 
 def _bound(tree: ast.Module) -> set[str]:
@@ -140,11 +140,11 @@ def _asks_where_it_is(call: ast.Call) -> bool:
 def test_pure_rooms_call_nothing_impure() -> None:
     paths, leave = pure(), allowed()
     assert len(paths) > 250
-    found = {
+    calls = {
         name_of(path): list(impure_calls(path.read_text(), leave.get(name_of(path), set())))
         for path in paths
     }
-    assert {name: told for name, told in found.items() if told} == {}
+    assert {name: told for name, told in calls.items() if told} == {}
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,9 @@ def test_an_impure_import_breaks_the_contract_wherever_it_is(impure: str, copied
     for path in (*NEVER_LISTED, *added):
         file = copied / path
         file.write_text((file.read_text() if file.exists() else "") + f"\n{impure}\n")
-    told = lint(copied)
+    output = lint(copied)
     for path in (*NEVER_LISTED, *added):
-        assert re.search(rf"{path.removesuffix('.py').replace('/', '.')} -> ", told), (
+        assert re.search(rf"{path.removesuffix('.py').replace('/', '.')} -> ", output), (
             f"{path} may {impure}"
         )
 

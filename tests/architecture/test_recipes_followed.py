@@ -331,11 +331,11 @@ RECIPES: dict[str, tuple[dict[str, Step], tuple[str, ...]]] = {
 
 def follow(folder: Path, title: str, forgotten: str = "") -> Copy:
     """Follow the recipe without the forgotten step."""
-    at = Copy(folder, title)
+    copy = Copy(folder, title)
     for name, step in RECIPES[title][0].items():
         if name != forgotten:
-            step(at)
-    return at
+            step(copy)
+    return copy
 
 
 @pytest.mark.parametrize("title", RECIPES)
@@ -368,10 +368,10 @@ def test_a_test_fails_if_a_step_is_forgotten(
 
 def test_a_registered_provider_is_used_wherever_the_recipe_says(tmp_path: Path) -> None:
     """The provider gives seats in zone 1 only, although the report shows some in each zone."""
-    at = follow(tmp_path, "Add a hint provider", "line")
-    unregistered = at.output_of("tests.hints.effects", "example.com/seat")
-    A_PROVIDER["line"](at)
-    registered = at.output_of("tests.hints.effects", "example.com/seat")
+    copy = follow(tmp_path, "Add a hint provider", "line")
+    unregistered = copy.output_of("tests.hints.effects", "example.com/seat")
+    A_PROVIDER["line"](copy)
+    registered = copy.output_of("tests.hints.effects", "example.com/seat")
     assert (unregistered["filter"], registered["filter"]) == (True, False), (
         "only zone 0 has CPUs enough"
     )
@@ -384,10 +384,10 @@ def test_a_registered_provider_is_used_wherever_the_recipe_says(tmp_path: Path) 
         True,
     )
     assert unregistered["snapshots"] != registered["snapshots"]
-    assert [word for word in registered if word not in at.recipe] == []
+    assert [word for word in registered if word not in copy.recipe] == []
 
 
 def test_a_new_provider_among_the_kubelets_own_is_reported(tmp_path: Path) -> None:
-    at = follow(tmp_path, "Add a hint provider", "line")
-    at.put(REGISTRY, ")\n\nPROVIDERS: ", "    Seats(),\n")
-    assert "test_the_kubelets_own_providers_are_the_kubelets" in at.test(REGISTERED)
+    copy = follow(tmp_path, "Add a hint provider", "line")
+    copy.put(REGISTRY, ")\n\nPROVIDERS: ", "    Seats(),\n")
+    assert "test_the_kubelets_own_providers_are_the_kubelets" in copy.test(REGISTERED)

@@ -54,12 +54,12 @@ def told() -> Iterator[tuple[str, Event]]:
     zones = zone(0, 8), zone(1, 8)
     yield streams.node("n1"), NodeObserved("n1", "u")
     yield streams.report("n1"), NodeReported(report(*zones))
-    for each in (INIT, OTHER):
-        yield streams.pod(each.uid), PodObserved(each)
-        yield streams.pod(each.uid), PodReserved(each.uid, "n1")
-        yield streams.node("n1"), NodeCharged("n1", each.uid)
-        yield streams.pod(each.uid), BindIntended(each.uid, "ns", each.name, "n1", 1)
-        yield streams.pod(each.uid), PodBound(each.uid, "n1")
+    for module in (INIT, OTHER):
+        yield streams.pod(module.uid), PodObserved(module)
+        yield streams.pod(module.uid), PodReserved(module.uid, "n1")
+        yield streams.node("n1"), NodeCharged("n1", module.uid)
+        yield streams.pod(module.uid), BindIntended(module.uid, "ns", module.name, "n1", 1)
+        yield streams.pod(module.uid), PodBound(module.uid, "n1")
     yield (
         streams.report("n1"),
         NodeReportChanged("n1", "boot-1", 2, "exporter-1", listed=(held("a", 0, 4),)),
@@ -78,18 +78,18 @@ def told() -> Iterator[tuple[str, Event]]:
 
 def history() -> list[Envelope]:
     versions: dict[str, int] = {}
-    found = []
+    versions_kept = []
     for position, (stream, event) in enumerate(told(), start=1):
         versions[stream] = versions.get(stream, 0) + 1
         name = codec.type_of(event)
         schema = CATALOG[name].schema
         payload = codec.encode(event)
-        found.append(
+        versions_kept.append(
             Envelope(
                 position, stream, versions[stream], name, schema, payload, 0, "r", 0, str(position)
             )
         )
-    return found
+    return versions_kept
 
 
 def follow(envelopes: list[Envelope]) -> None:
@@ -105,10 +105,10 @@ def list_work(envelopes: list[Envelope]) -> None:
 
 
 def know(envelopes: list[Envelope]) -> None:
-    known = store.initial()
+    initial = store.initial()
     for envelope in envelopes:
         if envelope.stream.startswith("report/"):
-            known = store.evolve(known, codec.decode(envelope), envelope.version, 0)
+            initial = store.evolve(initial, codec.decode(envelope), envelope.version, 0)
 
 
 RUN = {"scheduler": follow, "binder": list_work, "topology-store": know}
@@ -145,14 +145,14 @@ def test_a_fold_runs_on_nothing_that_its_key_leaves_out(name: str) -> None:
 def test_the_key_changes_with_every_module_that_the_fold_runs_on(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, source = fingerprint(FOLDS[name].__name__, name), closure.source
+    key_before, source = fingerprint(FOLDS[name].__name__, name), closure.source
     for changed in sorted(key_modules(FOLDS[name])):
         monkeypatch.setattr(
             closure, "source", lambda each, changed=changed: source(each) + "\n" * (each == changed)
         )
-        assert fingerprint(FOLDS[name].__name__, name) != before, changed
+        assert fingerprint(FOLDS[name].__name__, name) != key_before, changed
     monkeypatch.setattr(closure, "source", source)
-    assert fingerprint(FOLDS[name].__name__, name) == before
+    assert fingerprint(FOLDS[name].__name__, name) == key_before
 
 
 def test_the_binder_key_covers_evictions_and_the_schedulers_covers_amounts_and_pods() -> None:
@@ -281,11 +281,11 @@ def imports_anywhere(node: ast.AST) -> Iterator[ast.AST]:
     """Return the imports in a whole tree, expressions included, except those that only a type
     checker runs.
     """
-    for each in ast.iter_child_nodes(node):
-        if isinstance(each, ast.Import | ast.ImportFrom):
-            yield each
-        elif not (isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test)):
-            yield from imports_anywhere(each)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+            yield from imports_anywhere(child)
 
 
 def test_every_import_of_the_project_is_found_though_not_all_of_a_source_is_parsed() -> None:

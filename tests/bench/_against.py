@@ -33,25 +33,32 @@ def compare(bench: str, argv: Sequence[str], commit: str, figures: Mapping[str, 
     is better.
     """
     arguments = _without(argv, "--against")
-    with _worktree(commit) as other:
-        own = _prepared(bench, other)
+    with _worktree(commit) as other_tree:
+        own_bench = _prepared(bench, other_tree)
         pairs = []
         for _ in range(PAIRS):
-            here, there = _run(bench, ROOT, arguments), _run(bench, other, arguments)
-            pairs.append((here, there))
+            own_rows, other_rows = _run(bench, ROOT, arguments), _run(bench, other_tree, arguments)
+            pairs.append((own_rows, other_rows))
     lines = [_line(key, name, more, pairs) for key in pairs[0][0] for name, more in figures.items()]
     for line in lines:
-        print(json.dumps({"against": commit, "own_bench": own, "pairs": PAIRS, **line}), flush=True)
+        print(
+            json.dumps({"against": commit, "own_bench": own_bench, "pairs": PAIRS, **line}),
+            flush=True,
+        )
     sys.exit(1 if any(line["worse"] for line in lines) else 0)
 
 
 def _line(
     key: tuple[int, str], name: str, more: bool, pairs: Sequence[tuple[Rows, Rows]]
 ) -> dict[str, Any]:
-    here, there = ([float(rows[key][name]) for rows in side] for side in zip(*pairs, strict=True))
-    ratio = statistics.median(one / other for one, other in zip(here, there, strict=True))
+    own_values, other_values = (
+        [float(rows[key][name]) for rows in side] for side in zip(*pairs, strict=True)
+    )
+    ratio = statistics.median(
+        one / other for one, other in zip(own_values, other_values, strict=True)
+    )
     worse = ratio < 1 - TOLERANCE if more else ratio > 1 + TOLERANCE
-    medians = {"here": statistics.median(here), "there": statistics.median(there)}
+    medians = {"here": statistics.median(own_values), "there": statistics.median(other_values)}
     row = {"nodes": key[0], **({"pods": key[1]} if key[1] else {}), "figure": name}
     return {**row, **medians, "ratio": round(ratio, 3), "worse": worse}
 
@@ -107,10 +114,10 @@ def _started(bench: str, where: Path, arguments: Sequence[str]) -> subprocess.Co
 
 
 def _without(argv: Sequence[str], flag: str) -> list[str]:
-    found = list(argv)
-    for at, each in enumerate(argv):
-        if each == flag:
-            return found[:at] + found[at + 2 :]
-        if each.startswith(f"{flag}="):
-            return found[:at] + found[at + 1 :]
-    return found
+    kept = list(argv)
+    for index, argument in enumerate(argv):
+        if argument == flag:
+            return kept[:index] + kept[index + 2 :]
+        if argument.startswith(f"{flag}="):
+            return kept[:index] + kept[index + 1 :]
+    return kept

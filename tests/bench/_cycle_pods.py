@@ -130,15 +130,15 @@ class PodsOfAKind:
         for number in range(classes):
             self.decide(self.pod(number, number))
         pods = [self.pod(number, number % classes) for number in range(decisions)]
-        known = [self._timed(pod) for pod in pods]
-        seconds = [taken for taken, _ in known]
+        known_s = [self._timed(pod) for pod in pods]
+        seconds = [taken for taken, _ in known_s]
         return {
             "pods": self._kind,
             "new_class_ms": round(statistics.median(taken for taken, _ in new) * 1e3, 3),
             "known_us": round(statistics.fmean(seconds) * 1e6, 1),
             "known_p50_us": round(statistics.median(seconds) * 1e6, 1),
             "known_p99_us": round(statistics.quantiles(seconds, n=100)[98] * 1e6, 1),
-            "placed": sum(placed for _, placed in known),
+            "placed": sum(placed for _, placed in known_s),
         }
 
     def _new_class(self, number: int) -> Pod:
@@ -158,8 +158,8 @@ def _holding(pod: Pod, zone: Zone) -> tuple[Pod, Placement]:
     """Return the pod with all that is free in the zone, and its placement there."""
     free = {name: resource.available for name, resource in zone.resources.items()}
     container = Container("c0", "app", free, free)
-    held = tuple(ZonedAmount(name, (zone.id,), amount) for name, amount in free.items())
-    placement = Placement(pod.namespace, pod.name, "c0", held)
+    amounts = tuple(ZonedAmount(name, (zone.id,), amount) for name, amount in free.items())
+    placement = Placement(pod.namespace, pod.name, "c0", amounts)
     return msgspec.structs.replace(pod, containers=(container,)), placement
 
 

@@ -76,9 +76,9 @@ class History:
     def _pod(self, number: int) -> Iterator[Envelope]:
         made, node, zone_id = pod_of(number), *self._where(number)
         stream, uid = streams.pod(made.uid), made.uid
-        before = number - self._live
-        if before >= 0:
-            ended = pod_of(before).uid
+        ended_pod = number - self._live
+        if ended_pod >= 0:
+            ended = pod_of(ended_pod).uid
             yield self._row(streams.pod(ended), PodEnded(ended, "succeeded", node), f"{ended}/end")
         yield self._row(stream, PodObserved(made), f"{uid}/seen")
         reserved = self.position + 1
@@ -107,7 +107,7 @@ class History:
         return f"n{number % self._nodes}", number // self._nodes % ZONES
 
     def _change(self, number: int, node: str, zone_id: int) -> Event:
-        before = number - self._live
+        number_before = number - self._live
         on_zone = min(PODS_IN_ZONE, number // (self._nodes * ZONES) + 1)
         return NodeReportChanged(
             node,
@@ -115,7 +115,7 @@ class History:
             number + 2,
             available={zone_id: {"cpu": (ZONE_CPUS - on_zone * CPUS) * 1000}},
             listed=(held(f"pod-{number}", zone_id, CPUS),),
-            unlisted=(f"ns/pod-{before}",) if before >= 0 else (),
+            unlisted=(f"ns/pod-{number_before}",) if number_before >= 0 else (),
         )
 
     def _row(self, stream: str, event: Event, commit_id: str) -> Envelope:

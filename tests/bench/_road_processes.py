@@ -58,9 +58,9 @@ def sample(root: psutil.Process) -> Sample:
 
 def _name(process: psutil.Process, root: psutil.Process) -> str:
     command = process.cmdline()
-    known = [SERVICES[part] for part in command if part in SERVICES]
-    if known:
-        return known[0]
+    services = [SERVICES[part] for part in command if part in SERVICES]
+    if services:
+        return services[0]
     if "postgres" in process.name():
         return "postgres"
     return "nats" if "nats" in process.name() else SUPERVISOR
@@ -81,17 +81,17 @@ def _add(cost: Cost, process: psutil.Process) -> None:
 
 def spent(before: Sample, after: Sample, pods: int) -> Rows:
     """Return, by name, the CPU time between two samples and the memory at the second one."""
-    found = {}
+    spent_s = {}
     for name, cost in sorted(after.costs.items()):
         cpu_s = cost.cpu_s - before.costs.get(name, Cost()).cpu_s
-        found[name] = {
+        spent_s[name] = {
             "processes": cost.processes,
             "cpu_s": round(cpu_s, 2),
             "cpu_ms_per_pod": round(cpu_s * 1e3 / pods, 2) if pods else 0.0,
             "rss_mb": round(cost.rss_mb, 1),
             "pss_mb": round(cost.pss_mb, 1),
         }
-    return found
+    return spent_s
 
 
 def with_rest(rows: Rows, ended: Sample, rested: Sample, seconds_per_pod: float) -> Rows:
@@ -99,15 +99,15 @@ def with_rest(rows: Rows, ended: Sample, rested: Sample, seconds_per_pod: float)
     pod costs in addition.
     """
     at_rest, passed_s = spent(ended, rested, 0), rested.at_s - ended.at_s
-    told = {}
+    rows_with_rest = {}
     for name, row in rows.items():
         rest = at_rest[name]["cpu_s"] * 1e3 / passed_s
         added = row["cpu_ms_per_pod"] - rest * seconds_per_pod
-        told[name] = row | {
+        rows_with_rest[name] = row | {
             "rest_cpu_ms_per_s": round(rest, 2),
             "added_ms_per_pod": round(added, 2),
         }
-    return told
+    return rows_with_rest
 
 
 def limits(before: Sample, after: Sample, rows: Rows) -> dict[str, object]:
@@ -129,11 +129,11 @@ def shares(rows: Rows) -> dict[str, float]:
     """Return the CPU milliseconds per pod of Topolog's processes, its servers, and the simulated
     cluster.
     """
-    own = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
+    services_only = [row for name, row in rows.items() if name not in (*SERVERS, SIMULATOR)]
     servers = [rows[name]["cpu_ms_per_pod"] for name in SERVERS if name in rows]
     return {
-        "topolog_cpu_ms_per_pod": round(sum(row["cpu_ms_per_pod"] for row in own), 2),
-        "topolog_added_ms_per_pod": round(sum(row["added_ms_per_pod"] for row in own), 2),
+        "topolog_cpu_ms_per_pod": round(sum(row["cpu_ms_per_pod"] for row in services_only), 2),
+        "topolog_added_ms_per_pod": round(sum(row["added_ms_per_pod"] for row in services_only), 2),
         "servers_cpu_ms_per_pod": round(sum(servers), 2),
         "simulator_cpu_ms_per_pod": rows.get(SIMULATOR, {}).get("cpu_ms_per_pod", 0.0),
     }

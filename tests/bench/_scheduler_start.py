@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> None:
         lean.replaying()
         fold = fold_of(chosen(SchedulerSettings()).core)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            found = runner.run(_follow(fold, arguments[0], float(arguments[1])))
-        print(json.dumps({"import_cpu_s": round(imported_s, 2), **found}))
+            figures = runner.run(_follow(fold, arguments[0], float(arguments[1])))
+        print(json.dumps({"import_cpu_s": round(imported_s, 2), **figures}))
 
 
 async def _follow(fold: Fold[SchedulerCore], url: str, begun_s: float) -> dict[str, float]:
@@ -47,7 +47,7 @@ async def _follow(fold: Fold[SchedulerCore], url: str, begun_s: float) -> dict[s
     await projector.wait_live()
     live_s, live_cpu_s = time.time(), time.process_time()
     projector.state.decide(1, 0.0)
-    found = {
+    figures = {
         "ready_s": round(time.time() - begun_s, 2),
         "cpu_s": round(time.process_time(), 2),
         "fold_per_s": round(projector.position / (live_s - opened_s)),
@@ -58,7 +58,7 @@ async def _follow(fold: Fold[SchedulerCore], url: str, begun_s: float) -> dict[s
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await log.close()
-    return found
+    return figures
 
 
 if __name__ == "__main__":

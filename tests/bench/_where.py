@@ -55,17 +55,17 @@ def where(
     folder: Path, began_s: float, ended_s: float, ms_per_pod: dict[str, float]
 ) -> Iterator[tuple[str, str, float]]:
     """Yield (service, cause, milliseconds a pod) of the samples between two moments, most first."""
-    found: dict[str, Counter[str]] = {}
+    by_rule: dict[str, Counter[str]] = {}
     for path in folder.iterdir():
         command, *samples = path.read_text().splitlines()
         name = next((name for module, name in SERVICES.items() if module in command.split()), "")
         taken = (sample.split("\t", 1) for sample in samples)
-        found.setdefault(name, Counter()).update(
+        by_rule.setdefault(name, Counter()).update(
             cause(stack) for at, stack in taken if began_s <= float(at) <= ended_s
         )
-    for name in sorted(found.keys() & ms_per_pod.keys()):
-        all_of_it = found[name].total() or 1
-        for what, times in found[name].most_common():
+    for name in sorted(by_rule.keys() & ms_per_pod.keys()):
+        all_of_it = by_rule[name].total() or 1
+        for what, times in by_rule[name].most_common():
             yield name, what, round(ms_per_pod[name] * times / all_of_it, 3)
 
 

@@ -92,8 +92,8 @@ def pod(uid: str, cpus: int = 2) -> Pod:
 
 def crowded(state: KubeletState, zones: int) -> KubeletState:
     """Return the machine after the admission of as many pods as it has zones."""
-    for at in range(zones):
-        state = admit(state, pod(f"other-{at}", cpus=6)).state
+    for number in range(zones):
+        state = admit(state, pod(f"other-{number}", cpus=6)).state
     return state
 
 

@@ -83,7 +83,7 @@ def measure(
     """Return one result line."""
     is_object = report == "nrt"
     unsettled = 0 if options.proven or is_object else options.unsettled
-    found = Outcome()
+    outcome = Outcome()
     checked = {"checkpoints": not options.no_checkpoints, "by_search": options.by_search}
     settings = {"running": options.running, "between": options.between}
     plain = options.plain or options.no_checkpoints or options.by_search or is_object
@@ -95,7 +95,7 @@ def measure(
             policy,
             scope,
             unsettled,
-            into=found,
+            into=outcome,
             zones=zones,
             made=made,
             as_object=is_object,
@@ -103,8 +103,8 @@ def measure(
             **settings,
         )
     needless, should = (
-        len(found.refused_needlessly),
-        found.passed - len(found.unsound) + len(found.refused_needlessly),
+        len(outcome.refused_needlessly),
+        outcome.passed - len(outcome.unsound) + len(outcome.refused_needlessly),
     )
     return {
         "report": report,
@@ -112,22 +112,22 @@ def measure(
         "scope": scope,
         "scenes": options.scenes,
         "proven": options.proven or is_object,
-        "passed": found.passed,
-        "refused": found.refused,
+        "passed": outcome.passed,
+        "refused": outcome.refused,
         "refused_needlessly": needless,
         "needless_upper_95": _upper(needless, should),
-        "unsound": len(found.unsound),
-        "unsound_seeds": found.unsound[:5],
-        "undecided": found.undecided,
-        "over_budget": found.over_budget,
-        "needless_seeds": found.refused_needlessly[:5],
-        "bounded": found.bounded,
-        "bounded_share": round(found.bounded / max(1, found.passed + found.refused), 4),
-        "bounded_by": found.bounded_by,
-        "refused_within_bounds": len(found.refused_within_bounds),
-        "within_bounds_seeds": found.refused_within_bounds[:5],
-        "unmatched": found.unmatched,
-        "cases": found.cases,
+        "unsound": len(outcome.unsound),
+        "unsound_seeds": outcome.unsound[:5],
+        "undecided": outcome.undecided,
+        "over_budget": outcome.over_budget,
+        "needless_seeds": outcome.refused_needlessly[:5],
+        "bounded": outcome.bounded,
+        "bounded_share": round(outcome.bounded / max(1, outcome.passed + outcome.refused), 4),
+        "bounded_by": outcome.bounded_by,
+        "refused_within_bounds": len(outcome.refused_within_bounds),
+        "within_bounds_seeds": outcome.refused_within_bounds[:5],
+        "unmatched": outcome.unmatched,
+        "cases": outcome.cases,
     }
 
 

@@ -223,8 +223,8 @@ class Bench:
         }
         self.shapes, self.zones = options.shapes, options.zones
         self.serial = 0
-        for at in range(nodes):
-            self._node(f"n{at}", options, at < options.unhealthy * nodes)
+        for number in range(nodes):
+            self._node(f"n{number}", options, number < options.unhealthy * nodes)
         asked = {
             tuple(sorted(self.pod(at).containers[0].requests.items())): 1
             for at in range(options.shapes)
@@ -271,13 +271,13 @@ class Bench:
 
     def _resources(self) -> dict[str, ZoneResource]:
         used = self.random.random() * 0.6
-        found = {}
+        totals = {}
         for name, size in self.sizes.items():
             free = size - int(size * used) // (1000 if name == "cpu" else 1) * (
                 1000 if name == "cpu" else 1
             )
-            found[name] = ZoneResource(size, size, free)
-        return found
+            totals[name] = ZoneResource(size, size, free)
+        return totals
 
     def pod(self, at: int) -> Pod:
         """Return a Guaranteed pod of pod class `at % shapes`. Every second class has three
@@ -285,17 +285,19 @@ class Bench:
         """
         self.serial += 1
         size = 1 + at % self.shapes
-        one: Amounts = {
+        amounts: Amounts = {
             "cpu": 1000 * (1 + size % 4),
             "memory": (1 + size) * GIB,
             "hugepages-2Mi": (size % 3 + 1) * GIB // 2,
             "example.com/gpu": 1,
             "example.com/nic": 1 + size % 2,
         }
-        one = {name: amount for name, amount in one.items() if name in self.sizes}
+        amounts = {name: amount for name, amount in amounts.items() if name in self.sizes}
         count = 3 if at % 2 else 1
         kinds: list[ContainerKind] = ["app"] * count
-        containers = tuple(Container(f"c{i}", kind, one, one) for i, kind in enumerate(kinds))
+        containers = tuple(
+            Container(f"c{i}", kind, amounts, amounts) for i, kind in enumerate(kinds)
+        )
         uid = f"pod-{self.serial}"
         pod = Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
         share((pod,))  # as the fold of `PodObserved` does
@@ -303,26 +305,26 @@ class Bench:
 
     def fold(self, stream: str, event: Event) -> tuple[str, ...]:
         """Fold one event into the ledger."""
-        at = self.ledger.position + 1
+        position = self.ledger.position + 1
         return fold.evolve(
             self.ledger,
-            Envelope(at, stream, at, type(event).__name__, 1, b"", 0, "bench", 0, ""),
+            Envelope(position, stream, position, type(event).__name__, 1, b"", 0, "bench", 0, ""),
             event,
         )
 
     def cold(self, shapes: int) -> list[float]:
         """Return the seconds of the first decision for each of this many new pod classes."""
         taken = []
-        for at in range(shapes):
-            pod = self.pod(at)
+        for number in range(shapes):
+            pod = self.pod(number)
             first = pod.containers[0]
-            other = {**first.requests, "memory": first.requests["memory"] + 4096 * (at + 1)}
+            variant = {**first.requests, "memory": first.requests["memory"] + 4096 * (number + 1)}
             pod = Pod(
                 uid=pod.uid,
                 namespace="ns",
                 name=pod.name,
                 qos="Guaranteed",
-                containers=(Container("c0", "app", other, other), *pod.containers[1:]),
+                containers=(Container("c0", "app", variant, variant), *pod.containers[1:]),
             )
             start = time.process_time()
             self.cluster.place(pod)

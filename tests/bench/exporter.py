@@ -72,9 +72,9 @@ class Kubelets:
                 Task(name, (TaskContainer("c", requests),), 1e6), "s", "default", "w"
             ),
         )
-        at = time.monotonic()
+        bound_s = time.monotonic()
         self.store.bind(name, "default", node)
-        return at
+        return bound_s
 
     def delete(self, name: str) -> None:
         self.store.delete("pods", name, "default")
@@ -91,14 +91,14 @@ class Heard:
 
     async def run(self) -> None:
         async for batch in self._bus.reports():
-            now = time.monotonic()
+            now_s = time.monotonic()
             for message in batch:
                 report = msgspec.json.decode(message.data, type=Report)
                 self.nodes.add(report.node)
                 self.count += 1
                 for placement in report.placements or ():
                     if len(placement.held) > 1:
-                        self.at.setdefault(placement.pod, now)
+                        self.at.setdefault(placement.pod, now_s)
 
 
 @contextlib.asynccontextmanager
@@ -212,15 +212,15 @@ def _size(process: psutil.Process) -> dict[str, object]:
 async def _events(
     kubelets: Kubelets, heard: Heard, process: psutil.Process, options: argparse.Namespace
 ) -> dict[str, object]:
-    before, started, waits = process.cpu_times(), time.monotonic(), []
+    times_before, started, waits = process.cpu_times(), time.monotonic(), []
     for number in range(options.events):
         name, node = f"e{number}", kubelets.nodes[number % len(kubelets.nodes)].name
-        at = kubelets.bind(name, node, {CPU: 2000, MEMORY: GIB})
+        bound_s = kubelets.bind(name, node, {CPU: 2000, MEMORY: GIB})
         await until(lambda name=name: name in heard.at)
-        waits.append((heard.at[name] - at) * 1e3)
+        waits.append((heard.at[name] - bound_s) * 1e3)
         kubelets.delete(name)
         await asyncio.sleep(options.pause)
-    busy = _percent(before, process, started)
+    busy = _percent(times_before, process, started)
     cuts = statistics.quantiles(waits, n=100, method="inclusive")
     return {
         "events": len(waits),
@@ -237,21 +237,21 @@ async def _rest(
         for number in range(options.idle_pods):
             kubelets.bind(f"{node.name}-{number}", node.name, {CPU: 1000, MEMORY: GIB})
     await asyncio.sleep(2.0)
-    before, started = process.cpu_times(), time.monotonic()
+    times_before, started = process.cpu_times(), time.monotonic()
     await asyncio.sleep(options.rest)
     memory = process.memory_full_info()
     return {
         "idle_pods": options.idle_pods,
         "interval_s": options.interval,
-        "cpu_percent": _percent(before, process, started),
+        "cpu_percent": _percent(times_before, process, started),
         "rss_mb": round(memory.rss / MIB, 1),
         "uss_mb": round(memory.uss / MIB, 1),
     }
 
 
 def _percent(before: Any, process: psutil.Process, started: float) -> float:
-    after = process.cpu_times()
-    used = after.user + after.system - before.user - before.system
+    times_after = process.cpu_times()
+    used = times_after.user + times_after.system - before.user - before.system
     return float(round(100 * used / (time.monotonic() - started), 2))
 
 
@@ -306,7 +306,7 @@ async def largest(options: argparse.Namespace) -> dict[str, object]:
             await elsewhere.close()
         kubelets.bind("one-more", nodes[0].name, {CPU: 2000, MEMORY: GIB, kinds[0]: 1})
         await until(lambda: len(kubelets.runner.agent(nodes[0].name).node.state.cpu.entries) == 101)
-        after = core.report(nodes[0].name, "bench", await reader.scan(), core.Rules())
+        full = core.report(nodes[0].name, "bench", await reader.scan(), core.Rules())
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await reader.close()
@@ -318,7 +318,7 @@ async def largest(options: argparse.Namespace) -> dict[str, object]:
         "pods": 100,
         "scan_ms": round(statistics.median(times), 2),
         "report_bytes": len(msgspec.json.encode(made)),
-        "delta_bytes": len(msgspec.json.encode(changes(made, after))),
+        "delta_bytes": len(msgspec.json.encode(changes(made, full))),
     }
 
 

@@ -123,13 +123,13 @@ class Bench:
 
     async def binder(self) -> None:
         """Bind every reserved pod."""
-        at = 0
+        number = 0
         while True:
-            page = await self.log.read(at)
+            page = await self.log.read(number)
             if not page:
-                await self.log.wait(at, 0.5)
+                await self.log.wait(number, 0.5)
                 continue
-            at = page[-1].position
+            number = page[-1].position
             reserved = [e for e in page if e.type == PodReserved.__name__]
             for envelope in reserved:
                 uid = envelope.stream.removeprefix("pod/")
@@ -151,8 +151,8 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
 
     def after(core: SchedulerCore, page: Any) -> None:
         decider.folded(core, page)
-        for each in extenders:
-            each.folded(core, page)
+        for extender in extenders:
+            extender.folded(core, page)
 
     projector: Projector[SchedulerCore] = Projector(
         "scheduler", bench.log, fold_of(CoreConfig()), after=after

@@ -58,23 +58,23 @@ async def _round(
     road: Road, database: Any, options: argparse.Namespace, number: int
 ) -> dict[str, Any]:
     begun_s = time.monotonic()
-    found = await fail_over(
+    failed_over = await fail_over(
         road, database, options.role, number, signal.Signals[f"SIG{options.signal}"], TIMEOUT_S
     )
     await asyncio.sleep(max(ROUND_S - (time.monotonic() - begun_s), 0))
     await settled(road)
     return {
-        "killed": found.lease,
-        "first_s": found.first_s,
-        "all_s": found.all_s,
+        "killed": failed_over.lease,
+        "first_s": failed_over.first_s,
+        "all_s": failed_over.all_s,
         "load": round(os.getloadavg()[0], 1),
     }
 
 
 def _summary(options: argparse.Namespace, rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": options.role, "signal": options.signal, "kills": len(rounds)}
+    summary: dict[str, Any] = {"role": options.role, "signal": options.signal, "kills": len(rounds)}
     for key in ("first_s", "all_s"):
         values = sorted(each[key] for each in rounds)
-        found[f"{key[:-2]}_p50_s"] = round(statistics.median(values), 3)
-        found[f"{key[:-2]}_p99_s"] = values[math.ceil(len(values) * 0.99) - 1]
-    return found | {"load": round(statistics.mean(each["load"] for each in rounds), 1)}
+        summary[f"{key[:-2]}_p50_s"] = round(statistics.median(values), 3)
+        summary[f"{key[:-2]}_p99_s"] = values[math.ceil(len(values) * 0.99) - 1]
+    return summary | {"load": round(statistics.mean(each["load"] for each in rounds), 1)}

@@ -77,8 +77,8 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
     log = await PostgresEventLog.open(url)
     fold = fold_of(CoreConfig())
     cold_s, state = await _folded(log, fold)
-    upgrade_s, other = await _folded(log, msgspec.structs.replace(fold, fingerprint="other code"))
-    _print(step="folded", cold_s=cold_s, upgrade_s=upgrade_s, same=state == other)
+    upgrade_s, second = await _folded(log, msgspec.structs.replace(fold, fingerprint="other code"))
+    _print(step="folded", cold_s=cold_s, upgrade_s=upgrade_s, same=state == second)
     archive_per_s = await _archived(url)
     deciding = Deciding(CycleConfig(), Provenance("bench", "bench"))
     seconds = []
@@ -105,7 +105,7 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
         archive_per_s=archive_per_s,
     )
     await log.close()
-    return 0 if result.ok and whole and state == other else 1
+    return 0 if result.ok and whole and state == second else 1
 
 
 async def _filled(url: str, given: argparse.Namespace, pods: int) -> None:

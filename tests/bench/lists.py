@@ -49,15 +49,15 @@ def main(argv: list[str]) -> None:
         target=_serve, args=(port, options.pods), daemon=True
     )
     server.start()
-    found: dict[str, Any] = {"pods": options.pods}
+    figures: dict[str, Any] = {"pods": options.pods}
     for how in ("whole", "pages", "streamed"):
-        found |= {
+        figures |= {
             f"{how}_{name}": value
             for name, value in _apart(_list, f"http://127.0.0.1:{port}", how).items()
         }
     server.terminate()
-    found["claims_mib"] = _apart(_claims, options.pods)["mib"]
-    print(json.dumps(found), flush=True)
+    figures["claims_mib"] = _apart(_claims, options.pods)["mib"]
+    print(json.dumps(figures), flush=True)
 
 
 def _apart(work: Callable[..., dict[str, float]], *args: Any) -> dict[str, float]:
@@ -66,9 +66,9 @@ def _apart(work: Callable[..., dict[str, float]], *args: Any) -> dict[str, float
     ours, theirs = context.Pipe()
     child = context.Process(target=_report, args=(theirs, work, args))
     child.start()
-    found: dict[str, float] = ours.recv()
+    figures: dict[str, float] = ours.recv()
     child.join()
-    return found
+    return figures
 
 
 def _report(pipe: Connection, work: Callable[..., dict[str, float]], args: tuple[Any, ...]) -> None:
@@ -92,7 +92,7 @@ async def _listing(url: str, how: str) -> dict[str, float]:
         except Exception:  # The server is still starting.
             await asyncio.sleep(0.1)
     gc.collect()
-    before = most = _mib()
+    mib_before = most = _mib()
     begun, present, kept = time.perf_counter(), set[str](), list[Any]()
     async for part in kube.pages("pods", streamed=how == "streamed"):
         present.update(identity("pods", obj) for obj in part.items)
@@ -101,12 +101,12 @@ async def _listing(url: str, how: str) -> dict[str, float]:
     taken_s = time.perf_counter() - begun
     assert not (how == "streamed" and kube._in_pages), "it was streamed"
     await kube.close()
-    return {"mib": round(most - before, 1), "s": round(taken_s, 1), "items": len(present)}
+    return {"mib": round(most - mib_before, 1), "s": round(taken_s, 1), "items": len(present)}
 
 
 def _claims(count: int) -> dict[str, float]:
     gc.collect()
-    held, before = ClusterObjects(), _mib()
+    cluster_objects, mib_before = ClusterObjects(), _mib()
     for number in range(count):
         terms = (
             NodeSelectorTerm(
@@ -122,9 +122,9 @@ def _claims(count: int) -> dict[str, float]:
             f"namespace-{number % 100}/data-database-{number}", volume.name, str(number)
         )
         for event in (volume, claim):  # as they come out of the log: no text is shared
-            held.fold(msgspec.json.decode(msgspec.json.encode(event), type=type(event)))
+            cluster_objects.fold(msgspec.json.decode(msgspec.json.encode(event), type=type(event)))
     gc.collect()
-    return {"mib": round(_mib() - before, 1)}
+    return {"mib": round(_mib() - mib_before, 1)}
 
 
 # -- the server

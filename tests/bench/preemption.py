@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     for policy, scope in RULES:
         for inits in (False, True):
-            found = measure(
+            measured = measure(
                 policy,
                 scope,
                 inits,
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
                 "init_containers": inits,
                 "scenes": options.scenes,
             }
-            print(json.dumps(row | {kind: found[kind] for kind in KINDS}), flush=True)
+            print(json.dumps(row | {kind: measured[kind] for kind in KINDS}), flush=True)
 
 
 def measure(
@@ -55,13 +55,13 @@ def measure(
 def judged(full: Full) -> str:
     """Return one of KINDS."""
     world, best = world_of(full), cheapest(full)
-    found = world.cluster.nominate(full.pod, world.ledger.pods, (), None)
-    if found is None:
+    nomination = world.cluster.nominate(full.pod, world.ledger.pods, (), None)
+    if nomination is None:
         return "nobody" if best in (None, (0, 0)) else "missed"
-    assert found.node == NODE
+    assert nomination.node == NODE
     if best == (0, 0):
         return "for_nothing"
-    if not admits(full.state, full.pod, found.victims):
+    if not admits(full.state, full.pod, nomination.victims):
         return "refused_after"
     priority = {uid: active.pod.priority for uid, active in full.state.pods.items()}
-    return "exact" if cost_of(frozenset(found.victims), priority) == best else "costlier"
+    return "exact" if cost_of(frozenset(nomination.victims), priority) == best else "costlier"

@@ -95,8 +95,8 @@ async def _measure(events: int) -> None:
 
 
 def _started(url: str, compiled: Path) -> dict[str, float]:
-    found: dict[str, float] = json.loads(_run(compiled, url, str(time.time())).splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(_run(compiled, url, str(time.time())).splitlines()[-1])
+    return figures
 
 
 def _run(compiled: Path, *arguments: str) -> str:
@@ -124,14 +124,14 @@ def _lives(events: int) -> Iterator[tuple[str, Event]]:
 
 def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
     """Yield a report of each node that lists the live pods; unlisted pods are forgotten."""
-    left = range(max(0, events // 7 - LIVE), events // 7)
+    remaining = range(max(0, events // 7 - LIVE), events // 7)
     reports = [
         (stream, event.report)
         for stream, event in cluster(NODES, ZONES)
         if isinstance(event, NodeReported)
     ]
-    for at, (stream, report) in enumerate(reports):
-        pods = [(f"p{number}", _amounts(number)) for number in left if number % NODES == at]
+    for index, (stream, report) in enumerate(reports):
+        pods = [(f"p{number}", _amounts(number)) for number in remaining if number % NODES == index]
         yield stream, NodeReported(_listing(report, pods))
 
 

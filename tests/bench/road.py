@@ -294,16 +294,18 @@ def _exporters(interval_s: float) -> None:
     """Measure one exporter on one idle node, then a hundred nodes on a few exporters: the
     difference is the cost of one more node.
     """
-    one, many = _idle(1, interval_s), _idle(MANY, interval_s)
-    added = MANY - many["processes"]
+    of_one, of_many = _idle(1, interval_s), _idle(MANY, interval_s)
+    added = MANY - of_many["processes"]
     _print(
         "exporter",
         report_interval_s=interval_s,
-        one_node_rss_mb=one["rss_mb"],
-        one_node_cpu_ms_per_s=round(one["cpu_s"] / IDLE_S * 1e3, 2),
-        added_node_mb=round((many["rss_mb"] - many["processes"] * one["rss_mb"]) / added, 3),
+        one_node_rss_mb=of_one["rss_mb"],
+        one_node_cpu_ms_per_s=round(of_one["cpu_s"] / IDLE_S * 1e3, 2),
+        added_node_mb=round(
+            (of_many["rss_mb"] - of_many["processes"] * of_one["rss_mb"]) / added, 3
+        ),
         added_node_cpu_ms_per_s=round(
-            (many["cpu_s"] - many["processes"] * one["cpu_s"]) / IDLE_S * 1e3 / added, 3
+            (of_many["cpu_s"] - of_many["processes"] * of_one["cpu_s"]) / IDLE_S * 1e3 / added, 3
         ),
         nodes=MANY,
     )

@@ -130,7 +130,7 @@ async def _schedulers(
     running = {}
     for number in range(count):
         port = free_port()
-        own = {
+        environment = {
             "TOPOLOG_DATABASE_URL": url,
             "TOPOLOG_HTTP_PORT": str(port),
             "TOPOLOG_OBSERVE": "false",
@@ -138,7 +138,7 @@ async def _schedulers(
         }
         with (folder / f"scheduler-{number}.log").open("w") as out:
             command = [sys.executable, "-m", "services.scheduler"]
-            running[port] = _spawned(command, own, out)
+            running[port] = _spawned(command, environment, out)
     try:
         yield {port: psutil.Process(process.pid) for port, process in running.items()}
     finally:
@@ -215,11 +215,11 @@ def _cpu_s(processes: dict[int, psutil.Process]) -> float:
 
 
 def _outcomes(processes: dict[int, psutil.Process], outcome: str) -> int:
-    found = 0.0
+    spent_s = 0.0
     for port in processes:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             page = answer.read().decode()
-        found += sum(
+        spent_s += sum(
             float(value)
             for value in re.findall(
                 rf'^topolog_append_outcomes_total{{[^}}]*outcome="{outcome}"[^}}]*}} (\S+)',
@@ -227,4 +227,4 @@ def _outcomes(processes: dict[int, psutil.Process], outcome: str) -> int:
                 re.M,
             )
         )
-    return round(found)
+    return round(spent_s)

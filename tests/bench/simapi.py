@@ -214,13 +214,13 @@ def _measure(pods: int, watchers: int, workers: int, inner_kubelet: bool) -> dic
     process.start()
     port = int(ours.recv())
     usage = psutil.Process(process.pid)
-    before = usage.cpu_times()
+    times_before = usage.cpu_times()
     wall_s, wrong = uvloop.run(_load(port, pods, watchers, workers, inner_kubelet))
-    after = usage.cpu_times()
+    times_after = usage.cpu_times()
     memory = usage.memory_info().rss
     ours.send("stop")
     process.join(10)
-    cpu_s = after.user + after.system - before.user - before.system
+    cpu_s = times_after.user + times_after.system - times_before.user - times_before.system
     return {
         "kubelet": "in process" if inner_kubelet else "over HTTP",
         "pods": pods,

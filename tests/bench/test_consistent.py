@@ -72,9 +72,9 @@ def after(
 def by_orders(known: Consistent, newcomer: Pod) -> bool:
     steps, pods = list(known._steps()), {uid: each.pod for uid, each in known._sent.items()}
     kinds = {uid: repr(pod.containers) for uid, pod in pods.items()}
-    found = [(order, *after(known._base, order, pods)) for order in orders(steps)]
-    doomed = {kinds[uid] for _, state, refused in found if state is not None for uid in refused}
-    for order, state, _ in found:
+    answers = [(order, *after(known._base, order, pods)) for order in orders(steps)]
+    doomed = {kinds[uid] for _, state, refused in answers if state is not None for uid in refused}
+    for order, state, _ in answers:
         if state is None:
             continue
         verdict = admit(state, newcomer)
@@ -89,7 +89,7 @@ def by_orders(known: Consistent, newcomer: Pod) -> bool:
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "best-effort"])
 def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
-    found = {True: 0, False: 0}
+    counts = {True: 0, False: 0}
     for seed in range(120):
         past = Past(seed, policy, "container")
         if len(list(past.known._steps())) > MOST_STEPS:
@@ -97,8 +97,8 @@ def test_it_admits_what_every_order_of_events_admits(policy: str) -> None:
         newcomer = random_pod(past.rng, "decided")
         expected = by_orders(past.known, newcomer)
         assert past.known.admits(newcomer) == expected, seed
-        found[expected] += 1
-    assert min(found.values()) > 15, found
+        counts[expected] += 1
+    assert min(counts.values()) > 15, counts
 
 
 def test_a_pod_that_represents_its_kind_is_a_newcomer_although_it_runs_on_the_node() -> None:
@@ -113,6 +113,6 @@ def test_a_pod_that_represents_its_kind_is_a_newcomer_although_it_runs_on_the_no
         state, pod = verdict.state, msgspec.structs.replace(pod, uid=f"{int(pod.uid) + 1}")
         verdict = admit(state, pod)
     assert "0" in state.pods
-    known = Consistent(state)
-    assert not known.admits(state.pods["0"].pod)
-    assert not known.admits(pod)
+    consistent = Consistent(state)
+    assert not consistent.admits(state.pods["0"].pod)
+    assert not consistent.admits(pod)

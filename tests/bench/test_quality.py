@@ -50,11 +50,11 @@ def _pod(chance: random.Random) -> Pod:
         *(("app", "app") if chance.random() < 0.4 else ("app",)),
     ]
     parts = []
-    for at, kind in enumerate(kinds):
+    for number, kind in enumerate(kinds):
         asked = {"cpu": chance.randint(1, 8) * 1000, "memory": chance.randint(1, 8) * GIB}
         if chance.random() < 0.4:
             asked[GPU] = chance.randint(1, 2)
-        parts.append(Container(f"c{at}", kind, asked, asked))
+        parts.append(Container(f"c{number}", kind, asked, asked))
     return Pod("u", "bench", "p", "Guaranteed", tuple(parts))
 
 
@@ -101,11 +101,11 @@ def test_the_vectorised_plugin_filters_and_scores_as_the_compat_mode_does(seed: 
     inits, apps = columns.requests(tested)
     passed = columns.aligned(stacked, inits, apps)
     least, most = (columns.score(stacked, [*inits, *apps], each) for each in (False, True))
-    for at, free in enumerate(frees):
+    for index, free in enumerate(frees):
         view = _view(free)
-        assert filter_node(theirs, offered([GPU]), view).passes == passed[at]
-        assert score_node(theirs, view, "LeastAllocated", {}) == least[at]
-        assert score_node(theirs, view, "MostAllocated", {}) == most[at]
+        assert filter_node(theirs, offered([GPU]), view).passes == passed[index]
+        assert score_node(theirs, view, "LeastAllocated", {}) == least[index]
+        assert score_node(theirs, view, "MostAllocated", {}) == most[index]
 
 
 def _cell(row: RowName, horizon_s: int = 20) -> Cell:
@@ -138,8 +138,8 @@ def test_every_row_plays_a_small_cell_and_repeats_itself(row: RowName) -> None:
 
 
 def test_the_ledger_by_proof_is_never_refused_but_for_an_end() -> None:
-    found = run_cell(_cell("ledger, proof", 60), NOWHERE)
-    assert found.rejected == found.rejected_after_end
+    measured = run_cell(_cell("ledger, proof", 60), NOWHERE)
+    assert measured.rejected == measured.rejected_after_end
 
 
 def test_the_truth_of_an_empty_node_is_what_it_reports() -> None:
@@ -228,12 +228,12 @@ def test_a_folder_that_is_no_trace_is_named(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_is_played_without_a_rejection_by_proof(policy: Policy) -> None:
-    found = run_cell(
+    measured = run_cell(
         msgspec.structs.replace(_cell("ledger, proof", 30), policy=policy, reports="change"),
         NOWHERE,
     )
-    assert found.admitted > 0
-    assert found.rejected == found.rejected_after_end
+    assert measured.admitted > 0
+    assert measured.rejected == measured.rejected_after_end
 
 
 def test_aims_are_judged_by_the_numbers() -> None:

@@ -13,11 +13,13 @@ def test_rows_are_printed_while_they_run_and_equal_the_benchs_numbers() -> None:
     cells = [cell("no awareness", 2, "10", 12), cell("ledger, proof", 2, "10", 12)]
     results = play(cells, heard.append, jobs=2)
     assert [result.cell.row for result in results] == ["no awareness", "ledger, proof"]
-    for one, result in zip(cells, results, strict=True):
-        own = [snapshot for snapshot in heard if snapshot.row == one.row]
-        assert [snapshot.share for snapshot in own] == sorted(snapshot.share for snapshot in own)
-        assert (own[-1].result, own[-1].rejected) == (result, result.rejected)
-        again = run_cell(one, Path())
+    for cell_shown, result in zip(cells, results, strict=True):
+        own_snapshots = [snapshot for snapshot in heard if snapshot.row == cell_shown.row]
+        assert [snapshot.share for snapshot in own_snapshots] == sorted(
+            snapshot.share for snapshot in own_snapshots
+        )
+        assert (own_snapshots[-1].result, own_snapshots[-1].rejected) == (result, result.rejected)
+        again = run_cell(cell_shown, Path())
         assert (again.tasks, again.admitted, again.rejected) == (
             result.tasks,
             result.admitted,

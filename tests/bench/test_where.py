@@ -27,12 +27,12 @@ def test_a_process_reports_what_its_cpu_time_went_into(tmp_path: Path) -> None:
     (tmp_path / "busy.py").write_text(BUSY)
     command = [sys.executable, str(tmp_path / "busy.py"), "services.binder"]
     subprocess.run(command, env=environment, cwd=ROOT, check=True, timeout=60)
-    told = dict[str, float]()
+    seconds = dict[str, float]()
     for name, what, ms in where(samples, 0.0, float("inf"), {"binder": 2.0}):
         assert name == "binder"
-        told[what] = ms
-    assert sum(told.values()) == pytest.approx(2.0, abs=0.01)
-    assert told["event loop, sockets"] > 1.0
+        seconds[what] = ms
+    assert sum(seconds.values()) == pytest.approx(2.0, abs=0.01)
+    assert seconds["event loop, sockets"] > 1.0
     assert list(where(samples, 0.0, 0.0, {"binder": 2.0})) == []
 
 
@@ -47,12 +47,12 @@ def test_the_first_rule_that_matches_a_function_counts() -> None:
 def test_every_rule_names_code_that_is_there() -> None:
     ours = [path for room in ("services", "shared") for path in (ROOT / room).rglob("*.py")]
     for _, functions in RULES:
-        for each in functions:
-            file, _, function = each.partition(":")
-            known = (
+        for named in functions:
+            file, _, function = named.partition(":")
+            existing = (
                 [path for path in ours if file in str(path)]
                 if "/" in file or file.endswith(".py")
                 else []
             )
-            theirs = not known and (not file or file in ("nats/", "importlib"))
-            assert theirs or any(f"def {function}" in path.read_text() for path in known), each
+            theirs = not existing and (not file or file in ("nats/", "importlib"))
+            assert theirs or any(f"def {function}" in path.read_text() for path in existing), named

@@ -60,18 +60,20 @@ def _ask(history: Path, change: list[str]) -> dict[str, object]:
         "--json",
         *change,
     ]
-    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    usage_before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    wall_s, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall_s, usage_after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
     lines = [json.loads(line) for line in said]
     decided = next((line["pods"] for line in lines if "pods" in line), lines[-1]["decisions"])
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu_s = (
+        usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+    )
     return {
         "decided": decided,
         "wall_s": round(wall_s, 1),
         "cpu_s": round(cpu_s, 1),
         "decided_per_s": round(decided / wall_s),
-        "max_rss_mb": after.ru_maxrss // 1024,
+        "max_rss_mb": usage_after.ru_maxrss // 1024,
         "differs": lines[-1]["differs"],
     }
 

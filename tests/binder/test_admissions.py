@@ -136,9 +136,9 @@ def test_what_happens_on_another_node_is_no_excuse(event: Event) -> None:
 
 
 async def test_a_drift_is_a_warning_event() -> None:
-    told = Told()
-    told.kube.go.set()
-    told.tell(
+    stream = Told()
+    stream.kube.go.set()
+    stream.tell(
         "report/n1",
         NodeReported(report(zone(0, 8), zone(1, 8))),
         PodObserved(pod("web", cpus=2)),
@@ -146,9 +146,9 @@ async def test_a_drift_is_a_warning_event() -> None:
         PodBound("uid-web", "n1"),
         changed(held("web", 1, 2)),
     )
-    async with running(told.announcer.run()):
-        await until(lambda: len(told.kube.events) == 2)
-    event = next(event for event in told.kube.events if event["reason"] != "Scheduled")
+    async with running(stream.announcer.run()):
+        await until(lambda: len(stream.kube.events) == 2)
+    event = next(event for event in stream.kube.events if event["reason"] != "Scheduled")
     assert (event["type"], event["reason"]) == ("Warning", "PlacementDrift")
 
 
@@ -265,9 +265,9 @@ def test_a_pod_that_was_required_to_be_in_one_zone_and_is_not(
 
 
 async def test_a_missed_requirement_is_a_warning_event() -> None:
-    told = Told()
-    told.kube.go.set()
-    told.tell(
+    stream = Told()
+    stream.kube.go.set()
+    stream.tell(
         "report/n1",
         NodeReported(report(zone(0, 8), zone(1, 8))),
         PodObserved(pod("web", cpus=2)),
@@ -280,9 +280,9 @@ async def test_a_missed_requirement_is_a_warning_event() -> None:
             )
         ),
     )
-    async with running(told.announcer.run()):
-        await until(lambda: len(told.kube.events) == 2)
-    event = next(event for event in told.kube.events if event["reason"] != "Scheduled")
+    async with running(stream.announcer.run()):
+        await until(lambda: len(stream.kube.events) == 2)
+    event = next(event for event in stream.kube.events if event["reason"] != "Scheduled")
     assert (event["type"], event["reason"]) == ("Warning", "ZoneRequirementMissed")
     assert event["message"] == (
         "Admitted on zones 0, 1 of n1, but the pod was required to be in one zone"
@@ -304,10 +304,10 @@ KAI_POD = msgspec.structs.replace(pod("theirs", cpus=1), scheduler_name="kai-sch
 async def test_admitted_pods_are_annotated_for_kai_scheduler(
     annotate: Annotate, first: tuple[Event, ...], annotates: bool
 ) -> None:
-    told = Told()
-    told.kube.go.set()
-    told.announcer.pending = PendingAnnouncements("topolog", annotate)
-    told.tell(
+    stream = Told()
+    stream.kube.go.set()
+    stream.announcer.pending = PendingAnnouncements("topolog", annotate)
+    stream.tell(
         "report/n1",
         *first,
         NodeReported(report(zone(0, 8), zone(1, 8))),
@@ -316,8 +316,8 @@ async def test_admitted_pods_are_annotated_for_kai_scheduler(
         PodBound("uid-web", "n1"),
         changed(held("web", 1, 2)),
     )
-    async with running(told.announcer.run()):
-        await until(lambda: len(told.kube.events) == 2 and (told.kube.patches or not annotates))
+    async with running(stream.announcer.run()):
+        await until(lambda: len(stream.kube.events) == 2 and (stream.kube.patches or not annotates))
     annotations = {PLACEMENT: '[{"zone":"node-1","amount":{"cpu":"2"}}]'}
     wanted = {"metadata": {"uid": "uid-web", "annotations": annotations}}
-    assert told.kube.patches == ([wanted] if annotates else [])
+    assert stream.kube.patches == ([wanted] if annotates else [])

@@ -246,9 +246,9 @@ def test_nothing_is_intended_for_a_pod_that_ended(told: Told) -> None:
 
 
 def test_the_binding_carries_no_placement_that_is_not_certain() -> None:
-    told = Told().tell(PodObserved(pod("a")))
-    told.tell(PodReserved("uid-a", "n1", predicted={"c": (0,)}))
-    assert core.binding_annotations(told.state.work["uid-a"]) == {"topolog.io/reserved-at": "2"}
+    stream = Told().tell(PodObserved(pod("a")))
+    stream.tell(PodReserved("uid-a", "n1", predicted={"c": (0,)}))
+    assert core.binding_annotations(stream.state.work["uid-a"]) == {"topolog.io/reserved-at": "2"}
     nothing = Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1", certain=True))
     assert core.binding_annotations(nothing.state.work["uid-a"]) == {"topolog.io/reserved-at": "2"}
 

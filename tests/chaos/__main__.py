@@ -85,8 +85,8 @@ def main() -> int:
             f"passed over, as this system permits no mounts: {', '.join(sorted(ON_DISKS))}",
             file=sys.stderr,
         )
-    rounds, broken, beside = asyncio.run(_run(options, seed, mounts))
-    _tell(rounds, broken, beside, seed, options)
+    rounds, broken, remarks = asyncio.run(_run(options, seed, mounts))
+    _tell(rounds, broken, remarks, seed, options)
     return 1 if broken else 0
 
 
@@ -108,27 +108,27 @@ async def _run(
                     break
                 stage.rng = chance(seed, number)
                 name = stage.rng.choice(_chosen(options.only, mounts))
-                rounds.append(found := await _round(stage, number, name, options.limit))
-                broken += [found["broken"]] if found["broken"] else []
+                rounds.append(outcome := await _round(stage, number, name, options.limit))
+                broken += [outcome["broken"]] if outcome["broken"] else []
                 if options.json:
-                    print(json.dumps(found), flush=True)
+                    print(json.dumps(outcome), flush=True)
                 else:
                     print(
                         (
-                            f"{number + 1:4d}  {found['fault']:24s} {found['what']:32s} "
-                            f"{found['recovered_s']:6.2f} s"
+                            f"{number + 1:4d}  {outcome['fault']:24s} {outcome['what']:32s} "
+                            f"{outcome['recovered_s']:6.2f} s"
                         ),
                         flush=True,
                     )
-            broken_at_the_end, beside, pods = await _judged(stage)
+            broken_at_the_end, remarks, pods = await _judged(stage)
             broken += broken_at_the_end
-            if (broken or beside) and options.keep:
+            if (broken or remarks) and options.keep:
                 _keep(
                     options.keep,
                     stage.database_url,
-                    {"rounds": rounds, "broken": broken, "beside": beside, "pods": pods},
+                    {"rounds": rounds, "broken": broken, "beside": remarks, "pods": pods},
                 )
-    return rounds, broken, beside
+    return rounds, broken, remarks
 
 
 def chance(seed: int, number: int) -> random.Random:
@@ -152,12 +152,12 @@ async def _judged(stage: Stage) -> tuple[list[str], list[str], list[dict[str, An
     broken += judging.of_the_charges(first, last, await folded(stage.database_url))
     log = await PostgresEventLog.open(stage.database_url, role=READER)
     try:
-        refused, beside = await judging.of_the_refused(last, log)
+        refused, remarks = await judging.of_the_refused(last, log)
     finally:
         await log.close()
     return (
         [*broken, *refused, *await asyncio.to_thread(judging.of_the_log, stage.database_url)],
-        beside,
+        remarks,
         last.pods,
     )
 
@@ -336,10 +336,10 @@ def _tell(
     print(f"\n{'fault':26s} {'faults':>6s} {'p50 s':>8s} {'max s':>8s}")
     for name, row in table.items():
         print(f"{name:26s} {row['faults']:6d} {row['p50_s']:8.2f} {row['max_s']:8.2f}")
-    for each in beside:
-        print(f"beside: {each}")
-    for each in broken:
-        print(f"broken: {each}")
+    for remark in beside:
+        print(f"beside: {remark}")
+    for remark in broken:
+        print(f"broken: {remark}")
     again = [
         "--faults",
         str(len(rounds)),

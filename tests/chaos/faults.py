@@ -141,10 +141,10 @@ def late(which: str) -> Fault:
     async def befall(stage: Stage) -> str:
         proxy: Proxy = getattr(stage, which)
         proxy.delay_s = round(stage.rng.uniform(*LATE_S), 2)
-        told = f"{proxy.delay_s} s a chunk for 5 s"
+        description = f"{proxy.delay_s} s a chunk for 5 s"
         await asyncio.sleep(5)
         proxy.delay_s = 0.0
-        return told
+        return description
 
     return befall
 

@@ -38,17 +38,17 @@ async def of_the_refused(last: Look, log: EventLog) -> tuple[list[str], list[str
     explains the rejection by an end that was not yet observable. A decision that went with a
     set-back log cannot be judged; one that is decided differently now can.
     """
-    broken, beside = [], []
+    broken, remarks = [], []
     for pod in refused(last.pods or []):
-        told = f"a kubelet refused {pod['metadata']['name']}: {pod['status']['reason']}"
-        found = await _explained(log, _uid(pod))
-        if found is None:
-            beside.append(f"{told}; what it was decided on is not in the log")
-        elif found.ended:
-            beside.append(f"{told}; beside the end of {', '.join(found.ended)}")
+        description = f"a kubelet refused {pod['metadata']['name']}: {pod['status']['reason']}"
+        explanations = await _explained(log, _uid(pod))
+        if explanations is None:
+            remarks.append(f"{description}; what it was decided on is not in the log")
+        elif explanations.ended:
+            remarks.append(f"{description}; beside the end of {', '.join(explanations.ended)}")
         else:
-            broken.append(told)
-    return broken, beside
+            broken.append(description)
+    return broken, remarks
 
 
 async def _explained(log: EventLog, uid: str) -> Explained | None:
@@ -78,32 +78,34 @@ def of_the_charges(first: Look, last: Look, log: Folded) -> list[str]:
 
 
 def _uncharged(first: Look, last: Look, log: Folded, charged: set[tuple[str, str]]) -> list[str]:
-    found, remaining = [], {_uid(pod) for pod in last.pods or () if _lives(pod)}
+    uncharged, remaining = [], {_uid(pod) for pod in last.pods or () if _lives(pod)}
     for pod in first.pods or ():
         uid, name, node = _uid(pod), pod["metadata"]["name"], pod["spec"].get("nodeName", "")
         if not node or not _lives(pod) or (uid, node) in charged:
             continue
         if uid not in log.ended:
-            found.append(f"the API server has {name} on {node}, where the log does not charge it")
+            uncharged.append(
+                f"the API server has {name} on {node}, where the log does not charge it"
+            )
         elif uid in remaining and log.ended[uid] <= last.head:
-            found.append(
+            uncharged.append(
                 f"the API server has {name} on {node}, which ended by the log at position "
                 f"{log.ended[uid]}"
             )
-    return found
+    return uncharged
 
 
 def _charged_elsewhere(first: Look, last: Look, charged: list[tuple[str, str]]) -> list[str]:
     pods = {_uid(pod): pod for pod in (*(first.pods or ()), *(last.pods or ()))}
-    found = []
+    misplaced = []
     for uid, node in charged:
         on = pods[uid]["spec"].get("nodeName", "") if uid in pods else ""
         if on and on != node:
-            found.append(
+            misplaced.append(
                 f"the log charges {node} for {pods[uid]['metadata']['name']}, which the API "
                 f"server has on {on}"
             )
-    return found
+    return misplaced
 
 
 def _leaked(first: Look, log: Folded) -> list[str]:
@@ -138,15 +140,15 @@ def refused(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _elsewhere(pods: list[dict[str, Any]], bound: dict[str, str]) -> list[str]:
-    found = []
+    elsewhere = []
     for pod in pods:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         if uid in bound and node != bound[uid]:
-            found.append(
+            elsewhere.append(
                 f"the log has {pod['metadata']['name']} on {bound[uid]}, the API server on "
                 f"{node or 'no node'}"
             )
-    return found
+    return elsewhere
 
 
 def of_the_workload(road: Road, pods: list[dict[str, Any]] | None) -> list[str]:
@@ -155,8 +157,10 @@ def of_the_workload(road: Road, pods: list[dict[str, Any]] | None) -> list[str]:
     """
     counted = road.summary().get("workload", {})
     hidden = counted.get("rejected", 0) - len(refused(pods)) if pods is not None else 0
-    found = [f"{hidden} pods rejected that the API server does not show"] if hidden > 0 else []
-    return [*found, *([f"{counted['lost']} pods lost"] if counted.get("lost") else [])]
+    hidden_rejections = (
+        [f"{hidden} pods rejected that the API server does not show"] if hidden > 0 else []
+    )
+    return [*hidden_rejections, *([f"{counted['lost']} pods lost"] if counted.get("lost") else [])]
 
 
 def of_the_log(database_url: str) -> list[str]:

@@ -45,14 +45,14 @@ async def look(road: Road, database_url: str) -> Look:
 
 async def folded(database_url: str) -> Folded:
     """Fold the log from its beginning, as the services do."""
-    found, quarantined = Folded(), QuarantinedStreams()
+    state, quarantined = Folded(), QuarantinedStreams()
     log = await PostgresEventLog.open(database_url, role=READER)
     try:
         quarantined.skipped = await skips(log)
         async for envelope in envelopes(log):
-            event, _ = fold_one(found.ledger, envelope, quarantined)
+            event, _ = fold_one(state.ledger, envelope, quarantined)
             if isinstance(event, PodEnded):
-                found.ended[event.uid] = envelope.position
+                state.ended[event.uid] = envelope.position
     finally:
         await log.close()
-    return found
+    return state

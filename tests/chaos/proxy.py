@@ -50,11 +50,11 @@ class Proxy:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", self.target_port)
+            to_server, back = await asyncio.open_connection("127.0.0.1", self.target_port)
             ends.append(back)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(reader, back))
-                group.create_task(self._pump(there, writer))
+                group.create_task(self._pump(to_server, writer))
         except (OSError, ExceptionGroup):
             pass  # If one side closed the connection, the code below closes the other side.
         finally:

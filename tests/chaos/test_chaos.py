@@ -36,10 +36,10 @@ async def proxy() -> AsyncIterator[Proxy]:
         writer.close()
 
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
-        found = Proxy(server.sockets[0].getsockname()[1])
-        await found.start()
-        yield found
-        await found.stop()
+        proxy_server = Proxy(server.sockets[0].getsockname()[1])
+        await proxy_server.start()
+        yield proxy_server
+        await proxy_server.stop()
 
 
 async def said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -114,8 +114,8 @@ async def test_a_refusal_breaks_nothing_where_an_end_explains_it(
     ends: tuple[str, ...], broken: list[str], beside: list[str], reason: str
 ) -> None:
     story, seen = await sent_and_refused(*ends), Look(10, [pod("uid-p", "n1", reason, "Failed")])
-    told = ([each.format(reason) for each in broken], [each.format(reason) for each in beside])
-    assert await judging.of_the_refused(seen, story.log) == told
+    texts = ([each.format(reason) for each in broken], [each.format(reason) for each in beside])
+    assert await judging.of_the_refused(seen, story.log) == texts
 
 
 async def test_a_rejection_whose_decision_was_lost_with_the_log_is_reported_separately() -> None:
@@ -290,7 +290,7 @@ def test_a_seed_draws_the_same_faults_with_any_connections(
     for name, twin in twins.items():
         monkeypatch.setattr(chaos, name, twin)
     monkeypatch.setattr("sys.argv", ["chaos", "--faults", "9", "--seed", "5", "--only", "e"])
-    told = drawn(1, monkeypatch, capsys)
-    assert told == drawn(40, monkeypatch, capsys)
-    assert {"a while", "one of them"} <= {line[6:30].strip() for line in told}
-    assert told[-1].endswith("python -m tests.chaos --faults 9 --seed 5 --only e")
+    draws = drawn(1, monkeypatch, capsys)
+    assert draws == drawn(40, monkeypatch, capsys)
+    assert {"a while", "one of them"} <= {line[6:30].strip() for line in draws}
+    assert draws[-1].endswith("python -m tests.chaos --faults 9 --seed 5 --only e")

@@ -34,8 +34,8 @@ async def test_a_booking_from_its_making_to_its_end() -> None:
     (row,) = await listed(story.log)
     assert (row["node"], row["left"], row["pods"]) == ("n1", {"cpu": 2000}, ["ns/web-0"])
     assert row["owners"] == ["ns/* app=web"]
-    (told,) = await explain(story.log, "web-0")
-    assert any("in the room of @booking/room" in line.detail for line in told.lines)
+    (story_lines,) = await explain(story.log, "web-0")
+    assert any("in the room of @booking/room" in line.detail for line in story_lines.lines)
     await delete(story.log, "room", 2)
     assert await listed(story.log) == []
     with pytest.raises(CommandError, match="there is no booking 'room'"):

@@ -42,27 +42,27 @@ async def ask(url: str, path: str, **parameters: object) -> Any:
 async def test_the_map_of_a_moment_is_what_the_log_said_then() -> None:
     story = await small_cluster()
     async with served(story.log) as url:
-        now = await ask(url, "/map", resource="cpu")
-        assert [node["name"] for node in now["nodes"]] == ["n1", "n2"]
-        assert sum(zone[2] for node in now["nodes"] for zone in node["zones"]) == 8000
+        now_map = await ask(url, "/map", resource="cpu")
+        assert [node["name"] for node in now_map["nodes"]] == ["n1", "n2"]
+        assert sum(zone[2] for node in now_map["nodes"] for zone in node["zones"]) == 8000
         begin = await ask(url, "/map", resource="cpu", at=4)
         assert begin["position"] == 4
         assert sum(zone[2] for node in begin["nodes"] for zone in node["zones"]) == 0
         # Forward from there, then back: the same answers.
-        assert (await ask(url, "/map", at="head"))["nodes"] == now["nodes"]
+        assert (await ask(url, "/map", at="head"))["nodes"] == now_map["nodes"]
         assert (await ask(url, "/map", at=4))["nodes"] == begin["nodes"]
 
 
 async def test_only_changed_nodes_come_after_a_position() -> None:
     story = await small_cluster()
     async with served(story.log) as url:
-        known = (await ask(url, "/map"))["position"]
-        unchanged = await ask(url, "/map", since=known)
+        position = (await ask(url, "/map"))["position"]
+        unchanged = await ask(url, "/map", since=position)
         assert (unchanged["nodes"], unchanged["is_whole"], unchanged["names"]) == ([], False, 2)
         await story.node("n2", unschedulable=True)
         for _ in range(1000):
-            changed = await ask(url, "/map", since=known)
-            if changed["position"] > known:
+            changed = await ask(url, "/map", since=position)
+            if changed["position"] > position:
                 break
             await asyncio.sleep(0.01)
         assert [node["name"] for node in changed["nodes"]] == ["n2"]

@@ -54,7 +54,7 @@ def test_equals_the_peak_over_the_pods_life(order: list[tuple[ContainerKind, int
     order = sorted(order, key=lambda entry: entry[0] == "app")
     moments = [sum(cpu for kind, cpu in order if kind != "init")]
     for index, (kind, cpu) in enumerate(order):
-        beside = sum(other for before, other in order[:index] if before == "sidecar")
+        sidecars = sum(other for before, other in order[:index] if before == "sidecar")
         if kind != "app":
-            moments.append(beside + cpu)
+            moments.append(sidecars + cpu)
     assert container_request(_pod(*order).containers).get("cpu", 0) == max(moments)

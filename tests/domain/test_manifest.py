@@ -305,8 +305,8 @@ def test_documents_that_are_no_pods(doc: Any) -> None:
 
 
 def test_a_total_beyond_measure_is_refused() -> None:
-    many = [container(f"c{i}", {"memory": "60Pi"}) for i in range(40)]
-    assert refused(manifest(*many)).field.endswith("memory")
+    containers = [container(f"c{i}", {"memory": "60Pi"}) for i in range(40)]
+    assert refused(manifest(*containers)).field.endswith("memory")
 
 
 def test_half_a_surrogate_pair_is_refused_before_it_reaches_an_encoder() -> None:
@@ -368,10 +368,10 @@ def test_junk_in_any_field_is_read_or_refused_but_never_raises(
     place: tuple[Any, ...], value: Any
 ) -> None:
     doc = copy.deepcopy(FULL)
-    at: Any = doc
+    spot: Any = doc
     for step in place[:-1]:
-        at = at[step]
-    at[place[-1]] = value
+        spot = spot[step]
+    spot[place[-1]] = value
     read = pod_from_manifest(doc)
     assert isinstance(read, Pod | ManifestError)
     msgspec.json.encode(read)

@@ -20,10 +20,10 @@ def test_what_is_nested_too_deeply_is_refused_and_no_end_of_the_process(text: by
 def test_a_long_text_and_a_hundred_levels_are_read() -> None:
     long = "x" * 800_000
     assert yaml_text.document(f'a: "{long}"') == {"a": long}
-    found = yaml_text.document("[" * 100 + "]" * 100)
+    document = yaml_text.document("[" * 100 + "]" * 100)
     for _ in range(99):
-        (found,) = found
-    assert found == []
+        (document,) = document
+    assert document == []
 
 
 def test_documents_come_in_order_and_only_as_plain_values() -> None:

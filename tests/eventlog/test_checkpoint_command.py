@@ -32,10 +32,10 @@ async def test_a_release_with_other_fold_code_starts_from_it(name: str) -> None:
     head = await log.head()
     written = await checkpoint(log)
     assert [(one.projection, one.position) for one in written] == [(f, head) for f in FOLDS]
-    other = msgspec.structs.replace(FOLDS[name], fingerprint="other code")
+    other_release = msgspec.structs.replace(FOLDS[name], fingerprint="other code")
     begun: list[int] = []
     projector: Projector[Any] = Projector(
-        name, log, other, on_reset=lambda _state: begun.append(projector.position)
+        name, log, other_release, on_reset=lambda _state: begun.append(projector.position)
     )
     running = asyncio.create_task(projector.run())
     assert await projector.wait_for(head, 20)

@@ -155,12 +155,12 @@ async def test_every_page_goes_on_after_its_position_whatever_the_sizes(
     sizes = [1, MAX_PAGE_BYTES // SHORT_PAGE, 1, 1, LARGE, 1, *([1] * SHORT_PAGE), LARGE, LARGE, 1]
     for number, size in enumerate(sizes):
         await postgres_log.append([commit(number, size)])
-        for after in range(max(0, number - 3), number + 1):
-            page = await postgres_log.read(after)
+        for position in range(max(0, number - 3), number + 1):
+            page = await postgres_log.read(position)
             positions = [envelope.position for envelope in page]
-            assert positions == list(range(after + 1, number + 2))
-    for after in range(len(sizes)):
-        page = await postgres_log.read(after, SHORT_PAGE)
+            assert positions == list(range(position + 1, number + 2))
+    for position in range(len(sizes)):
+        page = await postgres_log.read(position, SHORT_PAGE)
         positions = [envelope.position for envelope in page]
-        assert positions[:1] == [after + 1]
-        assert positions == list(range(after + 1, after + 1 + len(page)))
+        assert positions[:1] == [position + 1]
+        assert positions == list(range(position + 1, position + 1 + len(page)))

@@ -310,9 +310,9 @@ async def test_readers_that_begin_again_begin_behind_what_was_pruned(
     await archived(log_url, log)
     assert await pruned(log_url, log, tmp_path / "files") == 3 * PARTITION
     shutil.rmtree(tmp_path / "files")
-    other = Projector("scheduler", log, Fold(*_other(form)))
-    await run_to_head(log, other)
-    assert other.state == former.state
+    other_release = Projector("scheduler", log, Fold(*_other(form)))
+    await run_to_head(log, other_release)
+    assert other_release.state == former.state
     seen: list[int] = []
 
     async def handle(page: Any) -> None:

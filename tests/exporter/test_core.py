@@ -165,9 +165,9 @@ def test_a_pool_counts_once_although_its_containers_share_it(lists_pool: bool) -
     """Kubelet 1.37 lists the pool, 1.36 has it in its checkpoints alone. In both, each container is
     listed with its own and shared resources."""
     blocks = (MemoryBlock("memory", (0,), 30),)
-    own = ListedContainer("own", (2, 4), (MemoryBlock("memory", (0,), 10),))
+    own_container = ListedContainer("own", (2, 4), (MemoryBlock("memory", (0,), 10),))
     rest = (6, 8), (MemoryBlock("memory", (0,), 20),)
-    parts = (own, ListedContainer("a", *rest), ListedContainer("b", *rest))
+    parts = (own_container, ListedContainer("a", *rest), ListedContainer("b", *rest))
     named = {part.name: part for part in parts}
     pool = ListedContainer("", (2, 4, 6, 8), blocks)
     stored = checkpoints(("cpu", "memory"), uid_1={**named, "": pool})
@@ -178,9 +178,9 @@ def test_a_pool_counts_once_although_its_containers_share_it(lists_pool: bool) -
     )
     assert node_report.zones[0].resources["cpu"].available == 8000
     assert node_report.zones[0].resources["memory"].available == 70
-    held = (ZonedAmount("cpu", (0,), 4000, "2,4,6,8"), ZonedAmount("memory", (0,), 30))
+    amounts = (ZonedAmount("cpu", (0,), 4000, "2,4,6,8"), ZonedAmount("memory", (0,), 30))
     uid = "" if lists_pool else "uid-1"
-    assert node_report.placements == (Placement("default", "p", "", held, uid),)
+    assert node_report.placements == (Placement("default", "p", "", amounts, uid),)
     assert node_report.hidden == ()
 
 

@@ -188,8 +188,10 @@ async def test_a_list_that_is_too_large_leaves_the_amounts_of_the_checkpoints(
     reader = NodeReader(spec, ExporterSettings(nodes=("n1=/x,/y",)), TooLarge())
     with pytest.raises(AnswerTooLarge):
         await reader.scan()
-    held = {"uid-1": {"a": parse_cpus("1-2")}, "uid-2": {"b": parse_cpus("5")}}
-    (tmp_path / CPU_FILE).write_bytes(write_cpu(CpuCheckpoint("static", parse_cpus("0,3"), held)))
+    cpus_held = {"uid-1": {"a": parse_cpus("1-2")}, "uid-2": {"b": parse_cpus("5")}}
+    (tmp_path / CPU_FILE).write_bytes(
+        write_cpu(CpuCheckpoint("static", parse_cpus("0,3"), cpus_held))
+    )
     scan = await reader.scan()
     report = core.report("n1", "exporter-1", scan, core.Rules())
     assert "pods not listed" in scan.notices[-1]

@@ -102,7 +102,7 @@ def _decide_on_report(data: bytes) -> None:
     read = validation.read(subjects.report("n1"), data)
     if not isinstance(read, Report):
         return
-    service, known = Service(), store.initial()
+    service, ledger = Service(), store.initial()
     allocatable = {"cpu": 64_000, "memory": 64 * GIB, "pods": 99}
     service.hear(NODE, NodeObserved("n1", "uid", allocatable=allocatable))
     for name, cpu in (("p0", 1000), ("p1", 4000)):
@@ -110,11 +110,11 @@ def _decide_on_report(data: bytes) -> None:
             streams.pod(name),
             PodObserved(pod(name, cpu, 0, True), node="n1" if name == "p1" else ""),
         )
-    for version, each in enumerate((report(placements=listed("p1")), read), 1):
-        known.expired = True
-        decision = store.decide(known, each, NOW_MS)
+    for version, each_report in enumerate((report(placements=listed("p1")), read), 1):
+        ledger.expired = True
+        decision = store.decide(ledger, each_report, NOW_MS)
         if isinstance(decision, Accepted):
-            store.evolve(known, decision.event, version, NOW_MS)
+            store.evolve(ledger, decision.event, version, NOW_MS)
             service.hear(streams.report("n1"), decision.event)
         service.decide()
 
@@ -217,9 +217,9 @@ def _make_admission(rng: random.Random) -> bytes:
     else:
         pods = altered(rng, pods, _SHOWN)
     texts = [json.dumps(each).encode() for each in (machine, pods)]
-    at = rng.randrange(2)
+    zone_id = rng.randrange(2)
     if rng.random() < 0.3:
-        texts[at] = damaged(rng, texts[at])
+        texts[zone_id] = damaged(rng, texts[zone_id])
     return b"\x01".join(text.replace(b"\x01", b"") for text in texts)
 
 
@@ -328,8 +328,8 @@ _MESSAGES = _listing_messages()
 
 
 def _make_listing(rng: random.Random) -> bytes:
-    at = rng.randrange(2)
-    return bytes([at]) + damaged(rng, _MESSAGES[at])
+    zone_id = rng.randrange(2)
+    return bytes([zone_id]) + damaged(rng, _MESSAGES[zone_id])
 
 
 def _read_listing(data: bytes) -> None:
@@ -353,10 +353,10 @@ _TOPOLOGIES = [
 
 def _read_topology(data: bytes) -> None:
     try:
-        found = msgspec.json.decode(data)
+        document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    validation.read(subjects.report("n1"), msgspec.json.encode(nrt.from_nrt(found, "boot", 5)))
+    validation.read(subjects.report("n1"), msgspec.json.encode(nrt.from_nrt(document, "boot", 5)))
 
 
 # -- the simulator's HTTP

@@ -103,8 +103,8 @@ def _bend(rng: random.Random, document: Any, others: list[Any]) -> Any:
     elif kind < 0.6:
         foreign = [(where, at) for where, at in _places(rng.choice(others))]
         if foreign:
-            where, at = rng.choice(foreign)
-            holder[key] = copy.deepcopy(where[at])
+            where, index = rng.choice(foreign)
+            holder[key] = copy.deepcopy(where[index])
     elif kind < 0.7:
         del holder[key]
     elif kind < 0.8 and isinstance(holder, dict):
@@ -141,22 +141,22 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
     """Return the bytes with a few of them changed, lost, doubled or inserted."""
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
-        at = rng.randrange(len(made) + 1)
+        index = rng.randrange(len(made) + 1)
         kind = rng.random()
         if kind < 0.3 and made:
-            made[at % len(made)] = rng.randrange(256)
+            made[index % len(made)] = rng.randrange(256)
         elif kind < 0.5:
-            del made[at : at + rng.choice((1, 2, 8, 64))]
+            del made[index : index + rng.choice((1, 2, 8, 64))]
         elif kind < 0.7:
-            made[at:at] = rng.choice(TOKENS)
+            made[index:index] = rng.choice(TOKENS)
         elif kind < 0.8:
-            made[at:at] = made[at : at + rng.choice((4, 32, 200))]
+            made[index:index] = made[index : index + rng.choice((4, 32, 200))]
         elif kind < 0.85:
-            made[at:] = b""
+            made[index:] = b""
         elif kind < 0.9:
-            made[at:at] = rng.choice(TOKENS) * rng.choice((10, 1000, 3000))
+            made[index:index] = rng.choice(TOKENS) * rng.choice((10, 1000, 3000))
         else:
-            made[at:at] = rng.randbytes(rng.choice((1, 4, 16)))
+            made[index:index] = rng.randbytes(rng.choice((1, 4, 16)))
     return bytes(made)
 
 

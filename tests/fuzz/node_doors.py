@@ -97,8 +97,12 @@ def _judge(machine: Machine, allocatable: Allocatable, container: ListedContaine
     )
     validation.read(subjects.report("n1"), msgspec.json.encode(node_report))
     for zone in node_report.zones:
-        for name, each in zone.resources.items():
-            assert 0 <= each.available <= each.allocatable <= each.capacity, (zone.id, name, each)
+        for name, resource in zone.resources.items():
+            assert 0 <= resource.available <= resource.allocatable <= resource.capacity, (
+                zone.id,
+                name,
+                resource,
+            )
 
 
 def _allocatable(machine: Machine) -> Allocatable:
@@ -155,13 +159,15 @@ def _slices() -> dict[str, Any]:
             "allowMultipleAllocations": False,
         },
     }
-    other = {
+    other_slice = {
         "driver": "dra.net",
         "nodeName": "n1",
         "pool": {"name": "n1", "generation": 1},
         "devices": [old],
     }
-    return {"items": [{"spec": {**spec, "devices": [whole, by_address, part]}}, {"spec": other}]}
+    return {
+        "items": [{"spec": {**spec, "devices": [whole, by_address, part]}}, {"spec": other_slice}]
+    }
 
 
 _SLICES = _slices()
@@ -177,8 +183,10 @@ def _read_slices(data: bytes) -> None:
         return
     tree = Files(_FILES)
     machine = read_machine(tree)
-    found = slices.devices(document.get("items") if isinstance(document, dict) else document, "n1")
-    dynamic = slices.groups(found, tree, frozenset(node.id for node in machine.nodes))
+    devices = slices.devices(
+        document.get("items") if isinstance(document, dict) else document, "n1"
+    )
+    dynamic = slices.groups(devices, tree, frozenset(node.id for node in machine.nodes))
     claims = (
         ClaimedDevice("default/c", "gpu.example.com", "n1", "gpu-0", cdi=("vendor.com/gpu=0",)),
     )
@@ -188,11 +196,14 @@ def _read_slices(data: bytes) -> None:
     read = validation.read(subjects.report("n1"), msgspec.json.encode(node_report))
     assert isinstance(read, Report), read
     for zone in to_nrt(node_report)["zones"]:
-        for each in zone["resources"]:
-            if each["name"].startswith(PREFIX):
+        for resource in zone["resources"]:
+            if resource["name"].startswith(PREFIX):
                 assert (
-                    0 <= int(each["available"]) <= int(each["allocatable"]) <= int(each["capacity"])
-                ), each
+                    0
+                    <= int(resource["available"])
+                    <= int(resource["allocatable"])
+                    <= int(resource["capacity"])
+                ), resource
 
 
 def _make_tree(rng: random.Random) -> bytes:

@@ -76,7 +76,7 @@ def _watched() -> Iterator[None]:
         (signal.ITIMER_VIRTUAL, signal.SIGVTALRM, HANG_S),
         (signal.ITIMER_REAL, signal.SIGALRM, STUCK_S),
     )
-    before = [(number, signal.signal(number, _ring)) for _, number, _ in timers]
+    handlers = [(number, signal.signal(number, _ring)) for _, number, _ in timers]
     for timer, _, delay_s in timers:
         signal.setitimer(timer, delay_s)
     try:
@@ -84,7 +84,7 @@ def _watched() -> Iterator[None]:
     finally:
         for timer, _, _ in timers:
             signal.setitimer(timer, 0)
-        for number, handler in before:
+        for number, handler in handlers:
             signal.signal(number, handler)
 
 

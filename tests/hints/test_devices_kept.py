@@ -64,13 +64,13 @@ def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
         state, devices=register(state.devices, GPU, {"a": Device(1), "b": Device(None)})
     )
     seen = DeviceHints().observe(report_of(state, stored=True), (), "best-effort", fine=True)
-    (state_after, kept), (strictly, held) = seen.manager.allocate(
+    (state_after, kept), (strictly, kept_strictly) = seen.manager.allocate(
         seen.states[0], None, ((GPU, 2),), "init", NO_HINT
     )
     assert seen.manager.single(state_after, kept, ((GPU, 1),)) == 0b1
     (hint,) = (seen.manager.hints(state_after, kept, ((GPU, 1),)) or {})[GPU] or []
     assert (hint.mask, hint.preferred) == (0b1, True)
-    assert seen.manager.single(strictly, held, ((GPU, 1),)) == 0, (
+    assert seen.manager.single(strictly, kept_strictly, ((GPU, 1),)) == 0, (
         "a topology that names no zone touches none"
     )
-    assert seen.manager.hints(strictly, held, ((GPU, 1),)) == {GPU: []}
+    assert seen.manager.hints(strictly, kept_strictly, ((GPU, 1),)) == {GPU: []}

@@ -28,8 +28,8 @@ def test_both_answers_are_choices_and_a_decision_lasts_until_the_state_changes()
     assert isinstance(free, Memory)
     assert isinstance(taken, Memory)
     assert (MANAGER.single(free, None, request), MANAGER.single(taken, None, request)) == (1, 0)
-    after = MANAGER.hold(free, [ZonedAmount(MEMORY, (0,), 1)])
-    assert after.decided == ()
+    state_after = MANAGER.hold(free, [ZonedAmount(MEMORY, (0,), 1)])
+    assert state_after.decided == ()
 
 
 def test_what_is_free_in_any_case_is_not_open() -> None:

@@ -94,8 +94,8 @@ def test_a_table_that_cannot_be_read_gives_no_whole_gpu(table: Any) -> None:
 
 
 def test_an_object_with_too_many_entries_has_no_devices() -> None:
-    many = [{"type": "gpu", "minor": 0}] * (MOST_DEVICES + 1)
-    assert devices_of("n1", "7", {"spec": {"devices": many}}).devices == ()
+    entries = [{"type": "gpu", "minor": 0}] * (MOST_DEVICES + 1)
+    assert devices_of("n1", "7", {"spec": {"devices": entries}}).devices == ()
 
 
 json = st.recursive(

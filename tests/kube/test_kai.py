@@ -49,15 +49,15 @@ def test_what_cannot_be_read_says_nothing(key: str, text: str) -> None:
 
 
 def test_written_as_the_exporter_writes_and_read_again() -> None:
-    held = (
+    holdings = (
         ZonedAmount("cpu", (10,), 2000, "2-3"),
         ZonedAmount("cpu", (9,), 1000, "1"),
         ZonedAmount("memory", (9, 10), 1 << 30),
     )
-    annotations = placement_annotations([Placement("ns", "a", "c", held)])
+    annotations = placement_annotations([Placement("ns", "a", "c", holdings)])
     assert annotations[PLACEMENT] == (
         '[{"zone":"node-10","amount":{"cpu":"2"}},{"zone":"node-9","amount":{"cpu":"1"}}]'
     )
     assert set(observed_placement(annotations)) == {
-        ZonedAmount(item.resource, item.zones, item.amount) for item in held
+        ZonedAmount(item.resource, item.zones, item.amount) for item in holdings
     }

@@ -51,13 +51,13 @@ def test_no_text_makes_it_crash(text: str, vectors: dict[int, str]) -> None:
 
 
 def wrong(metadata: str, vector: str = "", zone: str = "node-2") -> dict[str, object]:
-    found = nrt(attributes=[{"name": METADATA, "value": metadata}])
-    other = {"name": "node-0", "type": "Node", "resources": []}
-    found["zones"].append(other)
+    object_ = nrt(attributes=[{"name": METADATA, "value": metadata}])
+    other_zone = {"name": "node-0", "type": "Node", "resources": []}
+    object_["zones"].append(other_zone)
     if vector:
-        target = next(each for each in found["zones"] if each["name"] == zone)
+        target = next(each for each in object_["zones"] if each["name"] == zone)
         target["attributes"] = [{"name": VECTOR, "value": vector}]
-    return found
+    return object_
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_wrong_payload_is_refused_by_object_and_field(
 
 
 def test_the_zones_of_containers_are_part_of_the_report() -> None:
-    found = wrong("npv0v001::ve=leb89::cc=2::nn=3::bn=0", "#")
-    assert from_nrt(found, "", 0).container_zones == (0, 2)
+    node_report = wrong("npv0v001::ve=leb89::cc=2::nn=3::bn=0", "#")
+    assert from_nrt(node_report, "", 0).container_zones == (0, 2)
 
 
 def test_what_resource_topology_exporter_wrote_names_the_zones_that_the_kubelet_chose() -> None:

@@ -137,9 +137,9 @@ def test_a_removed_pod_is_listed_no_more_and_its_holdings_go_with_the_next_admis
 
 def test_a_state_is_a_value_that_admission_leaves_alone() -> None:
     state = kubelet(gpus={"g0": 0b01})
-    before = (state.cpu, state.memory, state.devices, dict(state.pods))
+    fields_before = (state.cpu, state.memory, state.devices, dict(state.pods))
     admit(state, guaranteed("a", container(cpu=4, memory=2, gpus=1)))
-    assert (state.cpu, state.memory, state.devices, dict(state.pods)) == before
+    assert (state.cpu, state.memory, state.devices, dict(state.pods)) == fields_before
 
 
 def test_an_init_container_leaves_cpus_and_devices_to_the_app_and_memory_until_it_starts() -> None:

@@ -109,8 +109,8 @@ def _check_cpus(state: KubeletState) -> None:
 def _check_devices(state: KubeletState) -> None:
     owners: dict[str, str] = {}
     for uid, containers in state.devices.held.items():
-        for held in containers.values():
-            for device in held.get(GPU, frozenset()):
+        for holding in containers.values():
+            for device in holding.get(GPU, frozenset()):
                 assert owners.setdefault(device, uid) == uid
 
 

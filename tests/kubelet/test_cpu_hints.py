@@ -28,7 +28,7 @@ def plain_hints(
     """Return what generateCPUTopologyHints returns, counted CPU by CPU."""
     nodes = sorted({cpu.numa for cpu in cpus})
     zone = {cpu.id: cpu.numa for cpu in cpus}
-    least, found = len(nodes), []
+    least, hints = len(nodes), []
     for size in range(1, len(nodes) + 1):
         for chosen in combinations(nodes, size):
             if sum(cpu.numa in chosen for cpu in cpus) >= count:
@@ -39,8 +39,8 @@ def plain_hints(
                 zone[cpu] in chosen for cpu in each_cpu(available)
             )
             if matching >= count:
-                found.append(chosen)
-    return [Hint(mask_of(chosen), _preferred(cpus, chosen, least, by_socket)) for chosen in found]
+                hints.append(chosen)
+    return [Hint(mask_of(chosen), _preferred(cpus, chosen, least, by_socket)) for chosen in hints]
 
 
 def _preferred(cpus: list[Cpu], chosen: tuple[int, ...], least: int, by_socket: bool) -> bool:

@@ -46,10 +46,10 @@ def pod(*containers: Container, uid: str = "pod") -> Pod:
 
 def given_to(state: DeviceState, whose: Pod, hint: Hint = ANY) -> DeviceState:
     """Return the state after all containers got their devices."""
-    for one in whose.containers:
-        after = allocate(state, whose, one, hint)
-        assert isinstance(after, DeviceState), after
-        state = after
+    for container in whose.containers:
+        allocated = allocate(state, whose, container, hint)
+        assert isinstance(allocated, DeviceState), allocated
+        state = allocated
     return state
 
 
@@ -80,10 +80,10 @@ def test_hints_run_over_nodes_with_devices_or_over_all() -> None:
 
 
 def test_a_resource_without_plugin_is_not_ours() -> None:
-    one = Container("c", "app", {}, {"other.example/x": 1, "cpu": 1000})
-    assert container_hints(machine(gpu=FOUR), pod(one), one) == {}
+    foreign = Container("c", "app", {}, {"other.example/x": 1, "cpu": 1000})
+    assert container_hints(machine(gpu=FOUR), pod(foreign), foreign) == {}
     state = machine(gpu=FOUR)
-    assert given_to(state, pod(one)).held == {}
+    assert given_to(state, pod(foreign)).held == {}
 
 
 def test_aligned_devices_come_first_then_others() -> None:
@@ -96,9 +96,9 @@ def test_the_pick_is_a_parameter() -> None:
         return sorted(devices, reverse=True)[:count]  # type: ignore[call-overload, no-any-return]
 
     whose = pod(container("c", gpu=1))
-    after = allocate(machine(gpu=FOUR), whose, whose.containers[0], ANY, pick=highest)
-    assert isinstance(after, DeviceState)
-    assert after.held["pod"]["c"][GPU] == {"d"}
+    allocated = allocate(machine(gpu=FOUR), whose, whose.containers[0], ANY, pick=highest)
+    assert isinstance(allocated, DeviceState)
+    assert allocated.held["pod"]["c"][GPU] == {"d"}
 
 
 def test_a_plugin_may_prefer_among_the_aligned_only() -> None:
@@ -108,19 +108,21 @@ def test_a_plugin_may_prefer_among_the_aligned_only() -> None:
         return ["d", "b"]
 
     whose = pod(container("c", gpu=1))
-    after = allocate(machine(gpu=FOUR), whose, whose.containers[0], Hint(0b01, True), prefer=prefer)
-    assert isinstance(after, DeviceState)
-    assert after.held["pod"]["c"][GPU] == {"b"}
+    allocated = allocate(
+        machine(gpu=FOUR), whose, whose.containers[0], Hint(0b01, True), prefer=prefer
+    )
+    assert isinstance(allocated, DeviceState)
+    assert allocated.held["pod"]["c"][GPU] == {"b"}
 
 
 def test_an_init_container_leaves_its_devices_and_a_sidecar_does_not() -> None:
     state = given_to(machine(gpu=FOUR), pod(container("i", "init", gpu=3), container("c", gpu=4)))
     assert state.held["pod"]["c"][GPU] == set(FOUR)
     both = pod(container("s", "sidecar", gpu=3), container("c", gpu=2))
-    after = allocate(
+    allocated = allocate(
         given_to(machine(gpu=FOUR), pod(both.containers[0])), both, both.containers[1], ANY
     )
-    assert after == AllocationError(
+    assert allocated == AllocationError(
         "UnexpectedAdmissionError",
         f"Allocate failed due to requested number of devices unavailable for {GPU}. "
         "Requested: 2, Available: 1, "
@@ -129,9 +131,9 @@ def test_an_init_container_leaves_its_devices_and_a_sidecar_does_not() -> None:
 
 
 def _refusal(state: DeviceState, whose: Pod) -> str:
-    after = allocate(state, whose, whose.containers[-1], ANY)
-    assert isinstance(after, AllocationError)
-    return after.message
+    allocated = allocate(state, whose, whose.containers[-1], ANY)
+    assert isinstance(allocated, AllocationError)
+    return allocated.message
 
 
 def test_health_is_checked_also_for_what_is_held() -> None:
@@ -169,8 +171,8 @@ def test_a_resource_still_held_but_no_longer_registered_is_refused() -> None:
 def test_pod_scope_counts_the_peak_and_sees_what_the_pod_holds() -> None:
     whose = pod(container("i", "init", gpu=3), container("c", gpu=1))
     assert pod_hints(machine(gpu=FOUR), whose) == {GPU: [Hint(0b11, True)]}
-    held = given_to(machine(gpu=FOUR), whose)
-    assert pod_hints(held, whose) == {GPU: [Hint(0b11, True)]}
+    state = given_to(machine(gpu=FOUR), whose)
+    assert pod_hints(state, whose) == {GPU: [Hint(0b11, True)]}
 
 
 devices = st.dictionaries(
@@ -192,8 +194,8 @@ def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | N
     listed, need = state.registered[GPU], one.limits[GPU]
     if not any(device.mask for device in listed.values()):
         return None
-    held = {name for held in state.held.values() for c in held.values() for name in c.get(GPU, ())}
-    free = {name for name, device in listed.items() if device.healthy and name not in held}
+    taken = {name for held in state.held.values() for c in held.values() for name in c.get(GPU, ())}
+    free = {name for name, device in listed.items() if device.healthy and name not in taken}
     reusable = set(state.reuse.get(GPU, ())) if state.reuse_uid == uid else set()
     if len(free | reusable) < need:
         return []
@@ -210,7 +212,7 @@ def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | N
         for m in masks
         if sum(bool((d.mask or 0) & m) for d in listed.values()) >= need
     ]
-    found = []
+    hints = []
     for mask in masks:
         bound = [name for name in reusable if listed[name].mask is not None]
         touching = [name for name in free if (listed[name].mask or 0) & mask]
@@ -218,8 +220,8 @@ def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | N
             all((listed[name].mask or 0) & mask for name in bound)
             and len(bound) + len(touching) >= need
         ):
-            found.append(mask)
-    return [Hint(mask, mask.bit_count() == min(sizes, default=len(nodes))) for mask in found]
+            hints.append(mask)
+    return [Hint(mask, mask.bit_count() == min(sizes, default=len(nodes))) for mask in hints]
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -257,20 +259,24 @@ def test_any_history_gives_a_device_to_one_pod_only(
 
 
 def _admitted(state: DeviceState, whose: Pod, hint: Hint, chance: random.Random) -> DeviceState:
-    before = state
-    for one in whose.containers:
-        assert (container_hints(state, whose, one) or {})[GPU] == _plain_hints(
-            state, one, whose.uid
+    state_before = state
+    for container in whose.containers:
+        assert (container_hints(state, whose, container) or {})[GPU] == _plain_hints(
+            state, container, whose.uid
         )
-        after = allocate(
-            state, whose, one, hint, pick=lambda found, count: chance.sample(sorted(found), count)
+        allocated = allocate(
+            state,
+            whose,
+            container,
+            hint,
+            pick=lambda found, count: chance.sample(sorted(found), count),
         )
-        if isinstance(after, AllocationError):
-            return before
-        got = after.held.get(whose.uid, {}).get(one.name, {}).get(GPU, frozenset())
-        assert len(got) == one.limits[GPU]
+        if isinstance(allocated, AllocationError):
+            return state_before
+        got = allocated.held.get(whose.uid, {}).get(container.name, {}).get(GPU, frozenset())
+        assert len(got) == container.limits[GPU]
         assert got <= state.available(GPU) | state.reusable(whose.uid, GPU)
-        state = after
+        state = allocated
     return state
 
 

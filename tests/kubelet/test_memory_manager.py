@@ -62,10 +62,10 @@ def taken(state: MemoryState) -> list[int]:
 
 def allocated(state: MemoryState, whose: Pod, hint: Hint) -> MemoryState:
     """Return the state after all containers of a pod were allocated under `hint`."""
-    for one in whose.containers:
-        after = allocate(state, whose, one, hint)
-        assert isinstance(after, MemoryState), after
-        state = after
+    for container in whose.containers:
+        allocation = allocate(state, whose, container, hint)
+        assert isinstance(allocation, MemoryState), allocation
+        state = allocation
     return state
 
 
@@ -241,7 +241,7 @@ def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, li
     ids = sorted(state.nodes)
     masks = [set(chosen) for size in range(1, len(ids) + 1) for chosen in combinations(ids, size)]
     reuse = state.reuse if state.reuse_uid == whose.uid else {}
-    fewest, found = len(ids), []
+    fewest, hints = len(ids), []
     for nodes in masks:
         tables = {
             r: [state.nodes[n].tables[r] for n in nodes if r in state.nodes[n].tables]
@@ -257,10 +257,12 @@ def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, li
             state.nodes[n].assignments and cells[n] != mask_of(nodes) for n in nodes
         ):
             continue
-        left = reuse.get(mask_of(nodes), {})
-        if all(sum(table.free for table in tables[r]) + left.get(r, 0) >= asked[r] for r in asked):
-            found.append(nodes)
-    listed = [Hint(mask_of(nodes), len(nodes) == fewest) for nodes in found]
+        remaining = reuse.get(mask_of(nodes), {})
+        if all(
+            sum(table.free for table in tables[r]) + remaining.get(r, 0) >= asked[r] for r in asked
+        ):
+            hints.append(nodes)
+    listed = [Hint(mask_of(nodes), len(nodes) == fewest) for nodes in hints]
     return dict.fromkeys(asked, listed) if listed else {}
 
 
@@ -277,8 +279,8 @@ def test_any_history_keeps_the_book_whole(
             state = remove_pod(state, uid)
             alive.pop(uid, None)
         elif op == "start" and uid in alive:
-            for one in alive[uid].containers:
-                state = release_init(state, alive[uid], one.name)
+            for container in alive[uid].containers:
+                state = release_init(state, alive[uid], container.name)
         elif op == "admit" and uid not in alive:
             state = _admitted(state, pod(*wanted, uid=uid), hint, alive)
         _assert_whole(state)
@@ -288,14 +290,14 @@ def test_any_history_keeps_the_book_whole(
 
 
 def _admitted(state: MemoryState, whose: Pod, hint: Hint, alive: dict[str, Pod]) -> MemoryState:
-    before, top = state, (1 << len(state.nodes)) - 1
+    state_before, top = state, (1 << len(state.nodes)) - 1
     near = Hint(hint.mask & top or None, hint.preferred) if hint.mask else hint
-    for one in whose.containers:
-        assert container_hints(state, whose, one) == _plain_hints(state, whose, one)
-        after = allocate(state, whose, one, near)
-        if isinstance(after, AllocationError):
-            return remove_pod(before, whose.uid)
-        state = after
+    for container in whose.containers:
+        assert container_hints(state, whose, container) == _plain_hints(state, whose, container)
+        allocated = allocate(state, whose, container, near)
+        if isinstance(allocated, AllocationError):
+            return remove_pod(state_before, whose.uid)
+        state = allocated
     alive[whose.uid] = whose
     return state
 

@@ -30,8 +30,8 @@ def tell(history: History, names: str, free0: int, free1: int, at: int, **fields
 
 def place(history: History, made: Pod, **cpus: int) -> None:
     """The exporter of KAI-Scheduler has annotated the pod: `z1=4` is 4 CPUs in zone 1."""
-    held = tuple(ZonedAmount("cpu", (int(name[1:]),), n * 1000) for name, n in cpus.items())
-    history.seen(made, "n1", phase="Running", placement=held)
+    amounts = tuple(ZonedAmount("cpu", (int(name[1:]),), n * 1000) for name, n in cpus.items())
+    history.seen(made, "n1", phase="Running", placement=amounts)
 
 
 def two_pods() -> tuple[History, Pod, Pod]:

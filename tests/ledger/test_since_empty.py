@@ -104,9 +104,9 @@ def test_the_true_state_is_among_those_of_the_history(policy: str, scope: str, s
     report = node.report
     assert node.since_empty is not None
     assert report is not None
-    found = states_of(world, policy, scope)
-    if found is not None:
-        assert is_among(state, found, policy)
+    states = states_of(world, policy, scope)
+    if states is not None:
+        assert is_among(state, states, policy)
         shown = kubelet_states(node, report, node.charges.values(), {}, policy, scope, True)
         assert isinstance(shown, KubeletStates)
         assert any(memory.loose for _, _, memory in shown.bases) or is_among(state, shown, policy)

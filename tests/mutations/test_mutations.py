@@ -58,15 +58,15 @@ def _selects(catcher: str, tests: list[str]) -> bool:
 
 
 def test_a_sample_follows_from_the_commit() -> None:
-    first, again, other = (sample(TESTED, commit, 12) for commit in ("a", "a", "b"))
-    assert first == again != other
+    first, again, other_sample = (sample(TESTED, commit, 12) for commit in ("a", "a", "b"))
+    assert first == again != other_sample
     assert len({mutation.name for mutation in first}) == 12
 
 
 def test_a_bug_is_caught_by_its_test_survives_another_and_is_taken_back(tmp_path: Path) -> None:
     copy_to(tmp_path)
     bug = next(mutation for mutation in TESTED if mutation.name == "a hole is read over")
-    before = (tmp_path / bug.file).read_text()
+    source_before = (tmp_path / bug.file).read_text()
     assert try_one(bug, tmp_path)[0] == "caught"
     assert (
         try_one(bug._replace(catcher="tests/eventlog/test_snapshots.py"), tmp_path)[0] == "survived"
@@ -74,4 +74,4 @@ def test_a_bug_is_caught_by_its_test_survives_another_and_is_taken_back(tmp_path
     assert try_one(bug._replace(catcher="tests/no_such_file.py"), tmp_path)[0] == "unclear"
     assert try_one(bug._replace(old="no such words"), tmp_path)[0] == "stale"
     assert try_one(bug, tmp_path, timeout_s=0.01)[0] == "timed out"
-    assert (tmp_path / bug.file).read_text() == before
+    assert (tmp_path / bug.file).read_text() == source_before

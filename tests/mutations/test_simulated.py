@@ -22,14 +22,14 @@ from tests.simulation.runner import STEPS, run_seed
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", SIMULATED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_the_checker_that_is_meant_for_it(bug: Mutation) -> None:
-    told = stories(bug)
-    assert told, "no checker spoke"
-    assert said_by(bug.catcher, told[-1]), f"others spoke: {told}"
-    if not told[-1].startswith(f"seed {bug.seed}, "):
+    stories_of_seeds = stories(bug)
+    assert stories_of_seeds, "no checker spoke"
+    assert said_by(bug.catcher, stories_of_seeds[-1]), f"others spoke: {stories_of_seeds}"
+    if not stories_of_seeds[-1].startswith(f"seed {bug.seed}, "):
         warnings.warn(
             (
                 f"{bug.name}: the seed {bug.seed} is silent, keep this one in tests/mutations: "
-                f"{told[-1]}"
+                f"{stories_of_seeds[-1]}"
             ),
             stacklevel=1,
         )

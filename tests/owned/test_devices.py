@@ -181,24 +181,24 @@ amounts = st.sampled_from(
 def test_no_card_gives_more_than_it_has_and_none_outside_the_mask(
     pods: list[tuple[dict[str, int], int | None, bool]],
 ) -> None:
-    board, held = OwnedDevices(BOARD, partitions=HOPPER), list[DeviceHolding]()
+    board, holdings = OwnedDevices(BOARD, partitions=HOPPER), list[DeviceHolding]()
     functions = {"rdma": DeviceHint(function_selector={"kind": "fast"})}
     for requests, mask, takes_function in pods:
         request = asked(requests, hints=functions if takes_function else {})
-        free = free_devices_of(board, held)
+        free = free_devices_of(board, holdings)
         try:
             chosen = choose_devices(free, request, mask, is_scored=True)
         except DevicesError:
             continue
         assert all(mask is None or mask >> _zone(holding) & 1 for holding in chosen)
-        held += [
+        holdings += [
             completed(free.devices[holding.type][holding.minor], holding) for holding in chosen
         ]
     for device in BOARD:
-        own = [h for h in held if (h.type, h.minor) == (device.type, device.minor)]
+        of_device = [h for h in holdings if (h.type, h.minor) == (device.type, device.minor)]
         for name, size in device.resources.items():
-            assert sum(holding.resources.get(name, 0) for holding in own) <= size
-        taken = [function for holding in own for function in holding.functions]
+            assert sum(holding.resources.get(name, 0) for holding in of_device) <= size
+        taken = [function for holding in of_device for function in holding.functions]
         assert len(taken) == len(set(taken))
 
 

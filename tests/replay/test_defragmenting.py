@@ -97,8 +97,8 @@ def can_land(kubelets: Kubelets, pods: list[Pod]) -> bool:
         return True
     first, *others = pods
     for node, state in kubelets.items():
-        after = admitted(state, first)
-        if after is not None and can_land({**kubelets, node: after}, others):
+        state_after = admitted(state, first)
+        if state_after is not None and can_land({**kubelets, node: state_after}, others):
             return True
     return False
 
@@ -110,11 +110,11 @@ def sure_move(kubelets: Kubelets, wanted: Pod) -> tuple[int, int] | None:
     costs = []
     for node, state in kubelets.items():
         for uid, active in state.pods.items():
-            left, pod = without(state, [uid]), active.pod
-            room = admitted(left, wanted)
+            remaining, pod = without(state, [uid]), active.pod
+            room = admitted(remaining, wanted)
             if pod.priority > wanted.priority or room is None:
                 continue
-            first = admitted(left, pod)
+            first = admitted(remaining, pod)
             others = {name: each for name, each in kubelets.items() if name != node}
             is_free = admitted(room, pod) and first and admitted(first, wanted)
             if is_free or can_land(others, [pod]):

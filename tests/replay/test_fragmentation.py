@@ -65,8 +65,8 @@ async def two_split_nodes() -> Story:
 
 async def test_room_is_counted_by_node_and_zone_at_any_position() -> None:
     story = await two_split_nodes()
-    now = await fragmentation(story.log, "head", CycleConfig(), 10)
-    (room,) = now.classes
+    at_head = await fragmentation(story.log, "head", CycleConfig(), 10)
+    (room,) = at_head.classes
     assert (room.request, room.pods, room.waiting) == ("cpu 4", 2, 0)
     assert room.fits < room.at_best
     assert 0 < room.lost_percent < 100

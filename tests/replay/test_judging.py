@@ -33,8 +33,8 @@ async def rejected_on_n1(story: Story) -> None:
 async def test_a_foreign_pod_that_was_rejected_shows_zones_and_holders_of_that_moment() -> None:
     story = Story()
     await rejected_on_n1(story)
-    (told,) = await explain(story.log, "ns/foreign", DECIDING)
-    details = [text for line in told.lines for text in line.detail]
+    (story_lines,) = await explain(story.log, "ns/foreign", DECIDING)
+    details = [text for line in story_lines.lines for text in line.detail]
     assert any("before it reached n1" in text for text in details)
     assert any("zone 0" in text and "ns/first" in text for text in details), details
 
@@ -56,6 +56,6 @@ async def test_a_waiting_pod_shows_what_it_waits_for_now() -> None:
     await story.decide()
     await story.node("n2")
     await story.report(zone(0, 8), zone(1, 8), node="n2")
-    (told,) = await explain(story.log, "large", DECIDING)
-    assert told.current.startswith("waits since")
-    assert "it fits n2" in told.current
+    (story_lines,) = await explain(story.log, "large", DECIDING)
+    assert story_lines.current.startswith("waits since")
+    assert "it fits n2" in story_lines.current

@@ -34,11 +34,11 @@ Told = dict[str, Any]
 
 async def log() -> MemoryEventLog:
     """Return a log with pods that ended, and one pod that is not bound yet."""
-    found = await a_log()
-    await found.append(
+    event_log = await a_log()
+    await event_log.append(
         [Commit("more", "test", 0, 99, (Draft("pod/u9", PodReserved("u9", "n1", 1)),))]
     )
-    return found
+    return event_log
 
 
 async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Told]:
@@ -49,13 +49,13 @@ async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Tol
         evolve(ledger, envelope, event)
         binder.evolve(work, envelope, event)
         following.evolve(nodes, envelope, event)
-    at = ledger.position
+    position = ledger.position
     return {
-        "scheduler": {"projection": "ledger", "position": at, "hash": state_hash(ledger)},
-        "binder": {"projection": "binder", "position": at, "hash": binder.digest(work)},
+        "scheduler": {"projection": "ledger", "position": position, "hash": state_hash(ledger)},
+        "binder": {"projection": "binder", "position": position, "hash": binder.digest(work)},
         "topology-store": {
             "projection": "topology-store",
-            "position": at,
+            "position": position,
             "nodes": following.digests(nodes),
         },
     }
@@ -67,11 +67,11 @@ class Services:
     def __init__(self, told: dict[str, Told]) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                found = told.get(self.path.split("/")[1])
+                answer = told.get(self.path.split("/")[1])
                 wrong = self.headers.get("Authorization") != f"Bearer {TOKEN}"
-                self.send_response(401 if wrong else 200 if found is not None else 404)
+                self.send_response(401 if wrong else 200 if answer is not None else 404)
                 self.end_headers()
-                self.wfile.write(json.dumps(found).encode())
+                self.wfile.write(json.dumps(answer).encode())
 
             def log_message(self, *_: object) -> None:
                 pass

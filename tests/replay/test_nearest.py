@@ -54,7 +54,7 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
     positions = range(1, head + 1)
     plain = [await state_at(story.log, str(position), "") for position in positions]
     refused = await why_not(story.log, "large", "n1", "", CycleConfig())
-    told = [await explain(story.log, name) for name in ("small", "large")]
+    answers = [await explain(story.log, name) for name in ("small", "large")]
     for position in positions:
         await save(story, position)
     for position in positions:
@@ -62,7 +62,7 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
         assert (await nearest_state(story.log, position, skips)).ledger.position == position
     assert [await state_at(story.log, str(position), "") for position in positions] == plain
     assert await why_not(story.log, "large", "n1", "", CycleConfig()) == refused
-    assert [await explain(story.log, name) for name in ("small", "large")] == told
+    assert [await explain(story.log, name) for name in ("small", "large")] == answers
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -78,8 +78,8 @@ async def test_a_match_of_all_pods_of_a_node_confirms_each_in_its_story(snapshot
     zones = {"a": 0, "b": 1}
     await story.report(zone(0, 8, free=2), zone(1, 8, free=4), at=2, **rte(zones))
     for name, number in zones.items():
-        (told,) = await explain(story.log, name)
-        assert told.zones["confirmed"] == {"c": (number,)}
+        (story_lines,) = await explain(story.log, name)
+        assert story_lines.zones["confirmed"] == {"c": (number,)}
 
 
 def rte(zones: dict[str, int]) -> dict[str, Any]:

@@ -131,10 +131,10 @@ async def test_a_miss_with_the_same_pods_shows_the_amounts_or_blames_the_model()
     assert (
         await only_miss(story)
     ).difference == "available apart from the pod itself: zone 0 cpu 8 -> 3"
-    other = await node()
-    await reserve(other, A, 0)
-    await other.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
-    assert "chose otherwise than the model" in (await only_miss(other)).difference
+    other_prediction = await node()
+    await reserve(other_prediction, A, 0)
+    await other_prediction.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
+    assert "chose otherwise than the model" in (await only_miss(other_prediction)).difference
 
 
 async def test_under_best_effort_a_miss_does_not_blame_the_model() -> None:
@@ -154,14 +154,14 @@ async def test_a_miss_names_what_was_known_within_bounds_only(
     """The undecided parts of the time of prediction: the kubelet is now of a version that is
     covered.
     """
-    for version, told in (("v1.37.1", ("another kubelet version",)), ("v1.36.2", ())):
+    for version, lines in (("v1.37.1", ("another kubelet version",)), ("v1.36.2", ())):
         story = await node()
         await story.node(kubelet_version=version)
         await reserve(story, A, 0)
         await story.node(kubelet_version="v1.36.2")
         await story.report(zone(0, 8), zone(1, 8, 4), at=2, placements=(held("a", 1, 4),))
         counted = await predictions(story.log, "node", 10, CycleConfig())
-        assert [miss.within for miss in counted.misses] == [told]
+        assert [miss.within for miss in counted.misses] == [lines]
         replay_print.predictions(counted, "node")
-        said = f"(undecided: {', '.join(told)})"
-        assert (said in capsys.readouterr().out.replace("\n", " ")) is bool(told)
+        said = f"(undecided: {', '.join(lines)})"
+        assert (said in capsys.readouterr().out.replace("\n", " ")) is bool(lines)

@@ -88,8 +88,8 @@ async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_ch
     )
     await story.tell("deviceclass/gpu", DeviceClassObserved("gpu", "a.com/gpu"))
     await story.arrives(plain, claiming)
-    for each in (plain, claiming):
-        story.cores[0].binds.ask(each, "n1")
+    for asked_pod in (plain, claiming):
+        story.cores[0].binds.ask(asked_pod, "n1")
         await story.decide()
     asked = "on the node that numa-scheduler requested"
     assert await told(story) == ["recomputed: the same", *[f"recomputed: the same, {asked}"] * 2]
@@ -137,10 +137,10 @@ async def test_a_decision_of_one_of_several_schedulers_is_decided_alike_again() 
     story.role = share.own
     core.take_shard(share)
     await story.decide()
-    ((at, event),) = await decisions(story)
+    ((position, event),) = await decisions(story)
     assert isinstance(event, PodReserved)
     assert share.has(event.node)
-    assert shard_of(event.config, at.role) == share
+    assert shard_of(event.config, position.role) == share
     assert await told(story) == ["recomputed: the same"]
 
 
@@ -203,8 +203,8 @@ async def test_explain_says_it_of_a_nomination_too() -> None:
     story = await full("n1")
     await story.arrives(high("one"))
     await story.decide()
-    (found,) = await explain(story.log, "one", BY)
-    (line,) = [line for line in found.lines if line.title.startswith("nominated to")]
+    (story_lines,) = await explain(story.log, "one", BY)
+    (line,) = [line for line in story_lines.lines if line.title.startswith("nominated to")]
     assert line.detail[-1] == "recomputed: the same"
 
 
@@ -245,11 +245,11 @@ async def test_a_nomination_that_does_not_follow_from_the_events_is_reported() -
         PodNominated("uid-one", "n1", ("uid-n1-low1",), {}, await story.log.head()),
     )
     (said,) = await nominated(story)
-    here = (
+    note = (
         "recomputed, its code and configuration not being known: over all nodes it would "
         "be nominated to n1"
     )
-    assert said.startswith(f"{here}, evicting ns/n1-low0 (")
+    assert said.startswith(f"{note}, evicting ns/n1-low0 (")
 
 
 async def test_other_code_and_another_configuration_are_named() -> None:
@@ -273,10 +273,10 @@ async def test_a_decision_of_a_release_that_named_nothing_is_recomputed_all_the_
 
 async def test_a_reservation_that_does_not_follow_from_the_events_is_reported() -> None:
     story = await decided(pod("a", cpus=5))
-    (_, event), other = (await decisions(story))[0], pod("b", cpus=5)
+    (_, event), other_pod = (await decisions(story))[0], pod("b", cpus=5)
     assert isinstance(event, PodReserved)
     await story.tell(
-        streams.pod(other.uid), msgspec.structs.replace(event, uid=other.uid, node="n1")
+        streams.pod(other_pod.uid), msgspec.structs.replace(event, uid=other_pod.uid, node="n1")
     )
     assert "not recomputed: the log up to the decision does not hold the pod" in await told(story)
     elsewhere = next(name for name in ("n1", "n2") if name != event.node)
@@ -294,8 +294,8 @@ async def test_an_upstream_cache_is_not_recomputed() -> None:
 
 async def test_explain_says_it_at_the_decision() -> None:
     story = await decided(pod("a", cpus=5))
-    (found,) = await explain(story.log, "a", BY)
-    (line,) = [line for line in found.lines if line.title.startswith("reserved on")]
+    (story_lines,) = await explain(story.log, "a", BY)
+    (line,) = [line for line in story_lines.lines if line.title.startswith("reserved on")]
     assert line.detail[-1] == "recomputed: the same"
 
 
@@ -319,9 +319,9 @@ async def test_explain_says_of_a_pod_that_terminates_unbound_that_it_is_being_de
     await story.tell(
         streams.pod("uid-a"), BindRefused("uid-a", "n0", "terminating", "pod a is being deleted")
     )
-    (found,) = await explain(story.log, "a")
-    assert found.current.startswith("is being deleted since ")
-    assert "zone" not in found.current
+    (story_lines,) = await explain(story.log, "a")
+    assert story_lines.current.startswith("is being deleted since ")
+    assert "zone" not in story_lines.current
     await story.tell(streams.pod("uid-a"), PodObserved(pod("a", cpus=5), terminating=True))
-    (found,) = await explain(story.log, "a")
-    assert found.current.startswith("is being deleted since ")
+    (story_lines,) = await explain(story.log, "a")
+    assert story_lines.current.startswith("is being deleted since ")

@@ -50,33 +50,33 @@ async def sent_and_refused(*ends: str, made: Pod | None = None) -> Story:
 async def refused(*ends: str, made: Pod | None = None) -> list[str]:
     """Return the story's line about the rejection."""
     story = await sent_and_refused(*ends, made=made)
-    (told,) = await explain(story.log, "ns/p", Deciding(CycleConfig(), HERE))
+    (story_lines,) = await explain(story.log, "ns/p", Deciding(CycleConfig(), HERE))
     return [
         note
-        for line in told.lines
+        for line in story_lines.lines
         if "refused by the kubelet" in line.title
         for note in line.detail
     ]
 
 
 async def test_an_end_that_moves_a_container_to_another_zone_explains_the_refusal() -> None:
-    (told,) = await refused("idle", "other")
-    assert told.startswith(
+    (story_lines,) = await refused("idle", "other")
+    assert story_lines.startswith(
         "explained by what ended between decision and admission (ns/idle, ns/other): "
         "then n1: node(s) had no set of NUMA zones"
     )
 
 
 async def test_where_nothing_ended_it_is_to_be_reported() -> None:
-    (told,) = await refused()
-    assert told == (
+    (story_lines,) = await refused()
+    assert story_lines == (
         "nothing that ended between decision and admission explains it: report it, with "
         "`topolog log export`"
     )
 
 
 async def test_an_end_that_only_gives_room_explains_nothing() -> None:
-    (told,) = await refused("other", made=pod("p", container("first", 4)))
-    assert told.startswith("nothing that ended")
-    (told,) = await refused("idle")
-    assert told.startswith("nothing that ended")
+    (story_lines,) = await refused("other", made=pod("p", container("first", 4)))
+    assert story_lines.startswith("nothing that ended")
+    (story_lines,) = await refused("idle")
+    assert story_lines.startswith("nothing that ended")

@@ -17,9 +17,9 @@ def words(history: History) -> str:
 
 
 def test_a_pod_that_is_listed_no_more_may_still_hold_what_it_held() -> None:
-    history, one = History(), pod("a", cpus=4)
+    history, listed_pod = History(), pod("a", cpus=4)
     history.report(zone(0, 8), zone(1, 8))
-    history.reserve(one)
+    history.reserve(listed_pod)
     assert words(history).startswith("ns/a  unconfirmed: may be on zones 0 and 1")
     history.report(zone(0, 8, 4), zone(1, 8), at=2, placements=(held("a", 0, 4),))
     assert words(history).startswith("ns/a  confirmed on zone 0: cpu 4 (")

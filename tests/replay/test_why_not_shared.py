@@ -16,9 +16,9 @@ async def test_the_chosen_node_is_shown_whichever_of_two_schedulers_chose_it() -
     for envelope in [each for each in await log.read(0, 1000) if each.type == PodReserved.__name__]:
         reserved = decode(envelope)
         assert isinstance(reserved, PodReserved)
-        other = next(name for name in ("n0", "n1", "n2", "n3") if name != reserved.node)
+        other_name = next(name for name in ("n0", "n1", "n2", "n3") if name != reserved.node)
         for moment in ("", str(reserved.based_on)):
-            answer = await why_not(log, reserved.uid, other, moment, cycle)
+            answer = await why_not(log, reserved.uid, other_name, moment, cycle)
             assert answer.instead == reserved.node, answer.answer
             own_first += f"is tried first by {envelope.role} of 2 schedulers" in answer.answer
     assert own_first > 0

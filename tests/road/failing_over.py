@@ -74,8 +74,8 @@ async def fail_over(
     """Send the signal to the holder (of several, in turn by `number`), submit a few pods at once,
     wait until they are bound and the role's own work is done, and remove them. Raises TimeoutError.
     """
-    held = await holders(database, role)
-    holder = held[number % len(held)]
+    processes = await holders(database, role)
+    holder = processes[number % len(processes)]
     position = await database.fetchval("SELECT position FROM counter")
     begun_s = time.monotonic()
     os.kill(holder.pid, sent)

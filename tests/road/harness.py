@@ -141,13 +141,13 @@ class Road:
         """Kill the child with kill -9, and wait until the supervisor has restarted it. Do nothing
         after the end of the road.
         """
-        before = wait_until(
+        old_pid = wait_until(
             lambda: self._pid(name) or self._ending(), 60, f"{name} does not run", self.output
         )
         if self._ending():
             return
-        os.kill(before, signal.SIGKILL)
-        again = lambda: self._pid(name) not in (0, before) or self._ending()  # noqa: E731
+        os.kill(old_pid, signal.SIGKILL)
+        again = lambda: self._pid(name) not in (0, old_pid) or self._ending()  # noqa: E731
         wait_until(again, 60, f"{name} was not restarted", self.output)
 
     def _pid(self, name: str) -> int:
@@ -160,8 +160,8 @@ class Road:
 
     def summary(self) -> dict[str, Any]:
         """The newest status or summary of the workload."""
-        found = [line.get("summary") or line.get("status") for line in self.lines()]
-        statuses = [status for status in found if status]
+        states = [line.get("summary") or line.get("status") for line in self.lines()]
+        statuses = [status for status in states if status]
         return statuses[-1] if statuses else {}
 
     def wait(self, timeout_s: float) -> int:
@@ -182,11 +182,11 @@ def _is_server(process: psutil.Process, name: str) -> bool:
 
 def _serves(process: psutil.Process, port: int) -> bool:
     """Whether the process serves on this port, by its environment or its command line."""
-    told = [
+    ports = [
         process.environ().get("TOPOLOG_HTTP_PORT", ""),
         *(part.rpartition("=")[2] for part in process.cmdline()),
     ]
-    return str(port) in told
+    return str(port) in ports
 
 
 def wait_until(
@@ -195,9 +195,9 @@ def wait_until(
     """Poll until `true()` is truthy, and return its value."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
-        found = true()
-        if found:
-            return found
+        value = true()
+        if value:
+            return value
         time.sleep(0.1)
     raise AssertionError(f"{failure}\n{detail()}")
 

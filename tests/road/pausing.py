@@ -58,24 +58,24 @@ async def pause_in_mid_append(road: Road, database: Any, *choices: Sequence[int]
 
 
 async def _first(road: Road, database: Any, pids: Sequence[int]) -> Paused:
-    found: list[int] = []
+    waiting_pids: list[int] = []
 
     async def sent() -> bool:
-        found.extend(
+        waiting_pids.extend(
             [pid for pid in pids if await asyncio.to_thread(_unanswered, road, road.child(pid))]
         )
-        return bool(found)
+        return bool(waiting_pids)
 
     async with asyncio.timeout(20):
         await until(sent)
-    pid, name = found[0], road.child(found[0])
+    pid, name = waiting_pids[0], road.child(waiting_pids[0])
     refused = await asyncio.to_thread(refusals, road, name)
     os.kill(pid, signal.SIGSTOP)
-    held = tuple(each for each in await holders(database) if each.pid == pid)
+    roles = tuple(each for each in await holders(database) if each.pid == pid)
     return Paused(
         name,
         pid,
-        held,
+        roles,
         refused,
         await database.fetchval("SELECT position FROM counter"),
         await relayed(database),

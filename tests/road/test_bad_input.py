@@ -70,12 +70,12 @@ def publish(road: Road, node: str, *bodies: bytes) -> None:
 
 def test_malformed_reports_are_counted_and_logged_with_node_and_remedy(road: Road) -> None:
     counted = partial(road.count, "topology-store", "topolog_reports_total", verdict="refused")
-    before = counted()
+    count_before = counted()
     publish(road, "stray", b"\xff\x00 no report")
     publish(
         road, "liar", msgspec.json.encode({"node": "another", "boot_id": "b", "boot_time_ms": 1})
     )
-    wait_until(lambda: counted() >= before + 2, 60, "not counted", road.output)
+    wait_until(lambda: counted() >= count_before + 2, 60, "not counted", road.output)
     log = (road.folder / "logs" / "topology-store.log").read_text()
     assert '"stray"' in log
     assert "upgrade the exporter" in log
@@ -138,9 +138,9 @@ def test_a_silent_exporter_closes_its_node_for_aligned_pods_until_it_reports_aga
 
 def _unschedulable(road: Road, name: str) -> str:
     status = (road.kube(f"{PODS}/{name}") or {}).get("status") or {}
-    found = [
+    messages = [
         one["message"]
         for one in status.get("conditions", ())
         if one["type"] == "PodScheduled" and one["status"] == "False"
     ]
-    return found[0] if found else ""
+    return messages[0] if messages else ""

@@ -62,9 +62,9 @@ def road() -> Iterator[Road]:
 @pytest.fixture
 async def database(road: Road) -> AsyncIterator[Any]:
     """Yield a connection to the road's log."""
-    found = await connect(road.folder)
-    yield found
-    await found.close()
+    connection = await connect(road.folder)
+    yield connection
+    await connection.close()
 
 
 @pytest.mark.timeout(300)
@@ -156,9 +156,9 @@ async def others_go_on(road: Road, database: Any, paused: list[Paused], pods: li
     await settled(road)
     late = "SELECT position FROM fact WHERE role = $1 AND epoch <= $2 AND position > $3"
     for process in paused:
-        for held in process.held:
-            written = await database.fetch(late, held.lease, held.epoch, process.head)
-            assert written == [], f"{held.lease} wrote under epoch {held.epoch}"
+        for lock in process.held:
+            written = await database.fetch(late, lock.lease, lock.epoch, process.head)
+            assert written == [], f"{lock.lease} wrote under epoch {lock.epoch}"
 
 
 async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) -> None:
@@ -166,13 +166,13 @@ async def refused_by_the_log(path: Path, database: Any, paused: list[Paused]) ->
     log = await PostgresEventLog.open(read_addresses(path).database_url or "")
     try:
         for process in paused:
-            for held in process.held:
+            for lock in process.held:
                 events = (Draft("pod/late", PodRunning("late", "n")),)
                 (outcome,) = await log.append(
-                    [Commit(f"late/{held.lease}/{held.epoch}", held.lease, held.epoch, 1, events)]
+                    [Commit(f"late/{lock.lease}/{lock.epoch}", lock.lease, lock.epoch, 1, events)]
                 )
                 assert isinstance(outcome, Fenced), (
-                    f"{held.lease} of epoch {held.epoch} may still write: {outcome}"
+                    f"{lock.lease} of epoch {lock.epoch} may still write: {outcome}"
                 )
             if "relay" in {held.lease for held in process.held}:
                 await wait("another relays", partial(is_relayed_beyond, database, process.relayed))

@@ -135,8 +135,8 @@ def test_pods_and_a_node_deleted_while_the_scheduler_is_down_leak_nothing() -> N
 
 
 def _pods(road: Road, phase: str, at_least: int) -> list[dict[str, Any]]:
-    found = (road.kube("/api/v1/pods") or {}).get("items", [])
-    in_phase = [pod for pod in found if pod["status"].get("phase") == phase]
+    items = (road.kube("/api/v1/pods") or {}).get("items", [])
+    in_phase = [pod for pod in items if pod["status"].get("phase") == phase]
     return in_phase if len(in_phase) >= at_least else []
 
 

@@ -89,15 +89,17 @@ def test_objects_of_another_exporter_feed_the_whole_road() -> None:
         folder() as path,
         running(path, *flags, env={"TOPOLOG_REPORTS": "nrt", "TOPOLOG_MIRROR": "false"}) as road,
     ):
-        other = OtherExporter(path, f"http://127.0.0.1:{road.services()['simulator']}")
-        other.start()
+        exporter = OtherExporter(path, f"http://127.0.0.1:{road.services()['simulator']}")
+        exporter.start()
         code = road.wait(240)
-        other.stop()
+        exporter.stop()
         assert code == 0, road.output()
-        assert other.written >= 3
+        assert exporter.written >= 3
         assert verified(path)
-        told = topolog(
+        reported_events = topolog(
             "replay", "log", "--data-dir", str(path), "--type", "NodeReported", "--json"
         ).stdout
-        assert '"nrt:' in told, "reports out of objects"
-        assert told.count('"NodeReported"') == told.count('"nrt:'), "and out of nothing else"
+        assert '"nrt:' in reported_events, "reports out of objects"
+        assert reported_events.count('"NodeReported"') == reported_events.count('"nrt:'), (
+            "and out of nothing else"
+        )

@@ -60,9 +60,9 @@ def filled(road: Road, labels: dict[str, str] | None = None) -> None:
     (first, _) = road.kube("/api/v1/nodes")["items"]
     assert first["status"]["allocatable"]["cpu"] == "30", first["status"]["allocatable"]
     gpus = int(first["status"]["allocatable"]["nvidia.com/gpu"]) // 2
-    for kind, held in (("gpu", gpus), ("plain", 0)):
+    for kind, holding in (("gpu", gpus), ("plain", 0)):
         for number in range(4):
-            submit(road, f"{kind}-{number}", 7, held, labels=labels)
+            submit(road, f"{kind}-{number}", 7, holding, labels=labels)
         for number in range(4):
             runs(road, f"{kind}-{number}")
 
@@ -71,12 +71,12 @@ def test_exactly_the_needed_victim_is_evicted_and_budgets_are_obeyed() -> None:
     with folder() as path, running(path, *TWO_NODES, env={"TOPOLOG_EVICT_ATTEMPTS": "2"}) as road:
         high_is_a_class(road)
         filled(road, {"app": "kept"})
-        before = alive(road)
+        alive_before = alive(road)
         submit(road, "equal", 8, 1)
         wait_until(lambda: conditions(road, "equal"), 20, "equal was never judged", road.output)
         submit(road, "high", 8, 1, HIGH)
         runs(road, "high", 60)
-        gone = before - alive(road)
+        gone = alive_before - alive(road)
         assert len(gone) == 1, gone
         assert gone < {f"gpu-{number}" for number in range(4)}
         assert phase(road, "equal") == "Pending"
@@ -96,12 +96,12 @@ def _protected(road: Road, path: Path) -> None:
     }
     answer = road.kube("/apis/policy/v1/namespaces/default/poddisruptionbudgets", "POST", budget)
     assert answer["kind"] == "PodDisruptionBudget", answer
-    left = alive(road)
+    survivors = alive(road)
     submit(road, "late", 8, 1, HIGH)
     wait_until(
         lambda: "EvictRefused" in told(road, path), 60, "no eviction was refused", road.output
     )
-    assert alive(road) == left | {"late"}
+    assert alive(road) == survivors | {"late"}
     assert phase(road, "late") == "Pending"
 
 

@@ -117,20 +117,20 @@ def processes(road: Road) -> dict[str, tuple[bytes, bytes]]:
     """(environment, command line) of every process below `topolog up`, by the name of the child or
     of the program.
     """
-    found: dict[str, tuple[bytes, bytes]] = {}
-    for each in psutil.Process(road.process.pid).children(recursive=True):
+    contents: dict[str, tuple[bytes, bytes]] = {}
+    for child in psutil.Process(road.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
-            place, words = Path(f"/proc/{each.pid}"), each.cmdline()
+            place, words = Path(f"/proc/{child.pid}"), child.cmdline()
             name = next(
                 (SERVICES[word] for word in words if word in SERVICES),
                 Path(words[0]).name if words else "",
             )
-            before = found.get(name, (b"", b""))
-            found[name] = (
-                before[0] + (place / "environ").read_bytes(),
-                before[1] + (place / "cmdline").read_bytes(),
+            contents_before = contents.get(name, (b"", b""))
+            contents[name] = (
+                contents_before[0] + (place / "environ").read_bytes(),
+                contents_before[1] + (place / "cmdline").read_bytes(),
             )
-    return found
+    return contents
 
 
 def who_has(found: dict[str, tuple[bytes, bytes]], secret: str) -> set[str]:
@@ -153,15 +153,15 @@ def told_by_services(road: Road) -> bytes:
     """Return metrics, state and readiness of every service, and the answers to a client without the
     token.
     """
-    told = b""
+    output = b""
     for name, port in road.services().items():
         for path in ("/metrics", "/state", "/readyz") if name != "simulator" else ("/metrics",):
             for headers in ({"Authorization": f"Bearer {TOKEN}"}, {}):
                 with contextlib.suppress(OSError):
-                    told += urlopen(
+                    output += urlopen(
                         Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10
                     ).read()
-    return told
+    return output
 
 
 async def rows(url: str) -> bytes:
@@ -174,10 +174,12 @@ async def rows(url: str) -> bytes:
                 "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
             )
         ]
-        found = [await connection.fetch(f'SELECT * FROM "{table}"') for table in tables]
-        assert sum(map(len, found)) > 50
+        tables_rows = [await connection.fetch(f'SELECT * FROM "{table}"') for table in tables]
+        assert sum(map(len, tables_rows)) > 50
         return b"\n".join(
-            repr(tuple(row)).encode() + b"".join(_bytes(row)) for rows in found for row in rows
+            repr(tuple(row)).encode() + b"".join(_bytes(row))
+            for rows in tables_rows
+            for row in rows
         )
     finally:
         await connection.close()
@@ -219,7 +221,7 @@ def test_secrets_of_outside_servers_reach_only_their_users() -> None:
         with running(path, *FEW, env=secrets) as road:
             has_run(road)
             running_processes = processes(road)
-            told = told_by_services(road)
+            output = told_by_services(road)
             assert road.stop() == 0
         assert {"simulator", *LOGGED_IN, *ON_THE_BUS} <= set(running_processes)
         assert who_has(running_processes, DATABASE) == LOGGED_IN
@@ -232,11 +234,11 @@ def test_secrets_of_outside_servers_reach_only_their_users() -> None:
             assert not [
                 name for name, (_, command) in running_processes.items() if holds(command, secret)
             ]
-            assert not holds(told, secret)
+            assert not holds(output, secret)
             assert not holds(events, secret)
             assert not holds(out, secret)
         assert not who_has(running_processes, OWNERS) | who_has(running_processes, CLOUD)
-        assert b"topolog_" in told
+        assert b"topolog_" in output
         assert (path / "logs" / "scheduler.log").stat().st_size
 
 
@@ -246,11 +248,15 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
             has_run(road)
             password = urlsplit(read_addresses(path).nats_url or "").password or ""
             url = read_addresses(path).database_url or ""
-            found, told, events = processes(road), told_by_services(road), asyncio.run(rows(url))
+            contents, output, events = (
+                processes(road),
+                told_by_services(road),
+                asyncio.run(rows(url)),
+            )
         assert len(password) > 10
         # The exporter has its key, and the server its configuration.
-        assert who_has(found, password) == {"topology-store", "scheduler"}
-        assert who_has(found, TOKEN) == LOGGED_IN | ON_THE_BUS
+        assert who_has(contents, password) == {"topology-store", "scheduler"}
+        assert who_has(contents, TOKEN) == LOGGED_IN | ON_THE_BUS
         assert files_with(path, password) == {
             "addresses.json",
             "nats/address.json",
@@ -262,12 +268,12 @@ def test_the_password_that_a_run_makes_for_its_bus_stays_with_the_bus_and_the_se
             for file in (path / "nats" / "credentials" / "seeds").iterdir()
         ]
         for secret in (*seeds, password, TOKEN):
-            assert not [name for name, (_, command) in found.items() if holds(command, secret)]
-            assert not holds(told, secret)
+            assert not [name for name, (_, command) in contents.items() if holds(command, secret)]
+            assert not holds(output, secret)
             assert not holds(events, secret)
             assert not holds(path.with_name(f"{path.name}.out").read_bytes(), secret)
         for seed in seeds:
-            assert not who_has(found, seed)
+            assert not who_has(contents, seed)
             assert len(files_with(path, seed)) == 1
 
 
@@ -287,13 +293,13 @@ def test_secrets_in_files_are_in_no_environment_and_are_rotated_under_running_se
         endless = ("--nodes", "3", "--speed", "30", "--report-interval", "1", "--console")
         with running(path, *endless, env=named) as road:
             has_run(road)
-            before = pids(road)
+            pids_before = pids(road)
             assert outside.run(rotate(outside.servers, "LEAKsecond")) > 3, (
                 "every service had connections"
             )
             write("LEAKsecond", "LEAKsecond")
             has_run(road, more_than=ran(road) + 10)
-            assert pids(road) == before, "a service was started again"
+            assert pids(road) == pids_before, "a service was started again"
             running_processes = processes(road)
             logs = b"".join(file.read_bytes() for file in (path / "logs").iterdir())
             out = path.with_name(f"{path.name}.out").read_bytes()

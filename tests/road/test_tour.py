@@ -25,14 +25,14 @@ Step = tuple[str, list[str]]
 
 def steps() -> list[Step]:
     """Return (command, expected lines) of every console block, in order."""
-    found: list[Step] = []
+    steps_found: list[Step] = []
     for block in re.findall(r"```console\n(.*?)```", TOUR.read_text(), re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
-                found.append((line[2:], []))
+                steps_found.append((line[2:], []))
             elif line.strip():
-                found[-1][1].append(line)
-    return found
+                steps_found[-1][1].append(line)
+    return steps_found
 
 
 def missing(expected: list[str], printed: str) -> str:

@@ -92,13 +92,13 @@ def test_kubelets_of_every_policy_admit_what_they_are_sent_from_two_data_folders
         shape("best-effort", "container", "8"),
     )
     with (
-        folder() as one,
-        folder() as other,
-        running(one, *restricted) as first,
-        running(other, *best_effort) as second,
+        folder() as first_road,
+        folder() as second_road,
+        running(first_road, *restricted) as first,
+        running(second_road, *best_effort) as second,
     ):
         assert (first.wait(120), second.wait(120)) == (0, 0), first.output() + second.output()
-        for path, road in ((one, first), (other, second)):
+        for path, road in ((first_road, first), (second_road, second)):
             every_decision_is_made_again(path, road)
 
 
@@ -156,8 +156,8 @@ def test_a_pod_is_explained_and_the_past_is_shown() -> None:
         story = topolog("replay", "explain", "default/told", "--data-dir", str(path)).stdout
         steps = ("queued", "reserved on", "charged to", "intended", "bound to", "running on")
         assert all(step in story for step in steps), story
-        at = topolog("replay", "at", "now", "--data-dir", str(path), "--json").stdout
-        assert '"default/told"' in at
+        moment = topolog("replay", "at", "now", "--data-dir", str(path), "--json").stdout
+        assert '"default/told"' in moment
         listed = topolog(
             "replay",
             "log",

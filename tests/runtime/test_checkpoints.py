@@ -79,11 +79,11 @@ async def history() -> MemoryEventLog:
 
 async def test_another_release_folds_one_sample_and_what_follows() -> None:
     log = await history()
-    one, two = Release("one"), Release("two")
-    whole = (await one.run(log)).state
+    first_release, two = Release("one"), Release("two")
+    whole = (await first_release.run(log)).state
     assert (await two.run(log)).state == whole
     assert two.folded == [*range(6, 11), *range(11, 14)]
-    assert one.folded == [*range(6, 11), *range(11, 14)]
+    assert first_release.folded == [*range(6, 11), *range(11, 14)]
 
 
 async def test_an_upcaster_converts_the_form_of_the_release_before() -> None:

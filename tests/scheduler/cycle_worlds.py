@@ -28,8 +28,8 @@ ALLOCATABLE = {"cpu": 64_000, "memory": 256 * GIB, "pods": 110, GPU: 8}
 
 def amounts(cpu: float = 0, memory: float = 0, gpu: int = 0, **other: int) -> Amounts:
     """Return CPUs, GiB and GPUs as exact amounts, without zeros."""
-    found = {"cpu": int(cpu * 1000), "memory": int(memory * GIB), GPU: gpu, **other}
-    return {name: held for name, held in found.items() if held}
+    by_name = {"cpu": int(cpu * 1000), "memory": int(memory * GIB), GPU: gpu, **other}
+    return {name: held for name, held in by_name.items() if held}
 
 
 def container(name: str, held: Amounts, kind: ContainerKind = "app") -> Container:

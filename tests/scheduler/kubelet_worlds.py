@@ -76,13 +76,13 @@ def scene(
     base = kubelet(
         count, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1}, **settings
     )
-    for at in range(rng.randint(0, 3)):
-        after = _ran(base, random_pod(rng, f"settled{at}", True, scale))
-        base = after if not as_object or len(after.pods) > len(base.pods) else base
+    for number in range(rng.randint(0, 3)):
+        started = _ran(base, random_pod(rng, f"settled{number}", True, scale))
+        base = started if not as_object or len(started.pods) > len(base.pods) else base
     base, came, runs = drop_stale(base), [], set()
     state = base
-    for at in range(rng.randint(0, unconfirmed)):
-        verdict = admit(state, pod := random_pod(rng, f"unsettled{at}", True, scale))
+    for number in range(rng.randint(0, unconfirmed)):
+        verdict = admit(state, pod := random_pod(rng, f"unsettled{number}", True, scale))
         if verdict.admitted or rng.random() < STRAY:
             state = verdict.state
             came.append(pod)
@@ -177,11 +177,11 @@ def free_of(state: KubeletState) -> ZoneAmounts:
         free[zone] = {"cpu": (state.cpu.available(state.kubelet.cpu) & mask).bit_count() * 1000}
         free[zone] |= {name: table.free for name, table in state.memory.nodes[zone].tables.items()}
         for name, pool in state.devices.registered.items():
-            left = state.devices.available(name)
+            available = state.devices.available(name)
             free[zone][name] = sum(
                 1
                 for each, device in pool.items()
-                if (device.mask or 0) >> zone & 1 and each in left
+                if (device.mask or 0) >> zone & 1 and each in available
             )
     return free
 
@@ -189,8 +189,8 @@ def free_of(state: KubeletState) -> ZoneAmounts:
 def any_state(seed: int, policy: str, scope: str, between: float = 0.0) -> KubeletState:
     """Return a kubelet with pods, some of which have ended."""
     rng, state = random.Random(seed), scene(seed, policy, scope, between=between).base
-    for at in range(rng.randint(0, 4)):
-        state = admit(state, random_pod(rng, f"more{at}")).state
+    for number in range(rng.randint(0, 4)):
+        state = admit(state, random_pod(rng, f"more{number}")).state
     for uid in [uid for uid in state.pods if rng.random() < 0.4]:
         state = remove(state, uid)
     return drop_stale(state)
@@ -273,21 +273,21 @@ def truth(seen: Scene) -> Truth:
     the new pod does not count.
     """
     pods = {pod.uid: pod for pod in seen.unconfirmed}
-    before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
-    if before is None:
+    moments_before = _explored([(seen.base, frozenset(pods))], pods, seen.running)
+    if moments_before is None:
         return "undecided"
-    after: list[_Moment] = []
-    for state, coming in before.moments:
+    moments_after: list[_Moment] = []
+    for state, coming in moments_before.moments:
         states, refused = _successors(state, seen.pod)
         if refused:
             return "refused"
-        after += [(each, coming) for each in states]
-    found = _explored(after, pods)
-    if found is None:
+        moments_after += [(each, coming) for each in states]
+    moments = _explored(moments_after, pods)
+    if moments is None:
         return "undecided"
-    doomed = {_kind(pods[uid]) for uid in before.doomed}
+    doomed = {_kind(pods[uid]) for uid in moments_before.doomed}
     return (
-        "endangers" if any(_kind(pods[uid]) not in doomed for uid in found.doomed) else "admitted"
+        "endangers" if any(_kind(pods[uid]) not in doomed for uid in moments.doomed) else "admitted"
     )
 
 
@@ -299,8 +299,8 @@ def searched_truth(seen: Scene, checkpoints: bool = True) -> Truth:
     pod_class, node_info = cluster.evaluator.pod_class(seen.pod), cluster.node(NODE)
     assert node_info is not None
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
-    found = search_result(node_info, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
-    return "undecided" if found == "unknown" else found
+    result = search_result(node_info, plan, MOST_STEPS) if plan.mode != "free" else "admitted"
+    return "undecided" if result == "unknown" else result
 
 
 _Moment = tuple[KubeletState, frozenset[str]]
@@ -321,7 +321,7 @@ def _explored(
     """Return every later state in which the pods that are reported as running do run, with the pods
     that were rejected before it.
     """
-    found: dict[Hashable, _Moment] = {}
+    moments: dict[Hashable, _Moment] = {}
     comes_from: dict[Hashable, list[Hashable]] = {}
     refusals: list[tuple[str, Hashable]] = []
     pending: list[tuple[_Moment, Hashable]] = [(start, None) for start in starts]
@@ -329,10 +329,10 @@ def _explored(
         (state, coming), earlier = pending.pop()
         key = _key(state), coming
         comes_from.setdefault(key, []).append(earlier)
-        if key in found:
+        if key in moments:
             continue
-        found[key] = state, coming
-        if len(found) > MOST_STATES:
+        moments[key] = state, coming
+        if len(moments) > MOST_STATES:
             return None
         for uid in coming:
             states, refused = _successors(state, pods[uid])
@@ -345,9 +345,9 @@ def _explored(
             for uid, pod in pods.items()
             if uid in state.pods
         ]
-    whole = [key for key, moment in found.items() if _all_run(moment, pods, running)]
+    whole = [key for key, moment in moments.items() if _all_run(moment, pods, running)]
     led = _leading_to(whole, comes_from)
-    return _Explored([found[key] for key in whole], {uid for uid, key in refusals if key in led})
+    return _Explored([moments[key] for key in whole], {uid for uid, key in refusals if key in led})
 
 
 def _all_run(moment: _Moment, pods: dict[str, Pod], running: frozenset[str]) -> bool:
@@ -360,12 +360,12 @@ def _all_run(moment: _Moment, pods: dict[str, Pod], running: frozenset[str]) -> 
 def _leading_to(
     ends: Iterable[Hashable], comes_from: dict[Hashable, list[Hashable]]
 ) -> set[Hashable]:
-    found, pending = set[Hashable](), list(ends)
+    leading, pending = set[Hashable](), list(ends)
     while pending:
-        if (key := pending.pop()) not in found:
-            found.add(key)
+        if (key := pending.pop()) not in leading:
+            leading.add(key)
             pending += comes_from.get(key, ())
-    return found
+    return leading
 
 
 def _key(state: KubeletState) -> Hashable:
@@ -441,7 +441,7 @@ def measured(
     `searched_truth`. `made` makes other scenes than plain ones. With `as_object` the report of
     plain scenes is a NodeResourceTopology object.
     """
-    found = into or Outcome()
+    outcome = into or Outcome()
     for seed in seeds:
         if made is not None:
             seen, world, cases = made(seed)
@@ -452,33 +452,33 @@ def measured(
             cases = ()
             world = world_of(seen, CycleConfig(), checkpoints, as_object)
         if _exceeds_the_node(seen):
-            found.refused += 1
+            outcome.refused += 1
             continue
         if as_object and has_unconfirmed(world.ledger.nodes[NODE]):
-            found.unmatched += 1
+            outcome.unmatched += 1
             continue
         expected = searched_truth(seen, checkpoints) if by_search else truth(seen)
         refusal = world.cluster.verdict(seen.pod, NODE)
         assert isinstance(world.cluster.place(seen.pod), Placed) is (refusal is None), seed
         if expected == "undecided":
-            found.undecided += 1
+            outcome.undecided += 1
             continue
-        found.passed, found.refused = (
-            found.passed + (refusal is None),
-            found.refused + (refusal is not None),
+        outcome.passed, outcome.refused = (
+            outcome.passed + (refusal is None),
+            outcome.refused + (refusal is not None),
         )
-        found.over_budget += refusal is not None and refusal.reason is Reason.BRANCH_LIMIT
+        outcome.over_budget += refusal is not None and refusal.reason is Reason.BRANCH_LIMIT
         if refusal is None and expected != "admitted":
-            found.unsound.append(seed)
+            outcome.unsound.append(seed)
         names = of_pod(world.cluster, seen.pod, NODE)
-        found.bounded += bool(names)
-        found.count(found.bounded_by, names)
-        found.count(found.cases, cases)
+        outcome.bounded += bool(names)
+        outcome.count(outcome.bounded_by, names)
+        outcome.count(outcome.cases, cases)
         if refusal is not None and expected == "admitted":
-            told = f"(undecided: {', '.join(names)})" in refusal.remedy
-            assert told or not names or refusal.reason not in DEPENDS_ON_STATE, seed
-            (found.refused_within_bounds if names else found.refused_needlessly).append(seed)
-    return found
+            is_told = f"(undecided: {', '.join(names)})" in refusal.remedy
+            assert is_told or not names or refusal.reason not in DEPENDS_ON_STATE, seed
+            (outcome.refused_within_bounds if names else outcome.refused_needlessly).append(seed)
+    return outcome
 
 
 def _exceeds_the_node(seen: Scene) -> bool:

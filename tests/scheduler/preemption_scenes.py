@@ -53,8 +53,8 @@ def full_node(
     scale = rng.choice((1, 2)) if zones > 2 else 1
     gpus = with_some_between(f"{seed} between", zones, gpus_of_zones(rng, zones), between)
     state = kubelet(zones, policy, scope, cores_per_zone=rng.choice((2, 4)), gpus=gpus or {"g": 1})
-    for at in range(rng.randint(2, 7)):
-        state = admit(state, _pod(rng, f"p{at}", inits, rng.choice((0, 0, 1, 5)), scale)).state
+    for number in range(rng.randint(2, 7)):
+        state = admit(state, _pod(rng, f"p{number}", inits, rng.choice((0, 0, 1, 5)), scale)).state
     return Full(drop_stale(state), _pod(rng, "high", inits, HIGH, scale))
 
 

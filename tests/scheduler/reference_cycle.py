@@ -62,10 +62,10 @@ class Reference:
         bounds. `over_budget` says that one node was not decided.
         """
         self.over_budget = False
-        found = {name: self.score(pod, name) for name in self.nodes}
+        by_node = {name: self.score(pod, name) for name in self.nodes}
         return {
             name: rank_of(score, self._spread(pod, name))
-            for name, score in found.items()
+            for name, score in by_node.items()
             if score is not None
         }
 
@@ -110,10 +110,10 @@ class Reference:
             )
         assert node.basis is not None
         labels = node.observed.labels
-        own = pod_policy(pod)
-        rule = combined(node_rule(node.basis, labels, config.policy_precedence), own)
+        policy = pod_policy(pod)
+        rule = combined(node_rule(node.basis, labels, config.policy_precedence), policy)
         demand = zonal_demand(pod, pinned(node.basis, labels, config.policy_precedence))
-        if rule.problem and (own.policy or demand):
+        if rule.problem and (policy.policy or demand):
             return None
         if not demand:
             return whole
@@ -150,19 +150,19 @@ class Reference:
         kubelet.
         """
         node_info = self._node_infos(node)
-        found = search_result(
+        result = search_result(
             node_info,
             PodClass(key_of(pod), pod, 0).plan(node_info.profile),
             self.config.steps_last_resort,
         )
-        self.over_budget = self.over_budget or found == UNKNOWN
-        return found == ADMITTED
+        self.over_budget = self.over_budget or result == UNKNOWN
+        return result == ADMITTED
 
     def _node_infos(self, node: LedgerNode) -> NodeInfo:
         node_info = NodeInfo(node.name, 0)
         node_info.update_from(node, self.config)
-        for each in self.ahead[node.name]:
-            assume(node_info, each, PodClass(key_of(each), each, 0))
+        for pending in self.ahead[node.name]:
+            assume(node_info, pending, PodClass(key_of(pending), pending, 0))
         return node_info
 
     def _free(self, node: LedgerNode) -> Amounts:
@@ -172,9 +172,9 @@ class Reference:
             for name, held in node.observed.allocatable.items()
         }
         for pod in self.ahead[node.name]:
-            for name, held in {**effective_request(pod), "pods": 1}.items():
+            for name, amount in {**effective_request(pod), "pods": 1}.items():
                 if name in free:
-                    free[name] -= held
+                    free[name] -= amount
         return free
 
     def _charges(self, node: LedgerNode) -> list[Charge]:
@@ -194,9 +194,9 @@ class Reference:
     def _lower(self, node: LedgerNode) -> Zones:
         free_min = {zone: dict(held) for zone, held in node.free_min.items()}
         for charge in self._charges(node)[len(node.charges) :]:
-            for zone, held in charge.zones.items():
+            for zone, needed in charge.zones.items():
                 free_min[zone] = {
-                    name: amount - held.get(name, 0) for name, amount in free_min[zone].items()
+                    name: amount - needed.get(name, 0) for name, amount in free_min[zone].items()
                 }
         return free_min
 
@@ -218,17 +218,17 @@ def _best_fit(asked: Amounts, free: Amounts, whole: Amounts) -> int:
     """Return the score: 5 for each remaining device, up to nine of them, and up to 55 by the mean
     remaining share of the requested resources.
     """
-    left = {
+    remaining = {
         name: max(0, free.get(name, 0)) - asked.get(name, 0)
         for name, size in whole.items()
         if size > 0
     }
     devices = sum(
-        ceil(Fraction(left[name] * 9, max(9, whole[name])))
-        for name in left
+        ceil(Fraction(remaining[name] * 9, max(9, whole[name])))
+        for name in remaining
         if name not in ("cpu", "memory")
     )
-    shares = sum(left[name] * 100 // whole[name] for name in asked)
+    shares = sum(remaining[name] * 100 // whole[name] for name in asked)
     return 100 - 5 * min(9, devices) - shares * 55 // (100 * len(asked))
 
 

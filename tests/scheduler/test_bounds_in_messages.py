@@ -57,10 +57,10 @@ def test_one_line_has_the_names_and_what_nodes_are_counted_by_has_not(name: str)
 @pytest.mark.parametrize("name", SCENES)
 def test_so_has_the_extenders_text_of_a_node_for_any_pod(name: str) -> None:
     world, asking = SCENES[name][0]()
-    told = f"undecided: {', '.join(of_pod(world.cluster, asking, NODE))})"
-    found = filtered(world.cluster, asking, [NODE], Texts())
-    assert told in found.failed.get(NODE, found.unresolvable.get(NODE, ""))
-    assert told in str(placed_on(world.cluster, asking, NODE))
+    undecided = f"undecided: {', '.join(of_pod(world.cluster, asking, NODE))})"
+    outcome = filtered(world.cluster, asking, [NODE], Texts())
+    assert undecided in outcome.failed.get(NODE, outcome.unresolvable.get(NODE, ""))
+    assert undecided in str(placed_on(world.cluster, asking, NODE))
 
 
 def test_only_nodes_that_may_have_room_are_shown_with_bounds() -> None:
@@ -146,17 +146,17 @@ async def test_a_verdict_says_it_once_and_is_not_repeated_while_it_holds() -> No
         f"0/1 nodes are available: 1 node(s) had no NUMA zone with 6 "
         f"free cpu (best: 2 on n0/zone 0; {VERSION})."
     )
-    for at in (2, 3, 4):
-        await story.report(zone(0, 8), node="n0", at=at)
+    for version in (2, 3, 4):
+        await story.report(zone(0, 8), node="n0", at=version)
         await story.decide()
     assert len(await story.verdicts(pod("b"))) == 1
     await story.report(zone(0, 8, 2), node="n0", at=5, placements=(held("a", 0, 6),))
     story.cores[0].look()
     columns = story.cores[0].cluster.columns
     assert columns is not None
-    known = columns.place(pod("b", cpus=6))
-    assert isinstance(known, Unplaceable)
-    assert known.message == without_notes(message), "the report shows that too little is free"
+    decided = columns.place(pod("b", cpus=6))
+    assert isinstance(decided, Unplaceable)
+    assert decided.message == without_notes(message), "the report shows that too little is free"
 
 
 @pytest.mark.parametrize(
@@ -167,15 +167,15 @@ async def test_what_older_code_wrote_without_names_is_the_same_when_it_is_decide
     names: str, same: bool
 ) -> None:
     story, message = await on_another_version()
-    at = next(
+    reservation = next(
         envelope
         for envelope in await story.log.read(0)
         if envelope.type == PodVerdictChanged.__name__
     )
-    verdict = decode(at)
+    verdict = decode(reservation)
     assert isinstance(verdict, PodVerdictChanged)
     recorded = msgspec.structs.replace(
         verdict, message=without_notes(message).replace("zone 0)", f"zone 0{names})")
     )
-    told = await recomputed(story.log, [(at, recorded)], Deciding(CycleConfig(), HERE))
-    assert (list(told.values()) == ["recomputed: the same"]) is same
+    texts = await recomputed(story.log, [(reservation, recorded)], Deciding(CycleConfig(), HERE))
+    assert (list(texts.values()) == ["recomputed: the same"]) is same

@@ -70,8 +70,8 @@ class Churn:
         if not self.plain:
             return random_pod(self.rng, uid)
         gpu = int(self.rng.random() < 0.2)
-        held = amounts(self.rng.choice((1, 2, 3, 5)), self.rng.choice((1, 8, 20)), gpu)
-        return guaranteed(uid, container("c", held))
+        demand = amounts(self.rng.choice((1, 2, 3, 5)), self.rng.choice((1, 8, 20)), gpu)
+        return guaranteed(uid, container("c", demand))
 
     def send(self, number: int) -> None:
         """Reserve a pod by Topolog's own choice, or let another scheduler bind one unobserved."""
@@ -129,11 +129,16 @@ class Churn:
             self.scans.append(self.state)
             return
         node = self.world.ledger.nodes[NODE]
-        before = {uid for uid, charge in node.charges.items() if charge.confirmed}
+        confirmed_before = {uid for uid, charge in node.charges.items() if charge.confirmed}
         self.world.report(report_of(self.scans.pop(0), True))
         for uid, charge in node.charges.items():
             entry = self.world.ledger.pods[uid]
-            if charge.confirmed and uid not in before and entry.predicted and charge.demand:
+            if (
+                charge.confirmed
+                and uid not in confirmed_before
+                and entry.predicted
+                and charge.demand
+            ):
                 actual = actual_zones(node, charge.key)
                 self.confirmed.append(Confirmed(uid, entry.predicted, actual, entry.certain))
 
@@ -152,9 +157,9 @@ TURNS: tuple[Callable[[Churn, int], None], ...] = (
 def test_under_churn_no_certain_prediction_misses(policy: str, scope: str, plain: bool) -> None:
     confirmed: list[Confirmed] = []
     for seed in range(12):
-        found = Churn(seed, policy, scope, plain).confirmed
-        assert [item for item in found if item.certain and not item.hit] == [], seed
-        confirmed += found
+        outcome = Churn(seed, policy, scope, plain).confirmed
+        assert [item for item in outcome if item.certain and not item.hit] == [], seed
+        confirmed += outcome
     assert len(confirmed) > 30 or policy == "none"
     if policy == "single-numa-node":
         assert any(item.certain for item in confirmed)

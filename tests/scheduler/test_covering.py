@@ -101,13 +101,13 @@ def test_what_the_bound_promises_holds_wherever_the_others_stand(
         [PendingPart(*(_moved(each, shift) for each in part)) for part in others],
     )
     rooms = {zone: free | {CPU: free[CPU] + (more << shift)} for zone, free in base.items()}
-    promised, left = (
+    promised, is_left = (
         leaves_a_zone(asked, base, rooms, others),
         left_in_every_case(asked, base, rooms, others),
     )
     plainly = is_left_a_zone(asked, base, rooms, others)
-    event(f"a zone is left: {left}, and told: {promised}, plainly: {plainly}")
-    assert left or not (promised or plainly)
+    event(f"a zone is left: {is_left}, and told: {promised}, plainly: {plainly}")
+    assert is_left or not (promised or plainly)
 
 
 @given(
@@ -169,9 +169,9 @@ def _told(asked: int, zones: list[int], others: list[int], rooms: list[int] | No
         {at: {CPU: free} for at, free in enumerate(each)} for each in (zones, rooms or zones)
     )
     seen = {CPU: asked}, base, most, [PendingPart({CPU: each}, {CPU: each}) for each in others]
-    told = leaves_a_zone(*seen)
-    assert is_left_a_zone(*seen) == told
-    return told
+    promise = leaves_a_zone(*seen)
+    assert is_left_a_zone(*seen) == promise
+    return promise
 
 
 def test_what_one_takes_beyond_a_zone_s_need_blocks_no_other_zone() -> None:
@@ -208,8 +208,8 @@ def test_a_share_is_rounded_up() -> None:
 
 
 def test_three_that_take_what_a_zone_needs_block_it_in_whatever_units_bytes_are_counted() -> None:
-    for each in range(1 << 40, (1 << 40) + 500):
-        assert not _told(1, [3 * each], [each] * 3)
+    for number in range(1 << 40, (1 << 40) + 500):
+        assert not _told(1, [3 * number], [number] * 3)
 
 
 def test_a_zone_is_left_of_nothing() -> None:
@@ -247,9 +247,9 @@ def test_whole_parts_block_every_zone_only_if_some_placement_does(
         )
         for case in product(*[[None, *other.zones] for other in others])
     )
-    found = may_be_blocked(asked, base, limits, others)
-    event(f"blocked: {blocked}, found: {found}")
-    assert found == blocked
+    is_blocked = may_be_blocked(asked, base, limits, others)
+    event(f"blocked: {blocked}, found: {is_blocked}")
+    assert is_blocked == blocked
 
 
 def _is_within(limits: Bounds, others: list[Place], case: tuple[int | None, ...]) -> bool:

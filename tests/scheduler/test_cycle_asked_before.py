@@ -57,10 +57,10 @@ def test_a_refusal_next_to_an_own_reservation_is_computed_again_once_the_ledger_
     )
     world.fold("pod/reserved", PodObserved(reserved))
     world.cluster.assume(Placed("n", 0, 0, 0), reserved)
-    told = world.cluster.place(later)
+    refusal = world.cluster.place(later)
     world.ledger_fold("pod/reserved", PodReserved("reserved", "n"))
     world.fold("node/n", NodeCharged("n", "reserved"))
-    assert told != world.cluster.place(later) == place_without_history(world, later)
+    assert refusal != world.cluster.place(later) == place_without_history(world, later)
 
 
 def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> None:
@@ -72,11 +72,11 @@ def test_a_pod_that_came_and_ended_under_a_reused_name_is_among_the_ended() -> N
     for name, cpus in (("web", 2), ("other", 3)):
         world.bound(guaranteed(name, container("c", amounts(cpus))), "n")
     later = guaranteed("later", container("c", amounts(5)))
-    told = world.cluster.place(later)
+    refusal = world.cluster.place(later)
     earlier = msgspec.structs.replace(guaranteed("web", container("c", amounts(2))), uid="earlier")
     world.ledger_fold("pod/earlier", PodObserved(earlier, node="n"))
     world.fold("pod/earlier", PodEnded("earlier", "deleted", "n"))
-    assert told != world.cluster.place(later) == place_without_history(world, later)
+    assert refusal != world.cluster.place(later) == place_without_history(world, later)
 
 
 def place_without_history(world: World, pod: Pod) -> Placed | Unplaceable:

@@ -28,10 +28,10 @@ def asking(held: Amounts, annotation: str = "") -> Pod:
 
 def refused(world: World, pod: Pod) -> Unplaceable:
     """Return the refusal of the pod. A plain pod must still be placed afterwards."""
-    found = world.cluster.place(pod)
-    assert isinstance(found, Unplaceable)
+    refusal = world.cluster.place(pod)
+    assert isinstance(refusal, Unplaceable)
     assert not world.cluster.waiting_could_fit(pod, ["n"])
-    return found
+    return refusal
 
 
 def test_a_resource_that_no_node_has_is_named() -> None:
@@ -49,8 +49,8 @@ def test_a_resource_that_no_node_has_is_named() -> None:
 def test_negative_and_absurd_quantities_are_invalid(amount: int, word: str) -> None:
     world = World()
     world.node("n", ROOM)
-    found = refused(world, asking({"cpu": 1000, "memory": amount}))
-    assert found.message.startswith(f"invalid pod: container c asks for {word} amount of memory")
+    refusal = refused(world, asking({"cpu": 1000, "memory": amount}))
+    assert refusal.message.startswith(f"invalid pod: container c asks for {word} amount of memory")
     verdict = world.cluster.verdict(asking({"cpu": 1000, "memory": amount}), "n")
     assert verdict is not None
     assert verdict.reason is Reason.INVALID_POD
@@ -116,13 +116,13 @@ def test_zones_that_promise_less_than_the_node_are_held_to_the_zones() -> None:
 def test_more_than_any_empty_zone_has_is_said_to_be_hopeless() -> None:
     world = World()
     world.node("n", zone(0, amounts(4, 32)), zone(1, amounts(6, 32)))
-    found = refused(world, asking(amounts(8, 8)))
-    assert found.message == (
+    refusal = refused(world, asking(amounts(8, 8)))
+    assert refusal.message == (
         "0/1 nodes are available: 1 node(s) had no NUMA zone as "
         "large as 8 cpu (best: 6 on n/zone 1)."
     )
     assert (
-        found.detail[0]["remedy"]
+        refusal.detail[0]["remedy"]
         == "request at most 6 cpu in container c, or use nodes with larger zones"
     )
 
@@ -251,8 +251,8 @@ def test_a_pod_with_a_policy_runs_where_the_kubelet_keeps_it() -> None:
         "node(s) were not certain to put the pod into one NUMA zone: pod annotation wants it, the "
         "kubelet has best-effort"
     )
-    other = '{"numaTopologyPolicy": "Restricted"}'
-    assert refused(world, asking(amounts(1, 1), other)).message == (
+    restricted = '{"numaTopologyPolicy": "Restricted"}'
+    assert refused(world, asking(amounts(1, 1), restricted)).message == (
         "0/1 nodes are available: 1 node(s) had a different topology policy: pod wants "
         "restricted, node has best-effort."
     )
@@ -331,5 +331,5 @@ def test_an_annotation_that_is_nested_too_deeply_is_refused() -> None:
     """Its decoder raises RecursionError, which would end the scheduler's turn."""
     world = World()
     world.node("n", ROOM)
-    found = refused(world, asking(amounts(1, 1), '{"other":' + "[" * 9000))
-    assert POD_ANNOTATION in found.message
+    refusal = refused(world, asking(amounts(1, 1), '{"other":' + "[" * 9000))
+    assert POD_ANNOTATION in refusal.message

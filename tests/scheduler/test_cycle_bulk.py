@@ -65,8 +65,8 @@ def test_bulk_scores_are_those_of_each_node_alone(
     world.cluster.rank_by(WANTED)
     for number, (zones, policy, tainted) in enumerate(nodes):
         taints = (Taint("dedicated", "", "NoSchedule"),) if tainted else ()
-        found = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
-        world.node(f"n{number}", *found, policy=policy, taints=taints)
+        zones_seen = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
+        world.node(f"n{number}", *zones_seen, policy=policy, taints=taints)
     shapes = []
     for number, (parts, chosen) in enumerate(asked):
         made = [

@@ -158,9 +158,9 @@ def test_what_a_pod_without_cpus_of_its_own_was_listed_with_is_given_back_once()
     zone 1 being for the first.
     """
     fractional = guaranteed("fractional", container("c", amounts(0.5, 30)))
-    other = guaranteed("other", container("c", amounts(1, 20)))
+    other_pod = guaranteed("other", container("c", amounts(1, 20)))
     state = kubelet(2, "single-numa-node", "container")
-    for pod in (fractional, other):
+    for pod in (fractional, other_pod):
         state = start_containers(admit(state, pod).state, pod)
     for asked in (39, 45):
         world = proven_world(state, CycleConfig())
@@ -326,12 +326,12 @@ def test_init_containers_amounts_block_pods_that_came_before_the_end(
         guaranteed("a", container("c", amounts(2, 1))),
         guaranteed("new", container("c", amounts(4, 1))),
     )
-    before = drop_stale(
+    state_before = drop_stale(
         start_containers(admit(kubelet(2, policy, scope, cores_per_zone=2), old).state, old)
     )
-    world = proven_world(before, CycleConfig(), checkpoints)
+    world = proven_world(state_before, CycleConfig(), checkpoints)
     world.bound(coming, NODE)
     world.fold("pod/old", PodEnded("old", "succeeded", NODE))
-    after = drop_stale(remove(admit(before, coming).state, "old"))
-    assert not admit(after, newcomer).admitted
+    state_after = drop_stale(remove(admit(state_before, coming).state, "old"))
+    assert not admit(state_after, newcomer).admitted
     assert world.cluster.verdict(newcomer, NODE) is not None

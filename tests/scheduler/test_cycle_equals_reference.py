@@ -24,7 +24,9 @@ POLICIES = ("single-numa-node", "single-numa-node", "restricted", "best-effort",
 BOUNDLESS = CycleConfig(max_shapes=4, steps_node=150, steps_last_resort=150, steps_pod=600)
 NAMES = ("n0", "n1", "n2", "n3")
 
-held = st.builds(amounts, cpu=st.integers(0, 7), memory=st.integers(0, 5), gpu=st.integers(0, 2))
+amounts_held = st.builds(
+    amounts, cpu=st.integers(0, 7), memory=st.integers(0, 5), gpu=st.integers(0, 2)
+)
 KINDS: tuple[ContainerKind, ...] = ("app", "app", "app", "init", "sidecar")
 CLASSES: tuple[Qos, ...] = ("Guaranteed", "Guaranteed", "Guaranteed", "Burstable")
 kinds = st.sampled_from(KINDS)
@@ -35,7 +37,7 @@ def pods(draw: st.DrawFn) -> Pod:
     """Draw pods of one to three containers, mostly Guaranteed."""
     count = draw(st.integers(1, 3))
     containers = sorted(
-        (container(f"c{at}", draw(held), draw(kinds)) for at in range(count)),
+        (container(f"c{at}", draw(amounts_held), draw(kinds)) for at in range(count)),
         key=lambda each: each.kind == "app",
     )
     pod = guaranteed(
@@ -64,7 +66,9 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
     )
     name = draw(st.sampled_from(NAMES))
     if kind == "node":
-        zones = tuple(draw(st.tuples(held, held)) for _ in range(draw(st.integers(1, 3))))
+        zones = tuple(
+            draw(st.tuples(amounts_held, amounts_held)) for _ in range(draw(st.integers(1, 3)))
+        )
         return (
             kind,
             name,
@@ -86,11 +90,11 @@ class Pair:
 
     def follow(self) -> None:
         """Give every node of the ledger to the reference."""
-        known = set(self.reference.nodes)
+        names = set(self.reference.nodes)
         for name, node in self.world.ledger.nodes.items():
             self.reference.put_node(node)
-            known.discard(name)
-        for name in known:
+            names.discard(name)
+        for name in names:
             self.reference.drop_node(name)
         for pod, name in self.live:
             if pod.uid not in self.world.ledger.pods and name in self.reference.nodes:
@@ -104,9 +108,11 @@ class Pair:
         getattr(self, kind)(name, *rest)
 
     def node(self, name: str, zones: tuple[Any, ...], policy: str, scope: str) -> None:
-        found = [zone(3 * at, _least(free, size), size) for at, (free, size) in enumerate(zones)]
+        node_zones = [
+            zone(3 * at, _least(free, size), size) for at, (free, size) in enumerate(zones)
+        ]
         self.forget_overlay(name)
-        self.world.node(name, *found, policy=policy, scope=scope)
+        self.world.node(name, *node_zones, policy=policy, scope=scope)
         self.follow()
 
     def forget_overlay(self, name: str) -> None:

@@ -83,11 +83,11 @@ def test_what_the_memory_managers_own_figure_counts_is_not_charged_once_more(pol
     world = World()
     world.observe(NODE)
     world.bound(pod, NODE)
-    found = report_of(state, stored=True)
-    world.report(found)
+    node_report = report_of(state, stored=True)
+    world.report(node_report)
     charge, zones = world.ledger.nodes[NODE].charges["a"], world.ledger.nodes[NODE].free_min
     assert charge.confirmed
     assert not charge.is_admitted
-    assert {each.id: each.free["memory"] for each in found.zones} == {
+    assert {each.id: each.free["memory"] for each in node_report.zones} == {
         zone: left["memory"] for zone, left in zones.items()
     }

@@ -64,8 +64,8 @@ class Kept:
             )
 
     def node(self, number: int, zones: list[tuple[int, int, int]], policy: str) -> None:
-        found: list[Zone] = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
-        self.world.node(f"n{number}", *found, policy=policy, scope=self.scope)
+        node_zones: list[Zone] = [zone(at, amounts(*free), WHOLE) for at, free in enumerate(zones)]
+        self.world.node(f"n{number}", *node_zones, policy=policy, scope=self.scope)
 
     def drop(self, number: int) -> None:
         name = f"n{number}"
@@ -79,14 +79,14 @@ class Kept:
             *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)),
         )
         placed, expected = self.world.cluster.place(pod), self.plainly(pod)
-        found = None
+        decision = None
         if isinstance(placed, Placed):
             node_info = self.world.cluster.node(placed.node)
             assert node_info is not None
             evaluator = self.world.cluster.evaluator
-            found = evaluator.rank(evaluator.pod_class(pod), node_info), placed.node
-            assert placed.score == score_of(found[0])
-        assert found == expected
+            decision = evaluator.rank(evaluator.pod_class(pod), node_info), placed.node
+            assert placed.score == score_of(decision[0])
+        assert decision == expected
         if isinstance(placed, Placed):
             self.world.cluster.assume(placed, pod)
             if bound:
@@ -98,7 +98,7 @@ class Kept:
         whose hash is nearest to the pod's wins.
         """
         cluster = self.world.cluster
-        pod_class, salt, found = (
+        pod_class, salt, decision = (
             cluster.evaluator.pod_class(pod),
             xxhash.xxh3_64_intdigest(pod.uid.encode()),
             [],
@@ -113,14 +113,14 @@ class Kept:
                 )
             )
             if score > RULED_OUT:
-                found.append(
+                decision.append(
                     (
                         -score,
                         xxhash.xxh3_64_intdigest(node_info.name.encode()) ^ salt,
                         node_info.name,
                     )
                 )
-        return (-min(found)[0], min(found)[2]) if found else None
+        return (-min(decision)[0], min(decision)[2]) if decision else None
 
     def turn(
         self,
@@ -208,10 +208,10 @@ def test_a_long_life_of_many_changes_chooses_the_same(nodes: int) -> None:
                 "single-numa-node",
             )
         if nodes > 100 and number % 10 == 9:
-            for other in range(0, nodes, 2):
+            for removed in range(0, nodes, 2):
                 kept.node(
-                    other,
-                    [(16 - other % 16, 64 - number % 7, number % 5), (number % 9, 30, 1)],
+                    removed,
+                    [(16 - removed % 16, 64 - number % 7, number % 5), (number % 9, 30, 1)],
                     "single-numa-node",
                 )
 

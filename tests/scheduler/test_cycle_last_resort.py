@@ -102,9 +102,9 @@ def test_a_refusal_shows_what_the_larger_budget_found() -> None:
     for number in range(4):
         node_with(world, f"n{number}", before=(1, 1, 1, 1))
     node_with(world, "z", before=(2, 2))
-    found = world.cluster.place(asks("late", 6))
-    assert isinstance(found, Unplaceable)
-    assert found.counts == {
+    decision = world.cluster.place(asks("late", 6))
+    assert isinstance(decision, Unplaceable)
+    assert decision.counts == {
         "node(s) had no NUMA zone with 6 free cpu": 1,
         "node(s) had too many possible states to check": 4,
     }

@@ -49,19 +49,19 @@ def _scene(seed: int, scope: str, zones: int) -> Scene:
     state = kubelet(
         zones, "best-effort", scope, cores_per_zone=chance.choice((2, 4)), gpus=gpus or {"g": 1}
     )
-    there = []
-    for at in range(chance.randint(1, 5)):
-        pod = _pod(chance, f"s{at}")
+    present = []
+    for number in range(chance.randint(1, 5)):
+        pod = _pod(chance, f"s{number}")
         verdict = admit(state, pod)
         if verdict.admitted:
             state = verdict.state
-            there.append(pod)
-    for pod in there:
+            present.append(pod)
+    for pod in present:
         if chance.random() < 0.3:
             state = remove(state, pod.uid)
     base, unconfirmed = drop_stale(state), []
-    for at in range(chance.choice((0, 0, 1, 2))):
-        pod = _pod(chance, f"u{at}")
+    for number in range(chance.choice((0, 0, 1, 2))):
+        pod = _pod(chance, f"u{number}")
         verdict = admit(state, pod)
         if verdict.admitted:
             state = verdict.state
@@ -71,7 +71,7 @@ def _scene(seed: int, scope: str, zones: int) -> Scene:
 
 def _pod(chance: random.Random, name: str) -> Pod:
     containers = []
-    for at in range(chance.choice((1, 1, 2))):
+    for number in range(chance.choice((1, 1, 2))):
         asked = {
             "cpu": chance.choice((1, 1, 2, 3, 4, 5)) * 1000,
             "memory": chance.choice((1, 1, 1, 8, 20, 30, 45)) * GIB,
@@ -80,7 +80,7 @@ def _pod(chance: random.Random, name: str) -> Pod:
             asked[GPU] = 1
         if chance.random() < 0.2:
             asked["cpu"] = 500
-        containers.append(Container(f"c{at}", "app", asked, asked))
+        containers.append(Container(f"c{number}", "app", asked, asked))
     return Pod(name, "ns", name, "Guaranteed", tuple(containers))
 
 

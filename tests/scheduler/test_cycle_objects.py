@@ -34,10 +34,10 @@ from tests.scheduler.test_cycle_soundness import RULES
 def test_where_a_fingerprint_confirms_all_pods_it_is_sound_and_nearly_exact(
     policy: str, scope: str
 ) -> None:
-    found = measured(range(8000, 8090), policy, scope, unconfirmed=0, as_object=True)
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.passed > 25
-    assert len(found.refused_within_bounds) <= 0.08 * found.passed
+    outcome = measured(range(8000, 8090), policy, scope, unconfirmed=0, as_object=True)
+    assert (outcome.unsound, outcome.refused_needlessly) == ([], [])
+    assert outcome.passed > 25
+    assert len(outcome.refused_within_bounds) <= 0.08 * outcome.passed
 
 
 def annotated(seed: int, policy: str, scope: str) -> Made:
@@ -48,8 +48,8 @@ def annotated(seed: int, policy: str, scope: str) -> Made:
     world = world_of(seen, CycleConfig(), as_object=True)
     placements = report_of(seen.base).placements or ()
     for active in seen.base.pods.values():
-        own = [placement for placement in placements if placement.pod == active.pod.name]
-        placement = observed_placement(placement_annotations(own))
+        own_placements = [placement for placement in placements if placement.pod == active.pod.name]
+        placement = observed_placement(placement_annotations(own_placements))
         event = PodObserved(active.pod, node=NODE, phase="Running", placement=placement)
         world.fold(f"pod/{active.pod.uid}", event)
     return Made(seen, world, ["listed"] if world.ledger.nodes[NODE].listed is not None else [])
@@ -57,13 +57,13 @@ def annotated(seed: int, policy: str, scope: str) -> Made:
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_annotations_of_pods_are_sound_and_not_less_exact(policy: str, scope: str) -> None:
-    found = measured(
+    outcome = measured(
         range(8000, 8060), policy, scope, 0, made=lambda seed: annotated(seed, policy, scope)
     )
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.cases["listed"] > 20
+    assert (outcome.unsound, outcome.refused_needlessly) == ([], [])
+    assert outcome.cases["listed"] > 20
     without = measured(range(8000, 8060), policy, scope, unconfirmed=0, as_object=True)
-    assert len(found.refused_within_bounds) <= len(without.refused_within_bounds)
+    assert len(outcome.refused_within_bounds) <= len(without.refused_within_bounds)
 
 
 def test_where_annotations_place_pods_they_may_be_evicted() -> None:
@@ -84,8 +84,8 @@ def test_where_annotations_place_pods_they_may_be_evicted() -> None:
 @pytest.mark.parametrize("zones", [4, 8])
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_next_to_pending_admissions_it_is_sound(policy: str, scope: str, zones: int) -> None:
-    found = measured(range(8200, 8215), policy, scope, unconfirmed=2, as_object=True, zones=zones)
-    assert found.unsound == []
+    outcome = measured(range(8200, 8215), policy, scope, unconfirmed=2, as_object=True, zones=zones)
+    assert outcome.unsound == []
 
 
 @pytest.mark.parametrize("policy", ["restricted", "best-effort", "none"])
@@ -117,8 +117,8 @@ def test_apps_take_over_an_even_number_of_cpus_of_an_init_container(first: int, 
     """The second app fits zone 1 only if the first left no CPU of the init container in zone 0. Of
     3 CPUs one is half of a core here, which a larger request leaves alone."""
     state = kubelet(2, cores_per_zone=8)
-    held = guaranteed("held", container(cpu=2, memory=4))
-    state = drop_stale(start_containers(admit(state, held).state, held))
+    holder = guaranteed("held", container(cpu=2, memory=4))
+    state = drop_stale(start_containers(admit(state, holder).state, holder))
     world = proven_world(state, CycleConfig(), as_object=True)
     new = with_init(first, 10, 14)
     assert admit(state, new).admitted is fits
@@ -141,8 +141,8 @@ def test_what_is_taken_over_is_sound(policy: str, seed: int) -> None:
     """Kubelets in which earlier pods left half-free cores."""
     rng = random.Random(seed)
     state = kubelet(2, policy, cores_per_zone=8)
-    for at in range(rng.randint(0, 5)):
-        pod = guaranteed(f"p{at}", container(cpu=rng.randint(1, 3), memory=1))
+    for number in range(rng.randint(0, 5)):
+        pod = guaranteed(f"p{number}", container(cpu=rng.randint(1, 3), memory=1))
         admitted = admit(state, pod)
         if admitted.admitted:
             state = start_containers(admitted.state, pod)

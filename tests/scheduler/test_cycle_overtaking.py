@@ -168,13 +168,13 @@ def test_a_pod_waits_if_a_search_reaches_its_budget(steps: int, expected: type) 
     world = World(CycleConfig(steps_node=steps, steps_last_resort=steps, steps_pod=steps))
     free = amounts(8, 64), amounts(11, 64), amounts(5, 64, 2), amounts(11, 64, 2)
     world.node("n", *(zone(number, each) for number, each in enumerate(free)))
-    for name, held in (
+    for name, holding in (
         ("g1", amounts(3, 3, 2)),
         ("w1", amounts(7, 7)),
         ("w2", amounts(8, 8)),
         ("g2", amounts(3, 3, 2)),
     ):
-        world.bound(guaranteed(name, container("c", held)), "n")
+        world.bound(guaranteed(name, container("c", holding)), "n")
         world.fold(f"pod/{name}", PodRunning(name, "n"))
     earlier = guaranteed("p", container("c", amounts(8, 8)))
     placed = world.cluster.place(earlier)
@@ -271,23 +271,27 @@ def _arrive_in_any_order(seed: int, policies: Policies) -> None:
             coming.append(newcomer)
     for _ in range(8):
         chance.shuffle(coming)
-        after = node.kubelet.state
-        for each in coming:
-            verdict = admission.admit(after, each)
-            assert verdict.admitted, (verdict.reason, each.name, [other.name for other in coming])
-            after = verdict.state
+        state = node.kubelet.state
+        for arriving in coming:
+            verdict = admission.admit(state, arriving)
+            assert verdict.admitted, (
+                verdict.reason,
+                arriving.name,
+                [other.name for other in coming],
+            )
+            state = verdict.state
 
 
 def _random_pod(chance: random.Random, name: str) -> Pod:
     first: tuple[ContainerKind, ...] = chance.choice(((), (), ("init",), ("sidecar",)))
     second: tuple[ContainerKind, ...] = chance.choice((("app",), ("app",), ("app", "app")))
     parts = []
-    for at, kind in enumerate((*first, *second)):
+    for number, kind in enumerate((*first, *second)):
         asked = {
             "cpu": chance.randint(1, 5) * 1000,
             "memory": chance.choice((1, 1, 1, 12, 24, 40)) * GIB,
         }
         if chance.random() < 0.3:
             asked[GPU] = 1
-        parts.append(Container(f"c{at}", kind, asked, asked))
+        parts.append(Container(f"c{number}", kind, asked, asked))
     return Pod(name, "ns", name, "Guaranteed", tuple(parts))

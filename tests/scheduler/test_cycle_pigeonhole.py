@@ -47,13 +47,13 @@ def world_of(seed: int, seen: Scene) -> World:
     """Return the world of the scene. Some pods have ended unobserved, and some pending pods are
     listed without resources.
     """
-    rng, world, left = (
+    rng, world, remaining = (
         random.Random(f"left {seed}"),
         proven_world(seen.base, CycleConfig()),
         seen.base,
     )
     for uid in [uid for uid in seen.base.pods if rng.random() < 0.6]:
-        left = drop_stale(remove(left, uid))
+        remaining = drop_stale(remove(remaining, uid))
     for pod in seen.unconfirmed:
         world.bound(pod, NODE)
     coming = [pod for pod in seen.unconfirmed if rng.random() < 0.5]
@@ -62,7 +62,7 @@ def world_of(seed: int, seen: Scene) -> World:
         for pod in coming
         for each in pod.containers
     ]
-    world.report(_listing(report_of(left, True), names))
+    world.report(_listing(report_of(remaining, True), names))
     return world
 
 
@@ -88,15 +88,15 @@ def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan, bool]
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_no_bound_promises_what_a_search_refuses(policy: str, scope: str) -> None:
-    wrong, told = [], 0
+    wrong, promises = [], 0
     for seed in range(9000, 9160):
         node_info, plan, passes = looked_at(seed, policy, scope)
         if passes:
-            told += 1
+            promises += 1
             if search_result(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
                 wrong.append(seed)
     assert wrong == []
-    assert told > 10
+    assert promises > 10
 
 
 def crowd(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan]:
@@ -127,19 +127,19 @@ def _small(rng: random.Random, name: str) -> Pod:
         ("app", rng.choice((1, 1, 2))),
     )
     kinds = [kind for kind, count in numbers for _ in range(count)]
-    held = [amounts(cpu=rng.choice((1, 1, 2, 3)), gpu=rng.choice((0, 0, 1))) for _ in kinds]
+    holdings = [amounts(cpu=rng.choice((1, 1, 2, 3)), gpu=rng.choice((0, 0, 1))) for _ in kinds]
     return guaranteed(
         name,
         *(
             container(f"c{at}", each, kind)
-            for at, (kind, each) in enumerate(zip(kinds, held, strict=True))
+            for at, (kind, each) in enumerate(zip(kinds, holdings, strict=True))
         ),
     )
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: str) -> None:
-    wrong, told = [], 0
+    wrong, promises = [], 0
     for seed in range(600):
         node_info, plan = crowd(seed, policy, scope)
         assert node_info.report is not None
@@ -153,11 +153,11 @@ def test_no_count_of_a_crowd_promises_what_a_search_refuses(policy: str, scope: 
             or not pigeonhole.every_part_finds_a_zone(waiting, parts)
         ):
             continue
-        told += 1
+        promises += 1
         if search_result(node_info, plan, STEPS) not in ("admitted", UNKNOWN):
             wrong.append(seed)
     assert wrong == []
-    assert told > 20
+    assert promises > 20
 
 
 def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> PendingParts:
@@ -171,9 +171,9 @@ def _on_the_way(*asked: Sequence[float], zones: Sequence[float]) -> PendingParts
         world.bound(guaranteed(f"p{number}", *containers), NODE)
     node_info = world.cluster.node(NODE)
     assert node_info is not None
-    found = pending_parts_of(node_info)
-    assert found is not None
-    return found
+    parts = pending_parts_of(node_info)
+    assert parts is not None
+    return parts
 
 
 def test_amounts_that_do_not_go_far_enough_block_few_zones() -> None:

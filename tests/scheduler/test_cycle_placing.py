@@ -102,15 +102,15 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
     world.node("cordoned", room, unschedulable=True)
     world.node("broken", room, ready=False)
     world.node("labelled", room, labels={"disk": "ssd"})
-    held = container("c", amounts(1, 1))
+    holder = container("c", amounts(1, 1))
     chosen = world.cluster.place(
-        guaranteed("p", held, constraints=Constraints(node_selector={"disk": "ssd"}))
+        guaranteed("p", holder, constraints=Constraints(node_selector={"disk": "ssd"}))
     )
     assert isinstance(chosen, Placed)
     assert chosen.node == "labelled"
     tolerant = Constraints(tolerations=(Toleration("gpu", "Exists"),), required_affinity=())
     reasons = {
-        name: world.cluster.verdict(guaranteed("q", held), name)
+        name: world.cluster.verdict(guaranteed("q", holder), name)
         for name in ("tainted", "cordoned", "broken")
     }
     assert [each.reason if each else None for each in reasons.values()] == [
@@ -118,7 +118,7 @@ def test_predicates_of_the_node_come_before_its_zones() -> None:
         Reason.UNSCHEDULABLE,
         Reason.NOT_READY,
     ]
-    assert world.cluster.verdict(guaranteed("r", held, constraints=tolerant), "tainted") is None
+    assert world.cluster.verdict(guaranteed("r", holder, constraints=tolerant), "tainted") is None
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ def compare(seen: Scene) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
     if not isinstance(placed, Placed):
         return {}, {}
     every = tuple(zone.id for zone in seen.base.kubelet.machine.zones)
-    held = {
+    zones = {
         each.name: every if each.hint.mask is None else nodes_of(each.hint.mask)
         for each in admit(seen.base, seen.pod).containers
     }
-    return placed.predicted, {name: held[name] for name in placed.predicted}
+    return placed.predicted, {name: zones[name] for name in placed.predicted}
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_on_a_plain_node_the_lowest_zone_is_what_hints_and_merge_come_to(
             pod = msgspec.structs.replace(seen.pod, uid=f"p{turn}", name=f"p{turn}")
             pod_class, events = cluster.evaluator.pod_class(pod), cluster.nodes()[0]
             plan, _ = cluster.evaluator.plan(pod_class, events)
-            lowest, known = lowest_zones(events, plan), by_hints(events, plan)
+            lowest, predicted = lowest_zones(events, plan), by_hints(events, plan)
             if lowest is not None and kubelet_search_of(events, plan).states is not None:
-                assert known == {
+                assert predicted == {
                     name: (zone,) for name, zone in zip(plan.names, lowest, strict=True)
                 }, (seed, turn)
                 plain += 1

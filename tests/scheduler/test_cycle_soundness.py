@@ -26,67 +26,67 @@ RULES = [
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
-    found = measured(range(290), policy, scope, unconfirmed=0)
-    assert (found.unsound, found.refused_needlessly, found.bounded_by.keys() - {PICKS}) == (
+    outcome = measured(range(290), policy, scope, unconfirmed=0)
+    assert (outcome.unsound, outcome.refused_needlessly, outcome.bounded_by.keys() - {PICKS}) == (
         [],
         [],
         set(),
     )
-    assert found.passed > 90
-    assert found.refused > 90
+    assert outcome.passed > 90
+    assert outcome.refused > 90
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_next_to_pending_admissions_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
-    found = measured(range(1000, 1120), policy, scope, unconfirmed=3)
-    assert found.unsound == []
-    assert len(found.refused_needlessly) <= 1, found.refused_needlessly
-    assert found.passed > 30
+    outcome = measured(range(1000, 1120), policy, scope, unconfirmed=3)
+    assert outcome.unsound == []
+    assert len(outcome.refused_needlessly) <= 1, outcome.refused_needlessly
+    assert outcome.passed > 30
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_next_to_pods_in_unconfirmed_zones_it_is_sound_and_nearly_exact(
     policy: str, scope: str
 ) -> None:
-    found = measured(range(5000, 5080), policy, scope, unconfirmed=3, running=0.7)
-    assert found.unsound == []
-    assert len(found.refused_needlessly) <= 1, found.refused_needlessly
-    assert found.passed > 20
+    outcome = measured(range(5000, 5080), policy, scope, unconfirmed=3, running=0.7)
+    assert outcome.unsound == []
+    assert len(outcome.refused_needlessly) <= 1, outcome.refused_needlessly
+    assert outcome.passed > 20
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_no_bound_promises_more_than_a_search_finds(policy: str, scope: str) -> None:
-    found = measured(
+    outcome = measured(
         range(4000, 4020), policy, scope, unconfirmed=6, running=0.3, by_search=True, zones=5
     )
-    assert found.unsound == []
-    assert found.passed > 2
+    assert outcome.unsound == []
+    assert outcome.passed > 2
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_without_checkpoints_it_is_sound_and_says_what_it_does_not_know(
     policy: str, scope: str
 ) -> None:
-    found = measured(range(2000, 2080), policy, scope, unconfirmed=2, checkpoints=False)
-    assert found.unsound == []
-    assert found.passed > 20
-    assert isinstance(found, Outcome)
+    outcome = measured(range(2000, 2080), policy, scope, unconfirmed=2, checkpoints=False)
+    assert outcome.unsound == []
+    assert outcome.passed > 20
+    assert isinstance(outcome, Outcome)
 
 
 def test_what_an_init_container_keeps_may_lie_in_several_zones() -> None:
     """The init container has 16 CPUs in zones of 4. The app container after it reused none of them
     (policy none).
     """
-    found = measured([2202596], "none", "container", unconfirmed=0, checkpoints=False, zones=8)
-    assert (found.refused, found.unsound) == (1, [])
+    outcome = measured([2202596], "none", "container", unconfirmed=0, checkpoints=False, zones=8)
+    assert (outcome.refused, outcome.unsound) == (1, [])
 
 
 def test_what_two_init_containers_keep_in_two_zones_is_held_in_both() -> None:
     """3 CPUs of one zone and 1 of the other, by the checkpoint: 2 are left for a pod of 3
     (best-effort).
     """
-    found = measured([4355], "best-effort", "container", unconfirmed=3, zones=2)
-    assert (found.refused, found.unsound) == (1, [])
+    outcome = measured([4355], "best-effort", "container", unconfirmed=3, zones=2)
+    assert (outcome.refused, outcome.unsound) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_pod_rejected_from_one_state_alone_may_lose_its_place_in_another(
     """Without the checkpoint, memory in two zones may be a group of them or lie in each alone. From
     one of the two states a pending pod is rejected in any case; from the other it finds zones until
     a new pod takes one."""
-    found = measured([seed], "best-effort", scope, unconfirmed=3, checkpoints=False, zones=zones)
-    assert (found.refused, found.unsound) == (1, [])
+    outcome = measured([seed], "best-effort", scope, unconfirmed=3, checkpoints=False, zones=zones)
+    assert (outcome.refused, outcome.unsound) == (1, [])
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -113,10 +113,10 @@ def test_with_cpus_aligned_by_socket_no_zone_is_judged_alone(policy: str, scope:
         "memory_policy": "None",
         "reserved_memory": {},
     }
-    found = measured(range(3040, 3200), policy, scope, unconfirmed=2, zones=4, **settings)
-    assert found.unsound == []
-    assert len(found.refused_needlessly) <= 1, found.refused_needlessly
-    assert found.passed > 60
+    outcome = measured(range(3040, 3200), policy, scope, unconfirmed=2, zones=4, **settings)
+    assert outcome.unsound == []
+    assert len(outcome.refused_needlessly) <= 1, outcome.refused_needlessly
+    assert outcome.passed > 60
 
 
 def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socket() -> None:
@@ -128,11 +128,11 @@ def test_what_init_containers_keep_lies_anywhere_where_cpus_are_aligned_by_socke
         "memory_policy": "None",
         "reserved_memory": {},
     }
-    found = measured(
+    outcome = measured(
         [3673], "restricted", "container", unconfirmed=0, checkpoints=False, zones=4, **settings
     )
-    assert (found.refused, found.unsound, found.refused_needlessly) == (1, [], [])
-    assert found.bounded_by == {"hidden init resources": 1}
+    assert (outcome.refused, outcome.unsound, outcome.refused_needlessly) == (1, [], [])
+    assert outcome.bounded_by == {"hidden init resources": 1}
 
 
 def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_socket() -> None:
@@ -159,6 +159,6 @@ def test_restricted_takes_two_zones_of_one_socket_where_cpus_are_aligned_by_sock
 )
 @pytest.mark.parametrize("policy", ["restricted", "best-effort"])
 def test_options_of_the_cpu_manager_are_known_too(policy: str, options: dict[str, str]) -> None:
-    found = measured(range(3000, 3080), policy, "container", unconfirmed=1, cpu_options=options)
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.passed > 15
+    outcome = measured(range(3000, 3080), policy, "container", unconfirmed=1, cpu_options=options)
+    assert (outcome.unsound, outcome.refused_needlessly) == ([], [])
+    assert outcome.passed > 15

@@ -55,8 +55,8 @@ def promised(seen: Scene, moment: Moment, stored: bool) -> bool:
     """Return whether the scheduler would place the pod there."""
     state, _, pod = moment
     world = proven_world(seen.base, CycleConfig(), stored)
-    for each in (pod, *seen.unconfirmed):
-        world.bound(each, NODE)
+    for expected in (pod, *seen.unconfirmed):
+        world.bound(expected, NODE)
     world.report(listed(state, pod, stored))
     return world.cluster.verdict(seen.pod, NODE) is None
 
@@ -77,11 +77,11 @@ def test_no_pod_is_promised_what_another_is_just_being_given(
     unsound, passed = [], 0
     for seed in range(5000, 5150):
         seen = scene(seed, policy, scope, unconfirmed=1)
-        for at, moment in enumerate(moments(seed, seen.base)):
+        for number, moment in enumerate(moments(seed, seen.base)):
             if promised(seen, moment, stored):
                 passed += 1
                 if truth(Scene(moment[1], seen.unconfirmed, seen.pod)) in ("refused", "endangers"):
-                    unsound.append((seed, at))
+                    unsound.append((seed, number))
     assert unsound == []
     assert passed > 10
 
@@ -91,17 +91,17 @@ def test_no_pod_is_promised_what_a_torn_pod_held_that_ended_since() -> None:
     unsound, passed = [], 0
     for seed in range(6000, 6300):
         seen = scene(seed, "single-numa-node", "container", unconfirmed=2)
-        for at, (state, after, pod) in enumerate(moments(seed, seen.base)):
+        for number, (state, state_after, pod) in enumerate(moments(seed, seen.base)):
             world = proven_world(seen.base, CycleConfig(), True)
-            for each in (pod, *seen.unconfirmed):
-                world.bound(each, NODE)
+            for expected in (pod, *seen.unconfirmed):
+                world.bound(expected, NODE)
             world.report(listed(state, pod, True))
             world.fold(f"pod/{pod.uid}", PodEnded(pod.uid, "succeeded", NODE))
             if world.cluster.verdict(seen.pod, NODE) is None:
                 passed += 1
-                states = after_end(after, pod, seen.unconfirmed)
+                states = after_end(state_after, pod, seen.unconfirmed)
                 if not all(admit(state, seen.pod).admitted for state in states):
-                    unsound.append((seed, at))
+                    unsound.append((seed, number))
     assert unsound == []
     assert passed > 10
 
@@ -114,13 +114,13 @@ def after_end(state: KubeletState, pod: Pod, others: tuple[Pod, ...]) -> list[Ku
     for count in range(len(others) + 1):
         for order in permutations(others, count):
             for split in range(count + 1):
-                now = state
-                for other in order[:split]:
-                    now = drop_stale(admit(now, other).state)
-                now = drop_stale(remove(now, pod.uid))
-                for other in order[split:]:
-                    now = drop_stale(admit(now, other).state)
-                states.append(now)
+                current = state
+                for ended in order[:split]:
+                    current = drop_stale(admit(current, ended).state)
+                current = drop_stale(remove(current, pod.uid))
+                for ended in order[split:]:
+                    current = drop_stale(admit(current, ended).state)
+                states.append(current)
     return states
 
 

@@ -65,8 +65,8 @@ def test_rare_scenes_that_were_refused_needlessly(
     """Memory of an init container alone, which the pod's hint leaves out; 4 of 12 GPUs in 8
     zones.
     """
-    found = measured([seed], policy, scope, unconfirmed=0, zones=zones)
-    assert (found.passed, found.unsound) == (1, [])
+    outcome = measured([seed], policy, scope, unconfirmed=0, zones=zones)
+    assert (outcome.passed, outcome.unsound) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_memory_groups_reject_no_pod_that_needs_no_memory(
     """Other pods hold memory in several zones: a pod of devices alone passes, and so does one with
     its memory in another zone. The bulk evaluation found that, and the explanation must, too.
     """
-    found = measured([seed], policy, "container", unconfirmed, checkpoints=False, zones=zones)
-    assert (found.passed, found.unsound) == (1, [])
+    outcome = measured([seed], policy, "container", unconfirmed, checkpoints=False, zones=zones)
+    assert (outcome.passed, outcome.unsound) == (1, [])
 
 
 def test_a_report_that_counts_cpus_only_is_enough_for_a_pod_of_all_gpus() -> None:

@@ -74,13 +74,13 @@ def test_nearer_sets_come_first_among_sets_of_one_size() -> None:
     made = World(CycleConfig(strategy="LeastNUMANodes"))
     for name, pair in (("near", (0, 1)), ("far", (0, 2))):
         zones = []
-        for at in range(3):
-            free = amounts(8) if at in pair else amounts(1)
+        for zone_id in range(3):
+            free = amounts(8) if zone_id in pair else amounts(1)
             costs = {
-                other: 10 if other == at else 12 if {at, other} == {0, 1} else 40
+                other: 10 if other == zone_id else 12 if {zone_id, other} == {0, 1} else 40
                 for other in range(3)
             }
-            zones.append(msgspec.structs.replace(zone(at, free, WHOLE), costs=costs))
+            zones.append(msgspec.structs.replace(zone(zone_id, free, WHOLE), costs=costs))
         made.node(name, *zones, policy="restricted")
     assert chosen(made, guaranteed("p", container("c", amounts(12)))) == ("near", 81)
 
@@ -132,16 +132,16 @@ def test_no_score_is_above_its_bulk_bound(
     )
     most = LeastNumaNodes().most_nodes(wanted, available, np.array(limits[: len(nodes)]))
     fewest = fewest_zones(wanted, available) if rows else np.zeros(len(nodes))
-    for number, held in enumerate(nodes):
+    for number, holdings in enumerate(nodes):
         whole = {"cpu": 2**62, "memory": 2**62}
         views = [
             ZoneView(at, {"cpu": cpu, "memory": memory}, whole)
-            for at, (cpu, memory) in enumerate(held)
+            for at, (cpu, memory) in enumerate(holdings)
         ]
         score = LeastNumaNodes().score(request, views, distances, {}, limits[number])
-        found = smallest_set(request, views, distances, 3)
+        smallest = smallest_set(request, views, distances, 3)
         assert score <= most[number]
-        if rows and found is not None and len(found.ids) == 1:
+        if rows and smallest is not None and len(smallest.ids) == 1:
             assert fewest[number] == 1
             assert most[number] - score < 100 / limits[number]
 
@@ -160,8 +160,8 @@ def test_few_nodes_are_evaluated_if_a_bound_shows_the_best(
         return evaluate(pod_class, node_info, predicted_rank)
 
     monkeypatch.setattr(made.cluster.evaluator, "evaluate", noted)
-    for at in range(20):
-        pod = guaranteed(f"p{at}", container("c", amounts(2)))
+    for number in range(20):
+        pod = guaranteed(f"p{number}", container("c", amounts(2)))
         placed = made.cluster.place(pod)
         assert isinstance(placed, Placed)
         assert placed.score == 93

@@ -82,17 +82,17 @@ class Scene:
 
     async def pods(self, count: int, cpus: int = 1) -> None:
         for number in range(count):
-            one = pod(f"p{number}", cpus=cpus)
-            await self.tell(streams.pod(one.uid), PodObserved(one))
+            made = pod(f"p{number}", cpus=cpus)
+            await self.tell(streams.pod(made.uid), PodObserved(made))
 
     @asynccontextmanager
     async def schedulers(self, count: int = 1) -> AsyncIterator[list[Decider]]:
         deciders: list[Decider] = []
         async with AsyncExitStack() as stack:
             for number in range(count):
-                held = LentLease()
+                lease = LentLease()
                 member = Membership(self.log, "scheduler/topolog", f"s{number}")
-                decider = Decider(self.log, held, SYSTEM_CLOCK)
+                decider = Decider(self.log, lease, SYSTEM_CLOCK)
                 deciders.append(decider)
                 fold: Fold[SchedulerCore] = Fold(
                     lambda: SchedulerCore(CoreConfig()),
@@ -102,7 +102,7 @@ class Scene:
                     "s", self.log, fold, after=decider.folded, on_reset=decider.reset, options=QUICK
                 )
                 await stack.enter_async_context(
-                    running(projector.run(), decider.run(projector), member.run(held.keep))
+                    running(projector.run(), decider.run(projector), member.run(lease.keep))
                 )
             yield deciders
 
@@ -421,11 +421,11 @@ async def test_a_scheduler_that_was_counted_out_reserves_nothing_under_its_old_e
     assert old is not None
     await asyncio.sleep(0.02)
     assert await scene.log.members("scheduler/topolog") == []
-    held = LentLease(old)
-    decider = Decider(scene.log, held, SYSTEM_CLOCK)
+    lease = LentLease(old)
+    decider = Decider(scene.log, lease, SYSTEM_CLOCK)
     await decider._decide(core, old)
     assert await scene._reserved() == []
-    assert held._lease is None, "it asks for another lease"
+    assert lease._lease is None, "it asks for another lease"
     new = await scene.log.acquire("scheduler/topolog/0", "paused", 30)
     assert new is not None
     await decider._decide(core, new)
@@ -454,18 +454,18 @@ async def test_a_dirty_mark_costs_the_reservations_of_its_batch_nothing(scene: S
     """Both append to the node's stream, so the reservations expect the mark's version and follow
     it."""
     core, decider, lease = await one_reserved(scene)
-    for one in (pod("large", cpus=9), pod("small-1", cpus=1), pod("small-2", cpus=1)):
-        await scene.tell(streams.pod(one.uid), PodObserved(one))
+    for arriving in (pod("large", cpus=9), pod("small-1", cpus=1), pod("small-2", cpus=1)):
+        await scene.tell(streams.pod(arriving.uid), PodObserved(arriving))
         await fold_all(scene, core)
-        if one.name == "large":
+        if arriving.name == "large":
             core.decide(10)
     await decider._decide(core, lease)
-    told = [
+    appended = [
         (one.type, one.stream)
         for one in await scene.log.read(0)
         if one.type in ("NodeMarkedDirty", "NodeCharged")
     ]
-    assert told == [
+    assert appended == [
         ("NodeCharged", "node/n1"),
         ("NodeMarkedDirty", "node/n1"),
         *[("NodeCharged", "node/n1")] * 2,

@@ -101,8 +101,8 @@ def test_a_burstable_pod_is_scored_by_its_device() -> None:
         qos="Burstable",
         containers=(container("c", amounts(1, 0, 1)),),
     )
-    few, many = (score(pod, zone(0, amounts(8, 16, free), WITH_GPU)) for free in (1, 4))
-    assert (few, many) == (0, 75)
+    few, most = (score(pod, zone(0, amounts(8, 16, free), WITH_GPU)) for free in (1, 4))
+    assert (few, most) == (0, 75)
 
 
 def test_least_allocated_judges_a_node_by_the_zone_that_suits_best() -> None:
@@ -136,10 +136,10 @@ def test_least_allocated_never_rises_while_a_node_fills(
     assert node_info is not None
     pod_class = made.cluster.evaluator.pod_class(one(amounts(*asked)))
     last = made.cluster.evaluator.evaluate(pod_class, node_info)
-    for number, each in enumerate(others):
-        other = guaranteed(f"q{number}", container("c", amounts(*each)))
-        if isinstance(placed := made.cluster.place(other), Placed):
-            made.cluster.assume(placed, other)
-        now = made.cluster.evaluator.evaluate(pod_class, node_info)
-        assert now <= last
-        last = now
+    for number, fill in enumerate(others):
+        other_pod = guaranteed(f"q{number}", container("c", amounts(*fill)))
+        if isinstance(placed := made.cluster.place(other_pod), Placed):
+            made.cluster.assume(placed, other_pod)
+        score_now = made.cluster.evaluator.evaluate(pod_class, node_info)
+        assert score_now <= last
+        last = score_now

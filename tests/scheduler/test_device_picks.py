@@ -34,14 +34,14 @@ def every_combination(state: KubeletState, pod: Pod) -> Iterator[Admission]:
             ids: Collection[str], count: int, script: list[int] = script, ways: list[int] = ways
         ) -> tuple[str, ...]:
             every = list(combinations(sorted(ids), count))
-            at = len(ways)
+            depth = len(ways)
             ways.append(len(every))
-            return every[script[at] if at < len(script) else 0]
+            return every[script[depth] if depth < len(script) else 0]
 
         yield admit(state, pod, pick)
-        for at in range(len(script), len(ways)):
-            chosen = [*script, *[0] * (at - len(script))]
-            pending += [[*chosen, other] for other in range(1, ways[at])]
+        for depth in range(len(script), len(ways)):
+            chosen = [*script, *[0] * (depth - len(script))]
+            pending += [[*chosen, other] for other in range(1, ways[depth])]
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
@@ -55,10 +55,10 @@ def test_devices_of_the_same_zones_are_alike_and_no_way_is_left_out(
             random_pod(random.Random(seed), "p", True),
         )
         expected = {each.admitted for each in every_combination(state, pod)}
-        found = list(admissions(state, pod))
-        assert {each.admitted for each in found} == expected, seed
+        admissions_found = list(admissions(state, pod))
+        assert {each.admitted for each in admissions_found} == expected, seed
         assert admitted_whatever_it_picks(state, pod) is (expected == {True}), seed
-        several += len(found) > 1
+        several += len(admissions_found) > 1
     assert several or policy == "none"
 
 
@@ -80,6 +80,6 @@ def test_more_ways_than_are_looked_at_are_no_promise() -> None:
 @pytest.mark.parametrize("inits", [False, True])
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_victims_are_those_of_brute_force(policy: str, scope: str, inits: bool) -> None:
-    found = measure(policy, scope, inits, range(100), between=0.7)
-    assert found["exact"] > 12, "the scenes say nothing"
-    assert {kind: count for kind, count in found.items() if kind not in ("exact", "nobody")} == {}
+    outcome = measure(policy, scope, inits, range(100), between=0.7)
+    assert outcome["exact"] > 12, "the scenes say nothing"
+    assert {kind: count for kind, count in outcome.items() if kind not in ("exact", "nobody")} == {}

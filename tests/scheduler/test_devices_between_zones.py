@@ -32,35 +32,35 @@ BETWEEN = 0b11
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_where_all_pods_are_proven_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
-    found = measured(range(300), policy, scope, unconfirmed=0, between=0.6)
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.passed > 90
-    assert found.refused > 90
+    outcome = measured(range(300), policy, scope, unconfirmed=0, between=0.6)
+    assert (outcome.unsound, outcome.refused_needlessly) == ([], [])
+    assert outcome.passed > 90
+    assert outcome.refused > 90
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_next_to_pending_admissions_it_is_sound_and_nearly_exact(policy: str, scope: str) -> None:
-    found = measured(range(1000, 1200), policy, scope, unconfirmed=3, between=0.6, running=0.3)
-    assert found.unsound == []
-    assert len(found.refused_needlessly) <= 2, found.refused_needlessly
-    assert found.passed > 50
+    outcome = measured(range(1000, 1200), policy, scope, unconfirmed=3, between=0.6, running=0.3)
+    assert outcome.unsound == []
+    assert len(outcome.refused_needlessly) <= 2, outcome.refused_needlessly
+    assert outcome.passed > 50
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_without_checkpoints_it_is_sound(policy: str, scope: str) -> None:
-    found = measured(
+    outcome = measured(
         range(2000, 2100), policy, scope, unconfirmed=2, between=0.6, checkpoints=False
     )
-    assert found.unsound == []
-    assert found.passed > 20
+    assert outcome.unsound == []
+    assert outcome.passed > 20
 
 
 @pytest.mark.parametrize("policy", [SINGLE_NUMA_NODE, RESTRICTED])
 def test_no_bound_promises_more_than_a_search_finds(policy: str) -> None:
-    found = measured(
+    outcome = measured(
         [11642], policy, "container", unconfirmed=2, by_search=True, zones=2, between=0.6
     )
-    assert (found.refused, found.unsound) == (1, [])
+    assert (outcome.refused, outcome.unsound) == (1, [])
 
 
 def test_an_empty_node_has_no_zone_left_for_the_second_container() -> None:

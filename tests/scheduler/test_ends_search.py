@@ -82,20 +82,22 @@ def came_and_went(draw: st.DrawFn) -> EndedPod:
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     """Two or three zones, with CPUs that ended pods hold."""
-    held = draw(
+    holdings = draw(
         st.lists(
             st.tuples(st.integers(0, 1), st.integers(1, SIZE // 3), POSITIONS, SECONDS), max_size=3
         )
     )
     zones = draw(st.integers(2, 3))
-    free = [SIZE - sum(cpus for at, cpus, *_ in held if at == number) for number in range(zones)]
+    free = [
+        SIZE - sum(cpus for at, cpus, *_ in holdings if at == number) for number in range(zones)
+    ]
     policy = draw(st.sampled_from(("single-numa-node", "restricted", "best-effort")))
     shown = [zone(at, amounts(left), amounts(SIZE)) for at, left in enumerate(free)]
     seen = observe(report("n", shown, policy, tracked=("cpu",)), (), policy, "container", False)
     assert seen is not None
     listed = [
         EndedPod((ZonedAmount("cpu", (at,), cpus * 1000),), ended=ended, finished_s=finished_s)
-        for at, cpus, ended, finished_s in held
+        for at, cpus, ended, finished_s in holdings
     ]
     others = draw(
         st.lists(
@@ -188,11 +190,11 @@ class Plain:
         pod = self.pods[step.pod]
         assert pod.request is not None
         admitted, rest = self.model.admit(states, pod.request), ahead - {step}
-        for after in admitted.states:
+        for state in admitted.states:
             self._from(
-                after,
+                state,
                 rest,
-                {**taken, step.pod: self.model.taken(states, after)}
+                {**taken, step.pod: self.model.taken(states, state)}
                 if isinstance(pod, EndedPod)
                 else taken,
             )
@@ -213,10 +215,10 @@ class Plain:
 def test_it_reaches_the_states_of_every_order(scene: Scene) -> None:
     coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
     gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
-    found = reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(1 << 20))
-    keys = [kind.request.key for kind in found.kinds]
+    reached = reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(1 << 20))
+    keys = [kind.request.key for kind in reached.kinds]
     plain = Plain(scene._replace(pods=(*coming, *gone)))
-    assert {keys[kind] for kind in found.may_be_rejected} == plain.may_be_rejected
+    assert {keys[kind] for kind in reached.may_be_rejected} == plain.may_be_rejected
     assert {
         (
             moment.states,
@@ -226,7 +228,7 @@ def test_it_reaches_the_states_of_every_order(scene: Scene) -> None:
                 )
             ),
         )
-        for moment in found.search_states
+        for moment in reached.search_states
     } == plain.sights
 
 
@@ -236,10 +238,11 @@ def test_it_gives_up_at_once_only_where_the_budget_would_not_have_been_enough(sc
     coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
     gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
     budget = Budget(1 << 20)
-    found = reachable_states_after_ends(scene.model, scene.bases, coming, gone, budget)
+    reached = reachable_states_after_ends(scene.model, scene.bases, coming, gone, budget)
     needed = (1 << 20) - budget.left
     assert (
-        reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(needed)) == found
+        reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(needed))
+        == reached
     )
     if needed:
         short = Budget(needed - 1)

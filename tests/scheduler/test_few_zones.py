@@ -27,16 +27,16 @@ SCENES = range(500)
 
 def asking_for_several(seed: int) -> Pod:
     """Return a pod that requests more of some resource than one or two zones have."""
-    rng, found = random.Random(f"{seed} wide"), []
-    for at in range(rng.choice((1, 1, 2))):
+    rng, pods = random.Random(f"{seed} wide"), []
+    for number in range(rng.choice((1, 1, 2))):
         asked = {
             "cpu": rng.choice((1, 5, 9, 12, 16)) * 1000,
             "memory": rng.choice((1, 20, 70, 100, 140, 200)) * GIB,
         }
         asked |= {GPU: rng.choice((2, 3, 4))} if rng.random() < 0.4 else {}
         asked |= {"hugepages-2Mi": rng.choice((1, 5, 9)) * GIB} if rng.random() < 0.2 else {}
-        found.append(Container(f"c{at}", "app", asked, asked))
-    return Pod("wide", "ns", "wide", "Guaranteed", tuple(found))
+        pods.append(Container(f"c{number}", "app", asked, asked))
+    return Pod("wide", "ns", "wide", "Guaranteed", tuple(pods))
 
 
 def wide(node_info: NodeInfo, plan: Plan) -> bool:
@@ -80,8 +80,8 @@ def test_an_overstated_amount_rules_no_pod_out() -> None:
     enough, but the kubelet takes two.
     """
     world = World()
-    told = [zone(at, amounts(cpu=8, memory=30), amounts(cpu=8, memory=16)) for at in range(2)]
-    world.node("n", *told, policy="restricted")
+    zones = [zone(at, amounts(cpu=8, memory=30), amounts(cpu=8, memory=16)) for at in range(2)]
+    world.node("n", *zones, policy="restricted")
     pod = guaranteed("p", container("c", amounts(cpu=10, memory=24)))
     assert isinstance(world.cluster.place(pod), Placed) is (world.cluster.verdict(pod, "n") is None)
     assert world.cluster.verdict(pod, "n") is None

@@ -75,8 +75,8 @@ def cluster(policy: str) -> ColumnarPlacing:
         )
         made = msgspec.structs.replace(report(*zones, policy=policy), node=node)
         history.tell(streams.report(node), NodeReported(made))
-        for at in range(PENDING):
-            history.reserve(asks(f"{node}-{at}", 3), node)
+        for number in range(PENDING):
+            history.reserve(asks(f"{node}-{number}", 3), node)
     placing = ColumnarPlacing(CycleConfig())
     for node in NODES:
         placing.put_node(history.ledger.nodes[node])

@@ -91,27 +91,27 @@ class Told:
 
 
 def test_demand_becomes_an_event_once_enough_has_changed() -> None:
-    told = Told()
-    told.sees(FEWEST_CHANGES - 1, cpus=1)
-    told.decides()
-    told.decides()
-    assert told.weighed == []
-    told.sees(1, cpus=1, first=50)
-    told.decides()
-    told.decides()
+    stream = Told()
+    stream.sees(FEWEST_CHANGES - 1, cpus=1)
+    stream.decides()
+    stream.decides()
+    assert stream.weighed == []
+    stream.sees(1, cpus=1, first=50)
+    stream.decides()
+    stream.decides()
     unproven_in_both_zones = 2 * FEWEST_CHANGES
-    assert told.weighed == [
+    assert stream.weighed == [
         (Wanted({CPU: 1000}, HEAVIEST, running=FEWEST_CHANGES, room=64 - unproven_in_both_zones),)
     ]
 
 
 def test_pods_that_wait_are_weighed_early_and_heaviest() -> None:
-    told = Told()
-    told.sees(8, cpus=8)
-    told.sees(2, cpus=30, first=20)
-    told.decides()
-    told.decides()
-    (wanted,) = told.weighed
+    stream = Told()
+    stream.sees(8, cpus=8)
+    stream.sees(2, cpus=30, first=20)
+    stream.decides()
+    stream.decides()
+    (wanted,) = stream.weighed
     assert [(each.amounts, each.running, each.waiting, each.room) for each in wanted] == [
         ({CPU: 30_000}, 0, 2, 0),
         ({CPU: 8000}, 8, 0, 0),
@@ -120,55 +120,55 @@ def test_pods_that_wait_are_weighed_early_and_heaviest() -> None:
 
 
 def test_equal_demand_weights_are_no_event() -> None:
-    told = Told()
-    told.sees(FEWEST_CHANGES, cpus=1)
-    told.decides()
-    told.decides()
+    stream = Told()
+    stream.sees(FEWEST_CHANGES, cpus=1)
+    stream.decides()
+    stream.decides()
     for number in range(FEWEST_CHANGES):
-        told.tell(streams.pod(f"uid-{number}"), PodEnded(f"uid-{number}", "deleted"))
-        told.sees(1, cpus=1, first=100 + number)
-        told.decides()
-    assert len(told.weighed) == 1
+        stream.tell(streams.pod(f"uid-{number}"), PodEnded(f"uid-{number}", "deleted"))
+        stream.sees(1, cpus=1, first=100 + number)
+        stream.decides()
+    assert len(stream.weighed) == 1
 
 
 def test_a_strategy_without_demand_weights_writes_no_event() -> None:
-    told = Told("MostAllocated")
-    told.sees(3 * FEWEST_CHANGES, cpus=1)
-    told.decides()
-    told.decides()
-    assert told.weighed == []
+    stream = Told("MostAllocated")
+    stream.sees(3 * FEWEST_CHANGES, cpus=1)
+    stream.decides()
+    stream.decides()
+    assert stream.weighed == []
 
 
 def test_a_running_and_a_restored_scheduler_compute_the_same_demand() -> None:
-    told = Told()
-    told.sees(FEWEST_CHANGES, cpus=1)
-    told.decides()
-    again = handlers.load(told.config, handlers.dump(told.core))
+    stream = Told()
+    stream.sees(FEWEST_CHANGES, cpus=1)
+    stream.decides()
+    again = handlers.load(stream.config, handlers.dump(stream.core))
     made = [
         [d.event for p in core.decide(10) for d in p.drafts if isinstance(d.event, DemandWeighed)]
-        for core in (told.core, again)
+        for core in (stream.core, again)
     ]
     assert made[0] == made[1] != []
 
 
 def test_a_replay_and_a_restored_core_rank_by_what_was_weighed() -> None:
-    told = Told()
-    told.tell(streams.DEMAND, DemandWeighed((Wanted({CPU: 32_000}, HEAVIEST),)))
+    stream = Told()
+    stream.tell(streams.DEMAND, DemandWeighed((Wanted({CPU: 32_000}, HEAVIEST),)))
     asked = pod("asked", cpus=4)
-    told.core.look()
-    followed = scheduler_state.load(scheduler_state.dump(told.core.folded))
-    restored = handlers.load(told.config, handlers.dump(told.core))
+    stream.core.look()
+    followed = scheduler_state.load(scheduler_state.dump(stream.core.folded))
+    restored = handlers.load(stream.config, handlers.dump(stream.core))
     restored.look()
-    placings = (told.core.columns, placing_at(followed, KEEP_ROOM), restored.columns)
-    found = [placing.place(asked) for placing in placings if placing is not None]
-    assert len(found) == 3
+    placings = (stream.core.columns, placing_at(followed, KEEP_ROOM), restored.columns)
+    decisions = [placing.place(asked) for placing in placings if placing is not None]
+    assert len(decisions) == 3
     followed.wanted = ()
     without = placing_at(followed, KEEP_ROOM).place(asked)
-    assert all(isinstance(each, Placed) for each in (*found, without))
-    assert len({each.score for each in found if isinstance(each, Placed)}) == 1
+    assert all(isinstance(each, Placed) for each in (*decisions, without))
+    assert len({each.score for each in decisions if isinstance(each, Placed)}) == 1
     assert isinstance(without, Placed)
-    assert isinstance(found[0], Placed)
-    assert found[0].score != without.score
+    assert isinstance(decisions[0], Placed)
+    assert decisions[0].score != without.score
 
 
 def test_a_new_event_ranks_the_nodes_again() -> None:
@@ -176,12 +176,12 @@ def test_a_new_event_ranks_the_nodes_again() -> None:
     made.node("with-gpus", sized(0, amounts(8, 32, 4), WHOLE))
     made.node("without", sized(0, amounts(16, 64), amounts(16, 64)))
     asked = guaranteed("p", container("c", amounts(4, 16)))
-    before = made.cluster.place(asked)
+    node_before = made.cluster.place(asked)
     made.cluster.rank_by((Wanted(amounts(8, 32, 4), HEAVIEST),))
-    after = made.cluster.place(asked)
-    assert isinstance(before, Placed)
-    assert isinstance(after, Placed)
-    assert (before.node, after.node) == ("with-gpus", "without")
+    node_after = made.cluster.place(asked)
+    assert isinstance(node_before, Placed)
+    assert isinstance(node_after, Placed)
+    assert (node_before.node, node_after.node) == ("with-gpus", "without")
 
 
 FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
@@ -214,18 +214,18 @@ def test_every_pod_takes_the_best_node_under_the_current_demand(
         if wanted:
             made.cluster.rank_by(tuple(wanted))
         parts = asked[turn % len(asked)]
-        one = guaranteed(
+        wanted_pod = guaranteed(
             f"p{number}", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(parts))
         )
-        pod_class = made.cluster.evaluator.pod_class(one)
+        pod_class = made.cluster.evaluator.pod_class(wanted_pod)
         best = max(
             made.cluster.evaluator.evaluate(pod_class, node_info)
             for node_info in made.cluster.nodes()
         )
-        placed = made.cluster.place(one)
+        placed = made.cluster.place(wanted_pod)
         assert (placed.score if isinstance(placed, Placed) else RULED_OUT) == best
         if isinstance(placed, Placed):
-            made.cluster.assume(placed, one)
+            made.cluster.assume(placed, wanted_pod)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -239,8 +239,10 @@ def test_all_nodes_at_once_score_as_one_by_one_under_any_demand(
             f"n{number}", *(sized(at, amounts(*free), WHOLE) for at, free in enumerate(zones))
         )
     made.cluster.rank_by(tuple(wanted))
-    one = guaranteed("p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked)))
-    pod_class = made.cluster.evaluator.pod_class(one)
+    wanted_pod = guaranteed(
+        "p", *(container(f"c{at}", amounts(*each)) for at, each in enumerate(asked))
+    )
+    pod_class = made.cluster.evaluator.pod_class(wanted_pod)
     made.cluster.evaluator.evaluate_all_if_new(pod_class)
     scores, sure = (each.copy() for each in made.cluster.evaluator.cache.row(pod_class.row))
     for node_info in made.cluster.nodes():
@@ -270,12 +272,12 @@ def test_weights_are_few_exact_and_grow_with_demand_and_scarcity(
     def room(wants: object) -> list[int]:
         return [spare * (at % 3) for at, _ in enumerate(wants)]  # type: ignore[arg-type]
 
-    found = weighed(running, waiting, room)
-    assert len(found) <= LISTED
-    assert len({tuple(sorted(each.amounts.items())) for each in found}) == len(found)
-    assert not found or found[0].weight == HEAVIEST
-    assert all(each.weight & (each.weight - 1) == 0 for each in found)
-    value = [(each.running + WAITING_FACTOR * each.waiting) / (1 + each.room) for each in found]
+    weights = weighed(running, waiting, room)
+    assert len(weights) <= LISTED
+    assert len({tuple(sorted(each.amounts.items())) for each in weights}) == len(weights)
+    assert not weights or weights[0].weight == HEAVIEST
+    assert all(each.weight & (each.weight - 1) == 0 for each in weights)
+    value = [(each.running + WAITING_FACTOR * each.waiting) / (1 + each.room) for each in weights]
     assert all(one * 2.001 >= other for at, one in enumerate(value) for other in value[at:])
 
 
@@ -348,19 +350,19 @@ def test_a_node_that_holds_a_demanded_pod_is_spared_where_zones_refuse_no_pod(po
 
 
 def test_demand_of_whole_pods_is_weighed_where_no_kubelet_refuses_for_zones() -> None:
-    told = Told(policy="best-effort")
-    told.sees(FEWEST_CHANGES, cpus=1)
-    told.sees(2, cpus=40, first=50)
-    told.decides()
-    told.decides()
-    assert told.weighed
-    assert {CPU: 40_000} in [wanted.amounts for wanted in told.weighed[-1]]
+    stream = Told(policy="best-effort")
+    stream.sees(FEWEST_CHANGES, cpus=1)
+    stream.sees(2, cpus=40, first=50)
+    stream.decides()
+    stream.decides()
+    assert stream.weighed
+    assert {CPU: 40_000} in [wanted.amounts for wanted in stream.weighed[-1]]
 
 
 def aligned(made: World) -> str:
-    found = made.cluster.typical()
-    assert found is not None
-    return found[1].scope
+    typical = made.cluster.typical()
+    assert typical is not None
+    return typical[1].scope
 
 
 @pytest.mark.parametrize("order", [("n1", "n2", "n3"), ("n3", "n2", "n1"), ("n2", "n1", "n3")])
@@ -381,12 +383,12 @@ def test_the_policy_of_most_nodes_does_not_depend_on_the_order_of_nodes(
 
 
 def test_pods_that_could_never_run_weigh_nothing() -> None:
-    told = Told()
-    told.sees(FEWEST_CHANGES, cpus=1)
-    told.sees(9, cpus=33, first=50)
-    told.decides()
-    told.decides()
-    assert [each.amounts for each in told.weighed[-1]] == [{CPU: 1000}]
+    stream = Told()
+    stream.sees(FEWEST_CHANGES, cpus=1)
+    stream.sees(9, cpus=33, first=50)
+    stream.decides()
+    stream.decides()
+    assert [each.amounts for each in stream.weighed[-1]] == [{CPU: 1000}]
 
 
 @pytest.mark.parametrize("many", [0, CANDIDATES + 20])

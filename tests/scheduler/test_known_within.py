@@ -37,10 +37,10 @@ Made = tuple[World, Pod]
 
 
 def running(state: KubeletState, *pods: Pod) -> KubeletState:
-    for each in pods:
-        found = admit(state, each)
-        assert found.admitted
-        state = start_containers(found.state, each)
+    for started in pods:
+        admission = admit(state, started)
+        assert admission.admitted
+        state = start_containers(admission.state, started)
     return drop_stale(state)
 
 
@@ -212,8 +212,8 @@ async def on_another_version(*pods: Pod, busy: bool = False) -> Story:
 
 
 async def explained(story: Story, name: str) -> str:
-    (told,) = await explain(story.log, f"ns/{name}", Deciding(CycleConfig(), HERE))
-    return "\n".join(text for line in told.lines for text in line.detail)
+    (story_lines,) = await explain(story.log, f"ns/{name}", Deciding(CycleConfig(), HERE))
+    return "\n".join(text for line in story_lines.lines for text in line.detail)
 
 
 async def test_the_story_of_a_reservation_and_its_prediction_shows_the_bounds() -> None:

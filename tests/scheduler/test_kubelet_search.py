@@ -29,8 +29,8 @@ POLICIES = ("single-numa-node", "restricted", "best-effort")
 
 
 def pod(name: str, cpus: int, init: bool = False) -> Pod:
-    before = (container("i", amounts(cpus + 1), kind="init"),) if init else ()
-    return guaranteed(name, *before, container("c", amounts(cpus)))
+    init_containers = (container("i", amounts(cpus + 1), kind="init"),) if init else ()
+    return guaranteed(name, *init_containers, container("c", amounts(cpus)))
 
 
 @st.composite
@@ -40,13 +40,13 @@ def nodes(draw: st.DrawFn) -> World:
     """
     world, policy = World(), draw(st.sampled_from(POLICIES))
     listed = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=3))
-    held = [sum(cpus for at, cpus in listed if at == number) for number in (0, 1)]
+    cpus_held = [sum(cpus for at, cpus in listed if at == number) for number in (0, 1)]
     world.observe("n")
     placements = [
         Placement("ns", f"r{number}", "c", (ZonedAmount("cpu", (at,), cpus * 1000),))
         for number, (at, cpus) in enumerate(listed)
     ]
-    free = [zone(number, amounts(8 - held[number]), amounts(8)) for number in (0, 1)]
+    free = [zone(number, amounts(8 - cpus_held[number]), amounts(8)) for number in (0, 1)]
     for number, (_, cpus) in enumerate(listed):
         world.running(pod(f"r{number}", cpus), "n")
     world.report(report("n", free, policy, placements=placements))
@@ -82,11 +82,11 @@ def test_an_assumed_pod_leads_to_the_states_of_a_new_search(
     world: World, reserved: list[tuple[int, bool]]
 ) -> None:
     for number, (cpus, init) in enumerate(reserved):
-        one = pod(f"p{number}", cpus, init)
-        node_info, plan = planned(world, one)
+        assumed = pod(f"p{number}", cpus, init)
+        node_info, plan = planned(world, assumed)
         assert same(kubelet_search_of(node_info, plan), _new_search(node_info, plan))
-        world.cluster.assume(Placed("n", 0, 0, 0), one)
-        node_info, plan = planned(world, one)
+        world.cluster.assume(Placed("n", 0, 0, 0), assumed)
+        node_info, plan = planned(world, assumed)
         assert same(kubelet_search_of(node_info, plan), _new_search(node_info, plan))
 
 
@@ -124,11 +124,11 @@ def test_an_explanation_searches_no_further_than_the_decision(
     for number in range(30):
         name = f"n{number:02}"
         world.node(name, zone(0, amounts(8)), zone(1, amounts(8)), scope="pod")
-        for other in range(3):
+        for attempt in range(3):
             world.bound(
                 guaranteed(
-                    f"{name}-{other}",
-                    container("c", amounts(3 + other)),
+                    f"{name}-{attempt}",
+                    container("c", amounts(3 + attempt)),
                     container("d", amounts(1)),
                 ),
                 name,
@@ -140,8 +140,8 @@ def test_an_explanation_searches_no_further_than_the_decision(
         return search(kubelet_search, request, steps)
 
     monkeypatch.setattr(KubeletSearch, "result", noted)
-    found = world.cluster.place(pod("p", 3))
-    assert isinstance(found, Unplaceable)
-    assert list(found.counts.values()) == [30]
+    decision = world.cluster.place(pod("p", 3))
+    assert isinstance(decision, Unplaceable)
+    assert list(decision.counts.values()) == [30]
     assert 4 <= sum(steps == 2 for steps in tried.values()) <= 8
     assert 8 <= sum(steps > 0 for steps in tried.values()) <= 16

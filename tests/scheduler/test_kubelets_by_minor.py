@@ -109,8 +109,8 @@ def test_pod_level_resources_by_minor(minor: int, cpus: int) -> None:
     state = kubelet(2, "restricted", rules=RULES[minor])
     pod = msgspec.structs.replace(with_kinds("app"), pod_level=POD_LEVEL)
     answer = admit(state, pod)
-    held: Sequence[int] = [part.cpus.bit_count() for part in answer.containers]
-    assert (answer.admitted, held) == (True, [cpus])
+    cpu_counts: Sequence[int] = [part.cpus.bit_count() for part in answer.containers]
+    assert (answer.admitted, cpu_counts) == (True, [cpus])
     refusal = world_of(state, f"v1.{minor}.1").cluster.verdict(pod, NODE)
     assert (refusal is not None) is bool(cpus)
     if refusal is not None:

@@ -36,23 +36,23 @@ def splits(total: int) -> list[tuple[int, ...]]:
 
 @given(st.tuples(*(st.integers(0, size) for size in SIZES)), st.integers(1, 15), st.integers(1, 12))
 def test_enough_is_enough_however_it_lies(free: tuple[int, ...], mask: int, amount: int) -> None:
-    held = {
+    enough = {
         sum(zone for at, zone in enumerate((*each, free[3])) if mask >> at & 1) >= amount
         for each in splits(sum(free[:3]))
     }
-    if len(held) > 1:
+    if len(enough) > 1:
         with pytest.raises(TooManyChoicesError):
             MANAGER._enough(loose(free), mask, NAME, amount)
     else:
-        assert MANAGER._enough(loose(free), mask, NAME, amount) is held.pop()
+        assert MANAGER._enough(loose(free), mask, NAME, amount) is enough.pop()
 
 
 @given(st.sampled_from(splits(5)), st.sampled_from([1, 2, 4, 3, 6, 7]), st.integers(1, 5))
 def test_what_is_taken_is_taken_of_all_and_comes_back(
     free: tuple[int, ...], mask: int, size: int
 ) -> None:
-    before = loose((*free, 1))
-    taken = MANAGER.booked(before, Block(mask, NAME, size), 0)
+    blocks_before = loose((*free, 1))
+    taken = MANAGER.booked(blocks_before, Block(mask, NAME, size), 0)
     assert (sum(taken.free[0][:3]), taken.free[0][3]) == (5 - size, 1)
     back = MANAGER.release(
         taken, [ZonedAmount(NAME, tuple(at for at in range(3) if mask >> at & 1), size)]
@@ -71,7 +71,7 @@ def test_a_kubelet_with_a_missing_memory_block_rejects_what_lowest_first_would_a
     """Zones 0, 1 and 2 are a group of which 53 GiB are free: in zone 2 if all of its blocks were
     there from the start, in truth in zones 0 and 2. There a hint for zones 0 and 1 holds enough
     without the group, and the Memory Manager refuses it."""
-    found = measured(
+    outcome = measured(
         [77112966], "best-effort", "container", unconfirmed=3, checkpoints=False, zones=8
     )
-    assert (found.refused, found.unsound) == (1, [])
+    assert (outcome.refused, outcome.unsound) == (1, [])

@@ -112,28 +112,30 @@ async def ended(
     """
     scene = Scene()
     await scene.node("n1")
-    for each in pods:
+    for ended_pod in pods:
         if is_reserved:
-            await reserved(scene, core, each)
+            await reserved(scene, core, ended_pod)
         else:
-            await scene.tell(streams.pod(each.uid), PodObserved(each, node="n1"))
+            await scene.tell(streams.pod(ended_pod.uid), PodObserved(ended_pod, node="n1"))
         end = {"cause": "rejected", "node": "n1", "reason": WRONG, **said}
-        await scene.tell(streams.pod(each.uid), PodEnded(each.uid, **end))  # type: ignore[arg-type]
-        await scene.tell(streams.pod(each.uid), PodEnded(each.uid, **end))  # type: ignore[arg-type]
+        await scene.tell(streams.pod(ended_pod.uid), PodEnded(ended_pod.uid, **end))  # type: ignore[arg-type]
+        await scene.tell(streams.pod(ended_pod.uid), PodEnded(ended_pod.uid, **end))  # type: ignore[arg-type]
     await fold_all(scene, core)
     return [(each.uid, each.reason) for each in core.rejections.take()]
 
 
 async def test_each_pod_that_a_kubelet_rejected_counts_once_and_other_ends_do_not() -> None:
-    one, two = pod("a", cpus=1), pod("b", cpus=1)
+    first, two = pod("a", cpus=1), pod("b", cpus=1)
     foreign = msgspec.structs.replace(pod("f", cpus=1), scheduler_name="default-scheduler")
-    assert await ended(SchedulerCore(CoreConfig()), one, two) == [
+    assert await ended(SchedulerCore(CoreConfig()), first, two) == [
         ("uid-a", WRONG),
         ("uid-b", WRONG),
     ]
-    assert await ended(SchedulerCore(CoreConfig()), one, reason="OutOfcpu") == [("uid-a", "other")]
-    assert await ended(SchedulerCore(CoreConfig()), one, cause="failed") == []
-    assert await ended(SchedulerCore(CoreConfig()), one, is_reserved=False) == [], "bound by hand"
+    assert await ended(SchedulerCore(CoreConfig()), first, reason="OutOfcpu") == [
+        ("uid-a", "other")
+    ]
+    assert await ended(SchedulerCore(CoreConfig()), first, cause="failed") == []
+    assert await ended(SchedulerCore(CoreConfig()), first, is_reserved=False) == [], "bound by hand"
     assert await ended(SchedulerCore(CoreConfig()), foreign) == [], (
         "reserved by a scheduler of another name"
     )
@@ -151,9 +153,9 @@ async def test_pods_of_an_extender_count_and_those_of_other_shards_and_of_a_shad
     assert await ended(SchedulerCore(CoreConfig(shadow=True)), pod("a", cpus=1)) == []
     members = ("scheduler/topolog/0", "scheduler/topolog/1")
     counted = []
-    for own in members:
+    for member in members:
         core = SchedulerCore(CoreConfig())
-        core.take_shard(Shard(members, own))
+        core.take_shard(Shard(members, member))
         counted += await ended(core, *(pod(f"p{number}", cpus=1) for number in range(4)))
     assert sorted(uid for uid, _ in counted) == [f"uid-p{number}" for number in range(4)]
 

@@ -39,8 +39,12 @@ PAGES = "hugepages-2Mi"
 
 
 def container(name: str, cpu: int, kind: ContainerKind = "app", **named: int) -> Container:
-    held = {"cpu": cpu, "memory": GIB, **{_NAMES[each]: amount for each, amount in named.items()}}
-    return Container(name, kind, held, held)
+    requests = {
+        "cpu": cpu,
+        "memory": GIB,
+        **{_NAMES[each]: amount for each, amount in named.items()},
+    }
+    return Container(name, kind, requests, requests)
 
 
 _NAMES = {"gpu": GPU, "nic": NIC, "pages": PAGES}
@@ -103,8 +107,11 @@ def test_no_pod_takes_the_only_zone_with_devices_from_a_pod_drawn_there() -> Non
     lower.
     """
     state = kubelet(3, "single-numa-node", gpus={"g": 0b10, "h": 0b10}, cores_per_zone=6)
-    for each in (pod("full", container("c", 10_000)), pod("there", container("c", 4000, gpu=1))):
-        state = start_containers(admit(state, each).state, each)
+    for arriving in (
+        pod("full", container("c", 10_000)),
+        pod("there", container("c", 4000, gpu=1)),
+    ):
+        state = start_containers(admit(state, arriving).state, arriving)
     coming = container("c", 6000, gpu=0)
     assert judged(state, pod("new", container("c", 4000)), pod("coming", coming)) is not None
     assert (
@@ -146,10 +153,10 @@ def test_it_is_expected_where_its_devices_are() -> None:
     drawn, plain = pod("drawn", container("c", 6000, gpu=0)), pod("plain", container("c", 6000))
     assert _expected(cluster, drawn) == {"c": (1,)}
     assert _expected(cluster, plain) == {"c": (0,)}
-    beside = world_of(
+    next_to = world_of(
         Scene(kubelet(2, "single-numa-node", gpus={"g": 0b10}), (drawn,), plain), CycleConfig()
     ).cluster
-    assert _expected(beside, plain) == {"c": (0,)}
+    assert _expected(next_to, plain) == {"c": (0,)}
 
 
 def _expected(cluster: Cluster, new: Pod) -> dict[str, tuple[int, ...]]:
@@ -164,8 +171,8 @@ def test_memory_that_an_app_container_names_is_in_the_hint_of_the_pod() -> None:
     any.
     """
     state = kubelet(2, "single-numa-node", "pod", cores_per_zone=4)
-    other = pod("other", container("c", 1000, pages=4 * GIB))
-    state = start_containers(admit(state, other).state, other)
+    other_pod = pod("other", container("c", 1000, pages=4 * GIB))
+    state = start_containers(admit(state, other_pod).state, other_pod)
     init = container("i", 500, "init", pages=2 * GIB)
     assert judged(state, pod("named", init, container("c", 1000, pages=0))) is None
     assert judged(state, pod("silent", init, container("c", 1000))) is not None
@@ -208,10 +215,10 @@ def test_what_asks_for_nothing_demands_nothing() -> None:
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_the_verdict_is_the_kubelets(policy: str, scope: str) -> None:
-    found = measured(range(150), policy, scope, 2, made=lambda seed: made(seed, policy, scope))
-    assert found.unsound == []
-    assert len(found.refused_needlessly) <= 1
-    assert found.passed > 30
+    outcome = measured(range(150), policy, scope, 2, made=lambda seed: made(seed, policy, scope))
+    assert outcome.unsound == []
+    assert len(outcome.refused_needlessly) <= 1
+    assert outcome.passed > 30
 
 
 def made(seed: int, policy: str, scope: str) -> Made:
@@ -237,17 +244,19 @@ def made(seed: int, policy: str, scope: str) -> Made:
     )
     state = build(regular_machine(zones, 2), config, devices)
     assert isinstance(state, KubeletState)
-    for at in range(rng.randint(0, 3)):
-        verdict = admit(state, each := _drawn(rng, f"s{at}"))
+    for number in range(rng.randint(0, 3)):
+        verdict = admit(state, drawn := _drawn(rng, f"s{number}"))
         state = (
-            start_containers(verdict.state, each) if verdict.admitted else drop_stale(verdict.state)
+            start_containers(verdict.state, drawn)
+            if verdict.admitted
+            else drop_stale(verdict.state)
         )
     base, came = drop_stale(state), []
-    for at in range(rng.randint(0, 2)):
-        verdict = admit(state, each := _drawn(rng, f"u{at}"))
+    for number in range(rng.randint(0, 2)):
+        verdict = admit(state, drawn := _drawn(rng, f"u{number}"))
         if verdict.admitted:
             state = verdict.state
-            came.append(each)
+            came.append(drawn)
     seen = Scene(base, tuple(came), _drawn(rng, "new"))
     return Made(seen, world_of(seen, CycleConfig()))
 
@@ -257,13 +266,15 @@ def _drawn(rng: random.Random, name: str) -> Pod:
     first: tuple[ContainerKind, ...] = ("init", "sidecar")
     apps: tuple[ContainerKind, ...] = ("app",)
     kinds = [*rng.choices(first, k=rng.choice((0, 0, 1))), *apps * rng.choice((1, 2))]
-    for at, kind in enumerate(kinds):
+    for number, kind in enumerate(kinds):
         named = {
             each: rng.choice((0, 0, 1))
             for each in rng.sample(("gpu", "nic"), rng.choice((0, 1, 1, 2)))
         }
         pages = {"pages": rng.choice((0, 0, 2, 4)) * GIB} if rng.random() < 0.3 else {}
         parts.append(
-            container(f"c{at}", rng.choice((500, 1000, 1000, 2000, 3000)), kind, **named, **pages)
+            container(
+                f"c{number}", rng.choice((500, 1000, 1000, 2000, 3000)), kind, **named, **pages
+            )
         )
     return pod(name, *parts)

@@ -44,8 +44,8 @@ def test_node_info_updated_in_place_equals_a_fresh_one(history: History) -> None
 def test_each_thing_that_changes_the_profile_is_noticed() -> None:
     history, node_info = History(), NodeInfo("n1", 0)
     history.report(zone(0, 8), zone(1, 8))
-    told = history.n1.report
-    assert told is not None
+    last_report = history.n1.report
+    assert last_report is not None
     changes: list[dict[str, object]] = [
         {"policy": "restricted"},
         {"scope": "pod"},
@@ -56,15 +56,15 @@ def test_each_thing_that_changes_the_profile_is_noticed() -> None:
         {"zones": (zone(0, 8, gpus=1), zone(1, 8))},
     ]
     changed = [
-        Report(**{name: getattr(told, name) for name in Report.__struct_fields__} | change)
+        Report(**{name: getattr(last_report, name) for name in Report.__struct_fields__} | change)
         for change in changes
     ]
     profiles = set[object]()
-    for report in (each for other in changed for each in (told, other)):
+    for report in (each for other in changed for each in (last_report, other)):
         history.tell(streams.report("n1"), NodeReported(report))
         as_if_new(node_info, history.n1)
         profiles.add(node_info.profile)
-    history.tell(streams.report("n1"), NodeReported(told))
+    history.tell(streams.report("n1"), NodeReported(last_report))
     for event in (
         NodeObserved("n1", "u1", labels={"node.koordinator.sh/numa-memory-policy": "none"}),
         NodeObserved("n1", "u1", labels={"node.koordinator.sh/numa-topology-policy": "BestEffort"}),

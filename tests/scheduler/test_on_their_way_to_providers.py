@@ -37,13 +37,15 @@ def use(monkeypatch: pytest.MonkeyPatch, provider: Licences) -> None:
 
 def world(policy: str, scope: str, *cpus: int) -> World:
     """Return a cluster with one node that has these CPUs in its zones."""
-    found, zones = (
+    new_world, zones = (
         World(),
         [zone(at, amounts(cpu=each, memory=16, **{LICENCE: 4})) for at, each in enumerate(cpus)],
     )
-    found.observe("n", allocatable={"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 100})
-    found.report(report("n", zones, policy, scope, tracked=("cpu", "memory", LICENCE)))
-    return found
+    new_world.observe(
+        "n", allocatable={"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 100}
+    )
+    new_world.report(report("n", zones, policy, scope, tracked=("cpu", "memory", LICENCE)))
+    return new_world
 
 
 def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
@@ -74,21 +76,21 @@ def test_a_zone_that_only_amounts_leave_is_none(
 ) -> None:
     """The new pod would take the lowest zone, the only one for the pending pod."""
     use(monkeypatch, Licences(home=0, open=not told))
-    found = world(policy, scope, 8, 8)
-    found.bound(asking("coming", 6, licences=1), "n")
-    assert by_search(found, asking("new", 6)) == "endangers"
-    assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
-    assert isinstance(found.cluster.place(asking("small", 2)), Placed)
+    judged = world(policy, scope, 8, 8)
+    judged.bound(asking("coming", 6, licences=1), "n")
+    assert by_search(judged, asking("new", 6)) == "endangers"
+    assert refusal(judged, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
+    assert isinstance(judged.cluster.place(asking("small", 2)), Placed)
 
 
 def test_an_own_reservation_is_on_its_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Licences(home=0))
-    found = world("single-numa-node", "container", 8, 8)
+    judged = world("single-numa-node", "container", 8, 8)
     coming = asking("coming", 6, licences=1)
-    placed = found.cluster.place(coming)
+    placed = judged.cluster.place(coming)
     assert isinstance(placed, Placed)
-    found.cluster.assume(placed, coming)
-    assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
+    judged.cluster.assume(placed, coming)
+    assert refusal(judged, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
 
 
 def test_best_effort_may_refuse_too_where_the_provider_minds(
@@ -98,24 +100,24 @@ def test_best_effort_may_refuse_too_where_the_provider_minds(
     with CPUs of another zone.
     """
     use(monkeypatch, Licences(home=0, strict=True))
-    found = world("best-effort", "pod", 8, 8)
-    found.bound(asking("coming", 6, licences=1), "n")
-    assert by_search(found, asking("new", 6)) == "endangers"
-    assert refusal(found, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
+    judged = world("best-effort", "pod", 8, 8)
+    judged.bound(asking("coming", 6, licences=1), "n")
+    assert by_search(judged, asking("new", 6)) == "endangers"
+    assert refusal(judged, asking("new", 6)).reason is Reason.NOT_ON_EVERY_BRANCH
 
 
 def test_bounds_still_decide_next_to_pods_that_request_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use(monkeypatch, Licences(home=0))
-    found = world("single-numa-node", "container", 8, 8)
-    found.bound(asking("coming", 6), "n")
+    judged = world("single-numa-node", "container", 8, 8)
+    judged.bound(asking("coming", 6), "n")
     pod_class, node_info = (
-        found.cluster.evaluator.pod_class(asking("new", 6)),
-        found.cluster.node("n"),
+        judged.cluster.evaluator.pod_class(asking("new", 6)),
+        judged.cluster.node("n"),
     )
     assert node_info is not None
-    plan = found.cluster.evaluator.plan(pod_class, node_info)[0]
+    plan = judged.cluster.evaluator.plan(pod_class, node_info)[0]
     assert is_sure(node_info, pod_class, plan)
     assert filter_result(node_info, pod_class, plan, DEFAULTS, 0) == "admitted"
 
@@ -133,14 +135,19 @@ def test_the_verdict_is_that_of_the_search(
         )
         with monkeypatch.context() as patch:
             use(patch, provider)
-            found = world(policy, scope, *cpus)
-            for at in range(rng.randint(1, 3)):
-                found.bound(asking(f"coming{at}", *sizes(rng), licences=rng.randint(0, 2)), "n")
+            judged = world(policy, scope, *cpus)
+            for number in range(rng.randint(1, 3)):
+                judged.bound(
+                    asking(f"coming{number}", *sizes(rng), licences=rng.randint(0, 2)), "n"
+                )
             new = asking("new", *sizes(rng), licences=rng.choice((0, 0, 0, 1)))
-            expected, told = by_search(found, new), found.cluster.verdict(new, "n")
-            assert isinstance(found.cluster.place(new), Placed) is (told is None), (seed, provider)
-        assert (told is None) is (expected == "admitted"), (seed, provider, expected, told)
-        taken, doubtful = taken + (told is None), doubtful + (expected == "endangers")
+            expected, searched = by_search(judged, new), judged.cluster.verdict(new, "n")
+            assert isinstance(judged.cluster.place(new), Placed) is (searched is None), (
+                seed,
+                provider,
+            )
+        assert (searched is None) is (expected == "admitted"), (seed, provider, expected, searched)
+        taken, doubtful = taken + (searched is None), doubtful + (expected == "endangers")
     assert taken > 30
     assert doubtful > 2 or policy == "none"
 

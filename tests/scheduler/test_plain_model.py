@@ -67,7 +67,7 @@ def requests(draw: st.DrawFn) -> HintRequest:
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     """Not all zones have all resources, and each has some in use, partly by pods that ended."""
-    zones, held = [], list[ZonedAmount]()
+    zones, holdings = [], list[ZonedAmount]()
     for number in range(draw(st.integers(2, 3))):
         resources = {}
         for name, unit in UNITS.items():
@@ -75,7 +75,7 @@ def scenes(draw: st.DrawFn) -> Scene:
             used, listed = draw(st.integers(-1, size)), draw(st.integers(0, 2))
             if size:
                 resources[name] = ZoneResource(size * unit, size * unit, (size - used) * unit)
-                held.append(ZonedAmount(name, (number,), listed * unit))
+                holdings.append(ZonedAmount(name, (number,), listed * unit))
         zones.append(Zone(number, resources))
     policy = "single-numa-node"
     shown = report("n", zones, policy, tracked=tuple(UNITS))
@@ -89,7 +89,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         )
     ended = list[EndedPod]()
     if draw(st.booleans()) and pending:
-        ended.append(EndedPod(tuple(held), ended=draw(st.integers(2, 8))))
+        ended.append(EndedPod(tuple(holdings), ended=draw(st.integers(2, 8))))
         if draw(st.booleans()):
             ended.append(EndedPod((), draw(requests()), 2, 0, draw(st.integers(3, 6))))
     newcomer = draw(requests())
@@ -120,10 +120,10 @@ def test_the_plain_form_reaches_the_same_states_and_gives_the_same_answers(scene
         event("not plain")
         return
     exact, plain = scene.exact(), scene.plain(form)
-    before, plain_before = exact.before(MANY), plain.before(MANY)
-    assert before is not None
+    exact_before, plain_before = exact.before(MANY), plain.before(MANY)
+    assert exact_before is not None
     assert plain_before is not None
-    assert [seen(scene, form.model, reachable) for reachable in before] == [
+    assert [seen(scene, form.model, reachable) for reachable in exact_before] == [
         (set(reachable.search_states), reachable.may_be_rejected) for reachable in plain_before
     ]
     answer = exact.search(scene.newcomer, MANY).result

@@ -49,8 +49,8 @@ def world_of(state: KubeletState, pods: list[Pod], stored: bool = True) -> World
     world = World(CycleConfig())
     offered = {"cpu": 1 << 40, "memory": 1 << 50, GPU: 2, "pods": 110}
     world.observe(NODE, allocatable=offered, kubelet_version="v1.36.3")
-    for each in pods:
-        world.bound(each, NODE)
+    for started in pods:
+        world.bound(started, NODE)
     scan = reading.scan(state, pods, Freshness("boot", 1), stored)
     world.report(exporter.report(NODE, "test", scan, exporter.Rules()))
     return world
@@ -107,11 +107,11 @@ def test_the_filter_answers_as_the_kubelet(policy: str, scope: str) -> None:
 def test_a_pod_that_no_report_shows_is_charged(scope: str) -> None:
     for seed in range(60):
         rng = random.Random(seed)
-        before, late = node("restricted", scope), random_level_pod(rng, "late")
-        answer = admit(before, late)
+        node_before, late = node("restricted", scope), random_level_pod(rng, "late")
+        answer = admit(node_before, late)
         if not answer.admitted:
             continue
-        wanted, world = random_level_pod(rng, "wanted"), world_of(before, [])
+        wanted, world = random_level_pod(rng, "wanted"), world_of(node_before, [])
         world.bound(late, NODE)
         if world.cluster.verdict(wanted, NODE) is None:
             assert admitted_whatever_it_picks(drop_stale(answer.state), wanted), seed
@@ -149,8 +149,8 @@ def test_a_pool_is_one_placement_and_its_end_frees_it() -> None:
     )
     assert ledger.charges["p"].confirmed
     world.fold("pod/p", PodEnded("p", "succeeded"))
-    after = drop_stale(remove(answer.state, "p"))
-    free = free_of(after)
+    state_after = drop_stale(remove(answer.state, "p"))
+    free = free_of(state_after)
     assert {zone: amounts["cpu"] for zone, amounts in ledger.free_min.items()} == {
         zone: amounts["cpu"] for zone, amounts in free.items()
     }

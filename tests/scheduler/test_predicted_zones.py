@@ -38,12 +38,14 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 def zones_of(*free: tuple[float, float, int], far: int = 20) -> list[Zone]:
     """Return zones in pairs: distance 11 within a pair, `far` between pairs."""
     made = []
-    for at, amounts_free in enumerate(free):
+    for zone_id, amounts_free in enumerate(free):
         costs = {
-            other: 10 if other == at else 11 if other // 2 == at // 2 else far
+            other: 10 if other == zone_id else 11 if other // 2 == zone_id // 2 else far
             for other in range(len(free))
         }
-        made.append(msgspec.structs.replace(zone(at, amounts(*amounts_free), WHOLE), costs=costs))
+        made.append(
+            msgspec.structs.replace(zone(zone_id, amounts(*amounts_free), WHOLE), costs=costs)
+        )
     return made
 
 
@@ -98,8 +100,8 @@ def test_near_zones_come_before_far_ones() -> None:
     for name, free in (("far", (0, 2)), ("near", (2, 3))):
         zones = [(8, 16, 2) if at in free else (0, 0, 0) for at in range(4)]
         world.node(name, *zones_of(*zones), policy="best-effort")
-    for at in range(4):
-        assert chosen(world, guaranteed(f"p{at}", container("c", amounts(12)))) == "near"
+    for zone_id in range(4):
+        assert chosen(world, guaranteed(f"p{zone_id}", container("c", amounts(12)))) == "near"
 
 
 def test_restricted_pods_of_several_zones_are_ranked_by_the_strategy() -> None:
@@ -107,8 +109,8 @@ def test_restricted_pods_of_several_zones_are_ranked_by_the_strategy() -> None:
     world.node("emptier", *zones_of((8, 16, 2), (8, 16, 2)), policy="restricted")
     fuller = zones_of((6, 16, 2), (6, 16, 2))
     world.node("fuller", *fuller, policy="restricted", allocatable=FULLER)
-    for at in range(4):
-        pod = guaranteed(f"p{at}", container("c", amounts(10)))
+    for zone_id in range(4):
+        pod = guaranteed(f"p{zone_id}", container("c", amounts(10)))
         placed = world.cluster.place(pod)
         assert isinstance(placed, Placed)
         assert placed.node == "fuller"

@@ -61,9 +61,9 @@ def full(*pods: Pod, policy: str = "single-numa-node") -> KubeletState:
     """Zone 0 gives 6 CPUs, zone 1 gives 8."""
     state = licensed(kubelet(2, policy, "container", cores_per_zone=4))
     for pod in pods:
-        found = admit(state, pod)
-        assert found.admitted
-        state = found.state
+        admission = admit(state, pod)
+        assert admission.admitted
+        state = admission.state
     return drop_stale(state)
 
 
@@ -72,9 +72,9 @@ def nominated(world: World, pod: Pod) -> Nomination | None:
 
 
 def refused(world: World, pod: Pod) -> Refusal:
-    found = world.cluster.verdict(pod, NODE)
-    assert found is not None
-    return found
+    refusal = world.cluster.verdict(pod, NODE)
+    assert refusal is not None
+    return refusal
 
 
 def evict(world: World, found: Nomination) -> None:
@@ -101,11 +101,11 @@ def test_a_pod_in_the_providers_zone_is_evicted(
     assert refused(world, high).remedy == (
         f"request at most 1 cpu in container c; otherwise necessary: 3 more free cpu in zone {HOME}"
     )
-    found = nominated(world, high)
-    assert found is not None
-    assert found.victims == ("low1",)
-    assert set(found.zones) == {HOME}
-    evict(world, found)
+    nomination = nominated(world, high)
+    assert nomination is not None
+    assert nomination.victims == ("low1",)
+    assert set(nomination.zones) == {HOME}
+    evict(world, nomination)
     assert world.cluster.verdict(high, NODE) is None
 
 
@@ -116,10 +116,10 @@ def test_amounts_do_not_keep_the_provider_from_being_asked(monkeypatch: pytest.M
     world = with_plenty_on_the_node(full(*lows))
     high = asking("high", 4, 1, HIGH)
     assert refused(world, high).resource == "cpu"
-    found = nominated(world, high)
-    assert found is not None
-    assert found.victims == ("low1",)
-    evict(world, found)
+    nomination = nominated(world, high)
+    assert nomination is not None
+    assert nomination.victims == ("low1",)
+    evict(world, nomination)
     assert world.cluster.verdict(high, NODE) is None
 
 
@@ -131,9 +131,9 @@ def test_no_pod_is_evicted_if_the_provider_may_have_some(
         full(asking("low0", 1, 2), asking("low1", 6), asking("low2", 1, 2))
     )
     high = asking("high", 1, 1, HIGH)
-    found = refused(world, high)
-    assert found.resource == LICENCE
-    assert "the pod may fit already" in found.remedy
+    refusal = refused(world, high)
+    assert refusal.resource == LICENCE
+    assert "the pod may fit already" in refusal.remedy
     assert nominated(world, high) is None
 
 
@@ -148,9 +148,9 @@ def test_a_label_that_aligns_what_the_kubelet_does_not_counts_for_victims_too() 
     assert observed is not None
     world.observe(NODE, allocatable=observed.allocatable, labels={POLICY_LABEL: "SingleNUMANode"})
     high = asking("high", 4, 0, HIGH)
-    found = nominated(world, high)
-    assert found is not None
-    evict(world, found)
+    nomination = nominated(world, high)
+    assert nomination is not None
+    evict(world, nomination)
     assert world.cluster.verdict(high, NODE) is None
 
 
@@ -163,16 +163,16 @@ def test_after_the_evictions_the_filter_takes_the_pod(
     for seed in range(40):
         rng = random.Random(f"{seed} licences")
         state = licensed(kubelet(2, policy, scope, cores_per_zone=2))
-        for at in range(rng.randint(2, 6)):
-            state = admit(state, licence_of(random_pod(rng, f"p{at}"))).state
+        for number in range(rng.randint(2, 6)):
+            state = admit(state, licence_of(random_pod(rng, f"p{number}"))).state
         world = proven_world(drop_stale(state), CycleConfig())
         high = msgspec.structs.replace(licence_of(random_pod(rng, "high")), priority=HIGH)
-        before = world.cluster.verdict(high, NODE)
-        found = nominated(world, high)
-        if found is not None:
-            assert before is not None
-            evict(world, found)
-            for uid in found.victims:
+        verdict_before = world.cluster.verdict(high, NODE)
+        nomination = nominated(world, high)
+        if nomination is not None:
+            assert verdict_before is not None
+            evict(world, nomination)
+            for uid in nomination.victims:
                 state = remove(state, uid)
             world.report(report_of(state, stored=True))
             assert world.cluster.verdict(high, NODE) is None, seed
@@ -183,7 +183,9 @@ def test_after_the_evictions_the_filter_takes_the_pod(
 def licence_of(pod: Pod) -> Pod:
     """Return the pod with licences instead of GPUs."""
     containers = []
-    for each in pod.containers:
-        asked = {LICENCE if name == GPU else name: amount for name, amount in each.requests.items()}
-        containers.append(msgspec.structs.replace(each, requests=asked, limits=asked))
+    for container in pod.containers:
+        asked = {
+            LICENCE if name == GPU else name: amount for name, amount in container.requests.items()
+        }
+        containers.append(msgspec.structs.replace(container, requests=asked, limits=asked))
     return msgspec.structs.replace(pod, containers=tuple(containers))

@@ -23,12 +23,12 @@ SCENES_OF_A_SCOPE = range(250)
 @pytest.mark.parametrize("inits", [False, True])
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_victims_are_those_of_brute_force(policy: str, scope: str, inits: bool) -> None:
-    found = defaultdict[str, list[int]](list)
+    seeds_of = defaultdict[str, list[int]](list)
     scenes = SCENES.get(policy, SCENES_OF_A_SCOPE)
     for seed in scenes:
-        found[judged(full_node(seed, policy, scope, inits))].append(seed)
-    right = {kind: len(found.pop(kind, ())) for kind in ("exact", "nobody")}
-    assert not found, "outcomes by seed"
+        seeds_of[judged(full_node(seed, policy, scope, inits))].append(seed)
+    right = {kind: len(seeds_of.pop(kind, ())) for kind in ("exact", "nobody")}
+    assert not seeds_of, "outcomes by seed"
     assert right["exact"] > len(scenes) // 8, "the scenes say nothing"
 
 

@@ -28,13 +28,16 @@ def asking(name: str, cpu: int = 2) -> Pod:
 
 
 def world(home_cpu: int = 8) -> World:
-    found = World()
-    held = amounts(cpu=8, memory=16, **{LICENCE: 2})
+    new_world = World()
+    capacity = amounts(cpu=8, memory=16, **{LICENCE: 2})
     allocatable = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, LICENCE: 8}
-    found.observe("n", allocatable=allocatable)
-    zones = (zone(0, held), zone(HOME, amounts(cpu=home_cpu, memory=16, **{LICENCE: 2}), held))
-    found.report(report("n", zones, tracked=("cpu", "memory", LICENCE)))
-    return found
+    new_world.observe("n", allocatable=allocatable)
+    zones = (
+        zone(0, capacity),
+        zone(HOME, amounts(cpu=home_cpu, memory=16, **{LICENCE: 2}), capacity),
+    )
+    new_world.report(report("n", zones, tracked=("cpu", "memory", LICENCE)))
+    return new_world
 
 
 def placed(found: World, pod: Pod) -> Placed:
@@ -44,39 +47,39 @@ def placed(found: World, pod: Pod) -> Placed:
 
 
 def test_without_it_amounts_decide_and_zone_0_is_predicted() -> None:
-    found = world()
-    assert placed(found, asking("p")).predicted == {"c": (0,)}
-    found.bound(asking("q"), "n")
-    assert found.ledger.nodes["n"].charges["q"].possible == {"c": (0, 1)}
+    judged = world()
+    assert placed(judged, asking("p")).predicted == {"c": (0,)}
+    judged.bound(asking("q"), "n")
+    assert judged.ledger.nodes["n"].charges["q"].possible == {"c": (0, 1)}
 
 
 @pytest.mark.usefixtures("with_licences")
 def test_prediction_reservation_and_charge_follow_it() -> None:
-    found = world()
-    assert placed(found, asking("p")).predicted == {"c": (HOME,)}
-    assert set(found.cluster.assume(placed(found, asking("p")), asking("p"))) == {HOME}
-    found.bound(asking("q"), "n")
-    assert found.ledger.nodes["n"].charges["q"].possible == {"c": (HOME,)}
+    judged = world()
+    assert placed(judged, asking("p")).predicted == {"c": (HOME,)}
+    assert set(judged.cluster.assume(placed(judged, asking("p")), asking("p"))) == {HOME}
+    judged.bound(asking("q"), "n")
+    assert judged.ledger.nodes["n"].charges["q"].possible == {"c": (HOME,)}
 
 
 @pytest.mark.usefixtures("with_licences")
 def test_the_verdict_follows_it_though_the_other_zone_has_room() -> None:
-    found = world(home_cpu=1)
-    assert found.cluster.verdict(asking("p"), "n") is not None
+    judged = world(home_cpu=1)
+    assert judged.cluster.verdict(asking("p"), "n") is not None
     assert isinstance(world().cluster.place(asking("p")), Placed)
 
 
 @pytest.mark.usefixtures("with_licences")
 def test_reservations_use_it_up_and_the_refusal_names_it() -> None:
-    found = world()
+    judged = world()
     for name in ("p", "q"):
-        found.cluster.assume(placed(found, asking(name, cpu=1)), asking(name, cpu=1))
-    refusal = found.cluster.verdict(asking("r", cpu=1), "n")
+        judged.cluster.assume(placed(judged, asking(name, cpu=1)), asking(name, cpu=1))
+    refusal = judged.cluster.verdict(asking("r", cpu=1), "n")
     assert refusal is not None
     assert refusal.resource == LICENCE
 
 
 def test_it_is_part_of_the_key_of_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fold_of(CoreConfig()).fingerprint
+    key_before = fold_of(CoreConfig()).fingerprint
     monkeypatch.setattr(registry, "PROVIDERS", (*registry.PROVIDERS, Licences()))
-    assert fold_of(CoreConfig()).fingerprint != before
+    assert fold_of(CoreConfig()).fingerprint != key_before

@@ -20,10 +20,10 @@ def queue() -> Queue:
 
 
 def names(waiting: Queue) -> list[str]:
-    found = []
+    order = []
     while popped := waiting.pop():
-        found.append(popped[0].name)
-    return found
+        order.append(popped[0].name)
+    return order
 
 
 def test_higher_priority_goes_first_then_the_older_pod() -> None:
@@ -80,18 +80,18 @@ def test_the_queue_equals_a_plain_list(steps: list[tuple[str, int, int]]) -> Non
     """The plain list is two dictionaries and a sort."""
     waiting, ready, parked = queue(), dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
     for arrival, (step, number, priority) in enumerate(steps):
-        one = made(f"p{number}", priority)
+        queued = made(f"p{number}", priority)
         if step == "add":
-            parked.pop(one.uid, None)
-            ready[one.uid] = (-priority, arrival)
-            waiting.add(one, arrival)
+            parked.pop(queued.uid, None)
+            ready[queued.uid] = (-priority, arrival)
+            waiting.add(queued, arrival)
         elif step == "remove":
-            ready.pop(one.uid, None)
-            parked.pop(one.uid, None)
-            waiting.remove(one.uid)
-        elif step == "park" and one.uid not in ready and one.uid not in parked:
-            parked[one.uid] = (-priority, arrival)
-            waiting.park(one, arrival)
+            ready.pop(queued.uid, None)
+            parked.pop(queued.uid, None)
+            waiting.remove(queued.uid)
+        elif step == "park" and queued.uid not in ready and queued.uid not in parked:
+            parked[queued.uid] = (-priority, arrival)
+            waiting.park(queued, arrival)
         elif step == "pop":
             first = min(ready, key=lambda uid: ready[uid], default=None)
             popped = waiting.pop()
@@ -156,8 +156,8 @@ def test_a_pod_that_was_placed_since_the_round_began_is_passed_over() -> None:
 def flood(waiting: Queue, count: int, namespace: str = "flood", cpus: int = 0) -> None:
     """Return this many pods, all of one pod class if `cpus` is given."""
     for number in range(count):
-        one = made(f"{namespace}{number}", cpus=cpus or number + 100)
-        waiting.add(msgspec.structs.replace(one, namespace=namespace), number)
+        queued = made(f"{namespace}{number}", cpus=cpus or number + 100)
+        waiting.add(msgspec.structs.replace(queued, namespace=namespace), number)
 
 
 def test_up_to_a_few_ready_pods_go_by_arrival() -> None:

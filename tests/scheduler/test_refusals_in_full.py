@@ -112,14 +112,14 @@ def test_zones_are_shown_with_what_they_have_alone() -> None:
     zone.
     """
     made = world(allocatable={"cpu": 500, "memory": 1 << 40, "pods": 10, "ephemeral-storage": 1})
-    told = {}
+    shown = {}
     for name in ("cpu", "ephemeral-storage"):
         asked = container("c", {"cpu": 1000, "memory": 1 << 30} if name == "cpu" else {name: 2})
         refusal = made.cluster.verdict(guaranteed("p", asked), "n")
         assert refusal is not None
         assert (refusal.reason, refusal.resource) == (Reason.NODE_RESOURCE, name)
-        told[name] = [each.zone for each in refusal.zones]
-    assert told == {"cpu": [0], "ephemeral-storage": []}
+        shown[name] = [each.zone for each in refusal.zones]
+    assert shown == {"cpu": [0], "ephemeral-storage": []}
 
 
 @pytest.mark.parametrize(
@@ -289,20 +289,20 @@ def wide_refusal(*free: Amounts, **asked: int) -> Refusal:
     one zone has."""
     world = World()
     world.node("n", *[zone(at, each, SIZE) for at, each in enumerate(free)], policy="restricted")
-    found = world.cluster.verdict(guaranteed("p", container("c", amounts(**asked))), "n")
-    assert found is not None
-    return found
+    refusal = world.cluster.verdict(guaranteed("p", container("c", amounts(**asked))), "n")
+    assert refusal is not None
+    return refusal
 
 
 def test_restricted_over_several_zones_shows_the_shortage_of_the_fewest_zones() -> None:
-    found = wide_refusal(amounts(cpu=3, memory=16), amounts(cpu=3, memory=16), cpu=10, memory=20)
-    assert (found.reason, found.resource, found.best, found.best_zone) == (
+    refusal = wide_refusal(amounts(cpu=3, memory=16), amounts(cpu=3, memory=16), cpu=10, memory=20)
+    assert (refusal.reason, refusal.resource, refusal.best, refusal.best_zone) == (
         Reason.NO_ZONE_SET,
         "cpu",
         6000,
         None,
     )
-    assert found.remedy == "necessary: 4 more free cpu in zones 0, 1 together", (
+    assert refusal.remedy == "necessary: 4 more free cpu in zones 0, 1 together", (
         "whichever CPUs are free"
     )
 
@@ -311,17 +311,17 @@ def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
     """Three zones together have enough free. Two empty zones would be enough, so only sets of two
     count."""
     three = [amounts(cpu=4, memory=16), amounts(cpu=5, memory=16), amounts(cpu=4, memory=16)]
-    found = wide_refusal(*three, cpu=10, memory=20)
-    assert (found.resource, found.best) == ("cpu", 9000)
-    assert found.remedy == (
+    refusal = wide_refusal(*three, cpu=10, memory=20)
+    assert (refusal.resource, refusal.best) == ("cpu", 9000)
+    assert refusal.remedy == (
         "request at most 9 cpu in container c; otherwise necessary: "
         "1 more free cpu in zones 0, 1 together"
     ), "whichever CPUs are free"
 
 
 def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
-    found = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
-    assert (found.resource, found.remedy) == (
+    refusal = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
+    assert (refusal.resource, refusal.remedy) == (
         "memory",
         "necessary: 14Gi more free memory in zones 0, 1 together",
     )
@@ -329,31 +329,32 @@ def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
 
 def test_resources_that_prefer_unlike_many_zones_are_never_aligned() -> None:
     """10 CPUs take two zones, 8 GiB one: the kubelet's hints never agree."""
-    found = wide_refusal(SIZE, SIZE, cpu=10, memory=8)
-    assert found.reason is Reason.NEVER_ALIGNED
-    assert found.remedy == (
+    refusal = wide_refusal(SIZE, SIZE, cpu=10, memory=8)
+    assert refusal.reason is Reason.NEVER_ALIGNED
+    assert refusal.remedy == (
         "request at most 8 cpu in container c; otherwise necessary: "
         "amounts that fit the same number of empty zones (now: cpu 2, memory 1)"
     )
     assert (
-        headline(found) == "node(s) had no set of NUMA zones with 10 cpu that all resources prefer"
+        headline(refusal)
+        == "node(s) had no set of NUMA zones with 10 cpu that all resources prefer"
     )
 
 
 def test_a_request_larger_than_all_zones_is_shown_as_too_much() -> None:
-    found = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
-    assert (found.reason, headline(found)) == (
+    refusal = wide_refusal(SIZE, SIZE, cpu=20, memory=20)
+    assert (refusal.reason, headline(refusal)) == (
         Reason.NEVER_ALIGNED,
         "node(s) had no set of NUMA zones with 20 cpu when empty",
     )
-    assert found.remedy == "request at most 16 cpu in container c, or use nodes with larger zones"
+    assert refusal.remedy == "request at most 16 cpu in container c, or use nodes with larger zones"
 
 
 def applied(remedy: str, asked: Amounts) -> Amounts:
     """Return the request after the change that the remedy names."""
-    found = re.match(r"request at most (\d+) cpu in container c", remedy)
-    assert found is not None, remedy
-    return {**asked, "cpu": int(found[1]) * 1000}
+    match = re.match(r"request at most (\d+) cpu in container c", remedy)
+    assert match is not None, remedy
+    return {**asked, "cpu": int(match[1]) * 1000}
 
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort", "none"])

@@ -57,8 +57,8 @@ def nearest(
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), ASKED)
 def test_the_fewest_zones_are_those_of_every_set(zones: list[Amounts], part: Amounts) -> None:
-    told = report("n", [zone(at, held) for at, held in enumerate(zones)])
-    assert preferred_widths(part, told) == widths(part, told)
+    node_report = report("n", [zone(at, held) for at, held in enumerate(zones)])
+    assert preferred_widths(part, node_report) == widths(part, node_report)
 
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), ASKED, st.integers(1, 6))

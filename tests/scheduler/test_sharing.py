@@ -75,9 +75,9 @@ async def test_two_schedulers_decide_every_pod_once_on_nodes_apart() -> None:
     assert first.keys() & second.keys() == set()
     assert len(first) + len(second) == 60
     assert set(first.values()) & set(second.values()) == set()
-    for share, found in zip(shares(*MEMBERS[:2]), made, strict=True):
-        assert all(share.has(uid) for uid in found)
-        assert all(share.has(node) for node in found.values())
+    for share, decided in zip(shares(*MEMBERS[:2]), made, strict=True):
+        assert all(share.has(uid) for uid in decided)
+        assert all(share.has(node) for node in decided.values())
 
 
 def decide_as(core: SchedulerCore, share: Shard) -> dict[str, str]:
@@ -103,18 +103,18 @@ async def test_a_member_whose_nodes_are_full_takes_the_others() -> None:
     _, (core, _) = await scene(nodes=6, pods=24, cpus=4)
     share = Shard(MEMBERS[:2], MEMBERS[0])
     made = decide_as(core, share)
-    own = sum(share.has(uid) for uid in (f"uid-p{number}" for number in range(24)))
-    assert len(made) == min(own, 12)
+    own_share = sum(share.has(uid) for uid in (f"uid-p{number}" for number in range(24)))
+    assert len(made) == min(own_share, 12)
     assert any(not share.has(node) for node in made.values())
 
 
 async def test_the_pods_of_a_member_that_is_gone_are_decided_by_the_others() -> None:
     _, (core, _) = await scene(nodes=20, pods=20)
-    before = decide_as(core, Shard(MEMBERS[:2], MEMBERS[0]))
-    after = decide_as(core, Shard(MEMBERS[:1], MEMBERS[0]))
-    assert 0 < len(before) < 20
-    assert before.keys() | after.keys() == {f"uid-p{number}" for number in range(20)}
-    assert before.keys() & after.keys() == set()
+    by_both = decide_as(core, Shard(MEMBERS[:2], MEMBERS[0]))
+    by_one = decide_as(core, Shard(MEMBERS[:1], MEMBERS[0]))
+    assert 0 < len(by_both) < 20
+    assert by_both.keys() | by_one.keys() == {f"uid-p{number}" for number in range(20)}
+    assert by_both.keys() & by_one.keys() == set()
 
 
 async def test_pods_that_wait_are_handed_over_and_back() -> None:

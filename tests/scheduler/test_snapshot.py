@@ -48,9 +48,18 @@ def test_a_restored_core_decides_and_folds_as_the_one_that_was_saved() -> None:
 
 def test_the_cores_other_work_changes_nothing_that_a_snapshot_keeps() -> None:
     core, alone = SchedulerCore(CoreConfig()), scheduler_state.SchedulerState()
-    for at, (stream, event) in enumerate(events_of_given()):
+    for number, (stream, event) in enumerate(events_of_given()):
         envelope = Envelope(
-            at + 1, stream, at + 1, type_of(event), 1, encode(event), 0, "test", 0, str(at)
+            number + 1,
+            stream,
+            number + 1,
+            type_of(event),
+            1,
+            encode(event),
+            0,
+            "test",
+            0,
+            str(number),
         )
         core.evolve(envelope, event)
         core.decide(3)

@@ -47,10 +47,12 @@ def pod(name: str, *memory: int, cpu: int = 500, **fields: Any) -> Pod:
 def beside(*settled: Pod, zones: int = 2) -> KubeletState:
     """A kubelet with zones of 59 GiB and these running pods."""
     state = kubelet(zones, "single-numa-node", "pod")
-    for each in settled:
-        verdict = admit(state, each)
+    for running_pod in settled:
+        verdict = admit(state, running_pod)
         state = (
-            start_containers(verdict.state, each) if verdict.admitted else drop_stale(verdict.state)
+            start_containers(verdict.state, running_pod)
+            if verdict.admitted
+            else drop_stale(verdict.state)
         )
     return drop_stale(state)
 
@@ -101,10 +103,10 @@ def test_what_a_label_aligns_stays_in_one_zone() -> None:
 
 def test_it_is_charged_wherever_the_kubelet_may_put_it() -> None:
     """When it is sent zone 0 alone holds 50 GiB; another pod takes 30 of them before it comes."""
-    before, new = beside(pod("s0", 4, cpu=6000), pod("s1", 14, cpu=6000)), pod("new", 25, 25)
-    came = admit(drop_stale(admit(before, pod("other", 30)).state), new)
+    world_before, new = beside(pod("s0", 4, cpu=6000), pod("s1", 14, cpu=6000)), pod("new", 25, 25)
+    came = admit(drop_stale(admit(world_before, pod("other", 30)).state), new)
     assert [each.memory[0].mask for each in came.containers] == [0b01, 0b10]
-    report, free = report_of(before), free_of(before)
+    report, free = report_of(world_before), free_of(world_before)
     demand = zonal_demand(new, report.tracked)
     charged = charge_zones(demand, possible_zones(demand, report, free), tuple(free), report)
     assert [held["memory"] // GIB for held in charged.values()] == [50, 50]
@@ -115,9 +117,13 @@ def test_it_may_have_been_split_next_to_a_pod_that_ended_since() -> None:
     holds 58 any more.
     """
     running = pod("e0", 35, cpu=6000), pod("s", 49, cpu=8000), pod("e1", 35, cpu=8000)
-    before, came, new = beside(*running, zones=3), pod("came", 20, 20), pod("new", 58, cpu=1000)
-    world = world_of(Scene(before, (came,), new), CycleConfig())
-    state = admit(before, came).state
+    world_before, came, new = (
+        beside(*running, zones=3),
+        pod("came", 20, 20),
+        pod("new", 58, cpu=1000),
+    )
+    world = world_of(Scene(world_before, (came,), new), CycleConfig())
+    state = admit(world_before, came).state
     for uid in ("e0", "e1"):
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
         state = remove(state, uid)
@@ -151,13 +157,13 @@ def scene(seed: int) -> Scene:
         *(drawn(rng, f"s{at}") for at in range(rng.randint(0, 3))), zones=rng.choice((2, 2, 3))
     )
     state, came, runs = base, [], set()
-    for at in range(rng.randint(0, 3)):
-        verdict = admit(state, each := drawn(rng, f"u{at}"))
+    for number in range(rng.randint(0, 3)):
+        verdict = admit(state, drawn_pod := drawn(rng, f"u{number}"))
         if verdict.admitted:
             state = verdict.state
-            came.append(each)
+            came.append(drawn_pod)
             if rng.random() < 0.5:
-                runs.add(each.uid)
+                runs.add(drawn_pod.uid)
     return Scene(base, tuple(came), drawn(rng, "new"), frozenset(runs))
 
 
@@ -167,7 +173,7 @@ def made(seed: int) -> Made:
 
 
 def test_the_verdict_is_the_kubelets_next_to_others_of_the_kind() -> None:
-    found = measured(range(400), "single-numa-node", "pod", 3, made=made)
-    assert found.unsound == []
-    assert len(found.refused_needlessly) <= 2
-    assert found.passed > 100
+    outcome = measured(range(400), "single-numa-node", "pod", 3, made=made)
+    assert outcome.unsound == []
+    assert len(outcome.refused_needlessly) <= 2
+    assert outcome.passed > 100

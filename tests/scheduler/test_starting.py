@@ -33,17 +33,17 @@ class Scheduler:
     """One process, without Kubernetes and without the bus."""
 
     def __init__(self, url: str, **settings: str) -> None:
-        own = {
+        environment = {
             "DATABASE_URL": url,
             "HTTP_PORT": str(free_port()),
             "KUBECONFIG": f"http://{NOBODY}",
             "NATS_URL": f"nats://{NOBODY}",
             **settings,
         }
-        self._url = f"http://127.0.0.1:{own['HTTP_PORT']}"
+        self._url = f"http://127.0.0.1:{environment['HTTP_PORT']}"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "services.scheduler"],
-            env={**os.environ, **{f"TOPOLOG_{name}": value for name, value in own.items()}},
+            env={**os.environ, **{f"TOPOLOG_{name}": value for name, value in environment.items()}},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -68,21 +68,21 @@ class Scheduler:
     def until_waiting(self, components: set[str]) -> dict[str, str]:
         """Wait until these are the only reasons to wait, and return the reasons."""
         deadline_s = time.monotonic() + 60
-        while set(found := self.waiting()) != components:
+        while set(waiting := self.waiting()) != components:
             assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline_s, found
+            assert time.monotonic() < deadline_s, waiting
             time.sleep(0.05)
-        return found
+        return waiting
 
     def until_sharing(self, expected: Mapping[str, object]) -> None:
         """Wait until the scheduler reports this about its part in the role."""
         deadline_s = time.monotonic() + 60
-        while (found := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {
+        while (sharing := json.loads(self.page("/readyz") or "{}").get("sharing", {})) != {
             **expected,
             "queue": 0,
         }:
             assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline_s, found
+            assert time.monotonic() < deadline_s, sharing
             time.sleep(0.05)
 
     def said(self) -> list[dict[str, Any]]:
@@ -103,9 +103,9 @@ def started(url: str, **settings: str) -> Iterator[Scheduler]:
 
 def test_observer_relay_and_metrics_are_there_after_the_first_look(log_url: str) -> None:  # noqa: F811, RUF100
     with started(log_url) as scheduler:
-        found = scheduler.until_waiting({"kubernetes", "observed cluster"})
-        assert "the API does not answer" in found["kubernetes"]
-        assert "of the cluster cannot be seen" in found["observed cluster"]
+        waiting = scheduler.until_waiting({"kubernetes", "observed cluster"})
+        assert "the API does not answer" in waiting["kubernetes"]
+        assert "of the cluster cannot be seen" in waiting["observed cluster"]
         page = scheduler.page("/metrics")
         for shown in (
             'topolog_leader{role="observer"} 1.0',
@@ -152,10 +152,10 @@ async def test_a_release_that_charges_differently_decides_nothing_next_to_the_on
     blue = await log.acquire(f"{ROLE}/topolog/0", "blue", 600.0)
     assert blue is not None
     with started(log_url, OBSERVE="false", RELAY="false") as scheduler:
-        found = scheduler.until_waiting({"scheduler: marks"})
-        assert "the release blue" in found["scheduler: marks"]
-        told = {"member": "", "members": [], "left_to": blue.role}
-        scheduler.until_sharing(told)
+        waiting = scheduler.until_waiting({"scheduler: marks"})
+        assert "the release blue" in waiting["scheduler: marks"]
+        expected = {"member": "", "members": [], "left_to": blue.role}
+        scheduler.until_sharing(expected)
         assert [lease.role for lease in await log.members(f"{ROLE}/topolog")] == [blue.role]
     with started(log_url, OBSERVE="false", RELAY="false", FOLD_DIFFERS="go") as meant:
         meant.until_waiting(set())
@@ -163,7 +163,7 @@ async def test_a_release_that_charges_differently_decides_nothing_next_to_the_on
             {"member": f"{ROLE}/topolog/1", "members": [blue.role, f"{ROLE}/topolog/1"]}
         )
     with started(log_url, OBSERVE="false", RELAY="false") as green:
-        green.until_sharing(told)
+        green.until_sharing(expected)
         await log.release(blue)
         green.until_sharing({"member": f"{ROLE}/topolog/0", "members": [blue.role]})
     await log.close()

@@ -28,12 +28,12 @@ others = st.lists(
 
 def proposals_of(made: list[Decided]) -> list[Proposal]:
     """Return proposals as they are decided on an empty log."""
-    found = []
+    proposals = []
     for number, (uid, node) in enumerate(made):
         on = [streams.pod(uid), *([streams.node(node)] if node else [])]
         drafts = tuple(Draft(stream, PodRunning(uid, node), 0) for stream in on)
-        found.append(Proposal(f"p{number}", drafts, uid, 0, uid, node))
-    return in_order(found)
+        proposals.append(Proposal(f"p{number}", drafts, uid, 0, uid, node))
+    return in_order(proposals)
 
 
 async def appended(log: MemoryEventLog, proposals: list[Proposal]) -> tuple[set[str], int]:
@@ -68,10 +68,12 @@ async def test_nothing_is_appended_without_what_it_was_decided_on(
         ]
     )
     done, _ = await appended(log, proposals)
-    for at, proposal in enumerate(proposals):
+    for index, proposal in enumerate(proposals):
         if proposal.commit_id in done:
             assert all(
-                each.commit_id in done for each in proposals[:at] if each.chained & proposal.chained
+                each.commit_id in done
+                for each in proposals[:index]
+                if each.chained & proposal.chained
             )
     if not moved:
         assert len(done) == len(proposals)

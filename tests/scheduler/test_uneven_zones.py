@@ -39,7 +39,7 @@ def asking(name: str, cpu: int, memory: int, pages: int = 0) -> Pod:
 def uneven(policy: str, scope: str, *zones: tuple[int, int]) -> KubeletState:
     """Zones with so many GiB of memory, and so many of them in hugepages."""
     machine = regular_machine(len(zones), 4)
-    told = [
+    zone_memory = [
         msgspec.structs.replace(each, memory_bytes=memory * GIB, hugepages={2 << 20: pages << 9})
         for each, (memory, pages) in zip(machine.zones, zones, strict=True)
     ]
@@ -51,7 +51,7 @@ def uneven(policy: str, scope: str, *zones: tuple[int, int]) -> KubeletState:
         memory_policy="Static",
         reserved_memory={at: {"memory": GIB} for at in range(len(zones))},
     )
-    built = build(MachineConfig(tuple(told), machine.cpus), config, {})
+    built = build(MachineConfig(tuple(zone_memory), machine.cpus), config, {})
     assert isinstance(built, KubeletState), built
     return built
 
@@ -86,11 +86,11 @@ def test_a_pod_that_takes_two_zones_for_that_joins_them() -> None:
 
 
 def test_if_one_zone_has_the_most_of_all_resources_are_compared_one_by_one() -> None:
-    held = [
+    zones = [
         zone(0, amounts(cpu=8, memory=16, **{PAGES: 4})),
         zone(1, amounts(cpu=8, memory=8, **{PAGES: 2})),
     ]
-    assert fits_one_zone([amounts(cpu=8, memory=16, **{PAGES: 4})], capacities(report("n", held)))
+    assert fits_one_zone([amounts(cpu=8, memory=16, **{PAGES: 4})], capacities(report("n", zones)))
     crossed = [
         zone(0, amounts(cpu=8, memory=16, **{PAGES: 2})),
         zone(1, amounts(cpu=8, memory=8, **{PAGES: 4})),
@@ -141,7 +141,7 @@ def test_what_fitted_one_zone_by_its_capacity_lies_in_one_under_restricted() -> 
     )
     world.observe("n")
     world.bound(old, "n")
-    held = (ZonedAmount("cpu", (0,), 1000), ZonedAmount("memory", (0,), GIB))
+    holdings = (ZonedAmount("cpu", (0,), 1000), ZonedAmount("memory", (0,), GIB))
     zones = [
         Zone(
             at,
@@ -152,7 +152,9 @@ def test_what_fitted_one_zone_by_its_capacity_lies_in_one_under_restricted() -> 
         )
         for at, cpu, memory in ((0, 7, 15), (1, 8, 16))
     ]
-    world.report(report("n", zones, "restricted", placements=(Placement("ns", "old", "c", held),)))
+    world.report(
+        report("n", zones, "restricted", placements=(Placement("ns", "old", "c", holdings),))
+    )
     world.fold("pod/old", PodRunning("old", "n"))
     assert world.ledger.nodes["n"].charges["old"].zones == {0: {GPU: 2}, 1: {GPU: 2}}
     assert (
@@ -169,19 +171,19 @@ def drawn(seed: int, policy: str, scope: str) -> Scene:
         (rng.choice((24, 64)), rng.choice((1, 4))),
         (rng.choice((24, 48)), rng.choice((0, 8, 16))),
     )
-    left = Counter[str]()
-    for each in report_of(state).zones:
-        left.update({name: held.allocatable for name, held in each.resources.items()})
+    remaining = Counter[str]()
+    for zone_report in report_of(state).zones:
+        remaining.update({name: held.allocatable for name, held in zone_report.resources.items()})
     pods = []
     for name in ("settled0", "settled1", "coming0", "coming1", "new"):
         pod = some(rng, name)
         asked = pod.containers[0].requests
-        if name == "new" and any(left[each] < amount for each, amount in asked.items()):
+        if name == "new" and any(remaining[each] < amount for each, amount in asked.items()):
             pod = asking(name, 500, 1)
         if name == "new" or (
-            rng.random() < 0.6 and all(left[each] >= amount for each, amount in asked.items())
+            rng.random() < 0.6 and all(remaining[each] >= amount for each, amount in asked.items())
         ):
-            left.subtract(asked)
+            remaining.subtract(asked)
             pods.append(pod)
     for pod in pods:
         state = admit(state, pod).state if pod.name.startswith("settled") else state

@@ -49,9 +49,9 @@ def asking(name: str, cpus: int, gpus: int, priority: int = 0) -> Pod:
 
 def running(state: KubeletState, *pods: Pod) -> KubeletState:
     for pod in pods:
-        found = admit(state, pod)
-        assert found.admitted
-        state = found.state
+        admission = admit(state, pod)
+        assert admission.admitted
+        state = admission.state
     return state
 
 
@@ -158,9 +158,9 @@ def test_a_refusal_says_that_devices_may_be_unhealthy() -> None:
     assert refusal is not None
     assert f"(undecided: {UNHEALTHY})" in refusal.remedy
     for sure in (asking("q", 99, 1), asking("r", 99, 0)):
-        told = world.cluster.verdict(sure, NODE)
-        assert told is not None
-        assert UNHEALTHY not in told.remedy, (
+        verdict = world.cluster.verdict(sure, NODE)
+        assert verdict is not None
+        assert UNHEALTHY not in verdict.remedy, (
             "one device is preferred of one zone whatever else lies where"
         )
 
@@ -176,9 +176,9 @@ def seen_before_and_after(
     state: KubeletState, devices: Collection[str]
 ) -> tuple[World, KubeletState]:
     """A report shows all devices as healthy; in the next one these are unhealthy."""
-    world, after = proven_world(state, CycleConfig()), ill(state, devices)
-    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=2))
-    return world, after
+    world, state_after = proven_world(state, CycleConfig()), ill(state, devices)
+    world.report(msgspec.structs.replace(report_of(state_after, stored=True), boot_time_ms=2))
+    return world, state_after
 
 
 def two_and_one(policy: str = "restricted") -> KubeletState:
@@ -193,10 +193,10 @@ def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: 
     """In the report each zone has one GPU, so two GPUs need two zones. The kubelet also counts the
     unhealthy one, so that one zone with both would be enough, and it prefers that.
     """
-    world, after = seen_before_and_after(two_and_one(), {lost})
+    world, state_after = seen_before_and_after(two_and_one(), {lost})
     pod = asking("p", 9, 2)
     refusal = world.cluster.verdict(pod, NODE)
-    assert not admit(after, pod).admitted
+    assert not admit(state_after, pod).admitted
     assert refusal is not None
     assert f"undecided: {UNHEALTHY}" in refusal.remedy
     assert world.cluster.verdict(asking("q", 1, 1), NODE) is None
@@ -204,17 +204,17 @@ def test_a_device_that_vanished_from_the_listing_may_make_one_zone_enough(lost: 
 
 def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_boot() -> None:
     state = two_and_one()
-    world, after = seen_before_and_after(state, {"b"})
+    world, state_after = seen_before_and_after(state, {"b"})
     pod = asking("p", 9, 2)
     assert world.cluster.verdict(pod, NODE) is not None
-    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=3))
+    world.report(msgspec.structs.replace(report_of(state_after, stored=True), boot_time_ms=3))
     assert world.ledger.nodes[NODE].unlisted_devices == {GPU: "b"}
     world.report(msgspec.structs.replace(report_of(state, stored=True), boot_time_ms=4))
     assert world.ledger.nodes[NODE].unlisted_devices == {}
-    world.report(msgspec.structs.replace(report_of(after, stored=True), boot_time_ms=5))
+    world.report(msgspec.structs.replace(report_of(state_after, stored=True), boot_time_ms=5))
     assert world.ledger.nodes[NODE].unlisted_devices == {GPU: "b"}
     world.report(
-        msgspec.structs.replace(report_of(after, stored=True), boot_id="next", boot_time_ms=1)
+        msgspec.structs.replace(report_of(state_after, stored=True), boot_id="next", boot_time_ms=1)
     )
     assert world.ledger.nodes[NODE].unlisted_devices == {}
     assert world.cluster.verdict(pod, NODE) is None, (
@@ -229,12 +229,12 @@ def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_objec
     """The Node object counts all devices and offers the healthy ones. A device that neither it nor
     a report shows would be unknown.
     """
-    after = ill(two_and_one(), {"b"})
-    world, pod = proven_world(after, CycleConfig()), asking("p", 9, 2)
+    state_after = ill(two_and_one(), {"b"})
+    world, pod = proven_world(state_after, CycleConfig()), asking("p", 9, 2)
     seen = world.ledger.nodes[NODE].observed
     assert seen is not None
     world.fold(f"node/{NODE}", msgspec.structs.replace(seen, unhealthy={GPU: 1} if told else {}))
-    assert not admit(after, pod).admitted
+    assert not admit(state_after, pod).admitted
     assert (world.cluster.verdict(pod, NODE) is not None) is told
     assert world.cluster.verdict(asking("q", 1, 1), NODE) is None
 
@@ -243,12 +243,12 @@ def test_a_listing_that_names_others_every_time_is_remembered_within_limits() ->
     """Listings of a broken plugin or a foreign exporter must neither fill the memory nor stop the
     fold.
     """
-    known: dict[str, str] = {}
+    listed_before: dict[str, str] = {}
     reports = [Report("n", "boot", at, devices=claimed(at)) for at in range(100)]
-    for before, report in pairwise(reports):
-        known = unlisted(before, known, report)
-    assert len(known) == MOST_UNLISTED_RESOURCES
-    assert {len(parse_ids(ids)) for ids in known.values()} == {1, MOST_UNLISTED}
+    for earlier, report in pairwise(reports):
+        listed_before = unlisted(earlier, listed_before, report)
+    assert len(listed_before) == MOST_UNLISTED_RESOURCES
+    assert {len(parse_ids(ids)) for ids in listed_before.values()} == {1, MOST_UNLISTED}
 
 
 def claimed(at: int) -> tuple[DeviceGroup, ...]:
@@ -261,9 +261,9 @@ def claimed(at: int) -> tuple[DeviceGroup, ...]:
 def test_a_resource_that_vanished_whole_is_offered_no_more(policy: str) -> None:
     """No manager tracks the resource any more, but the Node object may show its old amount for a
     while."""
-    world, after = seen_before_and_after(kubelet(1, policy, gpus={"a": 1}), {"a"})
+    world, state_after = seen_before_and_after(kubelet(1, policy, gpus={"a": 1}), {"a"})
     pod = asking("p", 1, 1)
-    assert not admit(after, pod).admitted
+    assert not admit(state_after, pod).admitted
     assert world.cluster.verdict(pod, NODE) is not None
 
 
@@ -273,10 +273,10 @@ def test_the_end_of_an_init_containers_pod_gives_back_no_unhealthy_device() -> N
     first = Pod("x", "ns", "x", "Guaranteed", (init, asking("x", 1, 0).containers[0]))
     state = running(kubelet(1, "single-numa-node", gpus={"a": 1, "b": 1}), first, asking("y", 1, 1))
     (lost,) = state.devices.held["x"]["i"][GPU]
-    world, after = seen_before_and_after(state, {lost})
+    world, state_after = seen_before_and_after(state, {lost})
     world.fold("pod/x", PodEnded("x", "deleted", NODE))
     pod = asking("p", 1, 1)
-    assert not admit(drop_stale(remove(after, "x")), pod).admitted
+    assert not admit(drop_stale(remove(state_after, "x")), pod).admitted
     assert world.cluster.verdict(pod, NODE) is not None
 
 
@@ -290,9 +290,9 @@ def test_a_pod_that_passes_is_admitted_wherever_unlisted_devices_lie(
     """This holds for any number of them: kubelets are compared that differ in nothing else."""
     passed = 0
     for seed in range(300):
-        found = made(seed, policy, scope, 1 + seed % 5, 0, {"unhealthy devices": 1.0})
-        state, pod = found.seen.base, found.seen.pod
-        if found.world.cluster.verdict(pod, NODE) is None:
+        made_scene = made(seed, policy, scope, 1 + seed % 5, 0, {"unhealthy devices": 1.0})
+        state, pod = made_scene.seen.base, made_scene.seen.pod
+        if made_scene.world.cluster.verdict(pod, NODE) is None:
             others = list(with_devices_elsewhere(state, pod))
             assert all(admit(each, pod).admitted for each in others), seed
             passed += len(others) > 1
@@ -302,7 +302,7 @@ def test_a_pod_that_passes_is_admitted_wherever_unlisted_devices_lie(
 def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod]:
     """A random kubelet with half of its held GPUs unhealthy."""
     seen, rng = scene(seed, policy, scope, unconfirmed=0), random.Random(f"{seed} ill")
-    held = sorted(
+    held_devices = sorted(
         {
             each
             for uid in seen.base.pods
@@ -310,7 +310,7 @@ def with_ill_ones(seed: int, policy: str, scope: str) -> tuple[KubeletState, Pod
             for each in own.get(GPU, ())
         }
     )
-    return ill(seen.base, [each for each in held if rng.random() < 0.5]), seen.pod
+    return ill(seen.base, [each for each in held_devices if rng.random() < 0.5]), seen.pod
 
 
 def judged(world: World, state: KubeletState, pod: Pod) -> bool:
@@ -325,20 +325,20 @@ def test_next_to_held_unhealthy_devices_the_verdict_is_the_kubelets(
     policy: str, scope: str
 ) -> None:
     """This also holds after the end of a pod that the report still lists."""
-    told = 0
+    refused = 0
     for seed in SCENES:
         state, pod = with_ill_ones(seed, policy, scope)
         world = proven_world(state, CycleConfig())
-        told += judged(world, state, pod)
+        refused += judged(world, state, pod)
         for uid in sorted(state.pods)[:1]:
             world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
             judged(world, drop_stale(remove(state, uid)), pod)
-    assert told > len(SCENES) // 4
+    assert refused > len(SCENES) // 4
 
 
 def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count_yet() -> None:
     """Nothing else about the node has changed, and a new scheduler would not know the old offer."""
-    world, after = seen_before_and_after(two_and_one(), {"a"})
+    world, state_after = seen_before_and_after(two_and_one(), {"a"})
     observed = world.ledger.nodes[NODE].observed
     assert observed is not None
     world.observe(NODE, allocatable={**observed.allocatable, GPU: 3})
@@ -347,7 +347,7 @@ def test_what_a_node_offers_is_not_kept_from_before_a_report_that_does_not_count
     assert node_info.allocatable[GPU] == 2
     world.report(
         msgspec.structs.replace(
-            report_of(after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9
+            report_of(state_after), placements=None, fingerprint="pfp0v001x", boot_time_ms=9
         )
     )
     assert world.ledger.nodes[NODE].report is not world.ledger.nodes[NODE].basis

@@ -89,10 +89,12 @@ def test_one_that_is_held_is_listed_with_its_zone(policy: str) -> None:
         with_gpus(policy, a=Device(None), b=Device(None)),
         holder := msgspec.structs.replace(naming(1), uid="h", name="h"),
     )
-    (held,) = state.state.devices.held[holder.uid]["c"][GPU]
-    pool = {each: Device(None, each != held) for each in ("a", "b")}
-    after = msgspec.structs.replace(state.state, devices=register(state.state.devices, GPU, pool))
-    assert judged(after, naming(1)) is None
+    (device,) = state.state.devices.held[holder.uid]["c"][GPU]
+    pool = {each: Device(None, each != device) for each in ("a", "b")}
+    state_after = msgspec.structs.replace(
+        state.state, devices=register(state.state.devices, GPU, pool)
+    )
+    assert judged(state_after, naming(1)) is None
 
 
 def lost(policy: str, before: Device, after: Device) -> World:
@@ -142,8 +144,8 @@ def test_a_stock_kube_scheduler_learns_that_no_eviction_is_needed() -> None:
     world = proven_world(with_gpus("restricted", a=Device(1, False)), CycleConfig())
     for amount, passes in ((0, False), (None, True)):
         pod = naming(amount)
-        found = filtered(world.cluster, pod, [NODE], Texts())
-        assert (found.passing, list(found.unresolvable)) == (
+        outcome = filtered(world.cluster, pod, [NODE], Texts())
+        assert (outcome.passing, list(outcome.unresolvable)) == (
             ([NODE], []) if passes else ([], [NODE])
         )
         assert isinstance(placed_on(world.cluster, pod, NODE), Placed) is passes

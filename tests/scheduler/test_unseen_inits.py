@@ -43,8 +43,8 @@ def world_of(state: KubeletState, *coming: Pod, checkpoints: bool) -> World:
     )
     report = report_of(state, checkpoints)
     world.report(report)
-    for each in coming:
-        world.bound(each, NODE)
+    for arriving in coming:
+        world.bound(arriving, NODE)
     world.report(msgspec.structs.replace(report, boot_time_ms=report.boot_time_ms + 1000))
     return world
 
@@ -60,8 +60,8 @@ def test_a_report_from_before_they_came_proves_no_init_containers_cpus(
     world = world_of(state, *coming, checkpoints=checkpoints)
     assert not any(charge.confirmed for charge in world.ledger.nodes[NODE].charges.values())
     assert world.cluster.verdict(newcomer, NODE) is not None
-    for each in coming:
-        state = admit(state, each).state
+    for arriving in coming:
+        state = admit(state, arriving).state
     assert not admit(drop_stale(state), newcomer).admitted
 
 

@@ -46,34 +46,34 @@ CASES = {
 
 
 def sample(policy: str, scope: str) -> Outcome:
-    found = Outcome()
-    for at, zones in enumerate(ZONES):
-        seeds = range(6000, 6000 + SAMPLE)[at :: len(ZONES)]
+    outcome = Outcome()
+    for index, zones in enumerate(ZONES):
+        seeds = range(6000, 6000 + SAMPLE)[index :: len(ZONES)]
         measured(
             seeds,
             policy,
             scope,
             unconfirmed=0,
-            into=found,
+            into=outcome,
             made=maker(policy, scope, zones, unconfirmed=0),
         )
-    return found
+    return outcome
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
 def test_what_is_known_is_judged_as_the_kubelet_does_and_little_is_known_within_bounds_only(
     policy: str, scope: str
 ) -> None:
-    found = sample(policy, scope)
-    assert (found.unsound, found.refused_needlessly, found.undecided) == ([], [], 0)
-    assert found.passed > 80
-    assert found.refused > 80
-    assert found.bounded <= SAMPLE // 10
-    assert found.bounded_by.keys() <= set(names.NAMES)
-    assert found.cases.keys() >= CASES - {names.MEMORY_GROUPS, names.PICKS}
+    outcome = sample(policy, scope)
+    assert (outcome.unsound, outcome.refused_needlessly, outcome.undecided) == ([], [], 0)
+    assert outcome.passed > 80
+    assert outcome.refused > 80
+    assert outcome.bounded <= SAMPLE // 10
+    assert outcome.bounded_by.keys() <= set(names.NAMES)
+    assert outcome.cases.keys() >= CASES - {names.MEMORY_GROUPS, names.PICKS}
     if policy == "best-effort":
-        assert found.cases.keys() == CASES
-        assert names.MEMORY_GROUPS in found.bounded_by
+        assert outcome.cases.keys() == CASES
+        assert names.MEMORY_GROUPS in outcome.bounded_by
 
 
 def test_a_whole_node_gpu_pod_of_two_zones_runs_under_best_effort() -> None:
@@ -106,12 +106,12 @@ def test_a_sidecar_before_an_init_container_draws_nothing_to_its_zone(
         (container("s", 1, kind="sidecar"), container("i", 2, kind="init"), small),
     )
     state = kubelet(2, policy, scope, cores_per_zone=2, memory_policy="None", reserved_memory={})
-    after = admit(state, runs).state
-    world = proven_world(after, CycleConfig(), checkpoints=False)
+    state_after = admit(state, runs).state
+    world = proven_world(state_after, CycleConfig(), checkpoints=False)
     for cpus in (1, 2, 3, 4):
         newcomer = guaranteed("p", container("c", cpus))
         if world.cluster.verdict(newcomer, NODE) is None:
-            assert admit(after, newcomer).admitted, cpus
+            assert admit(state_after, newcomer).admitted, cpus
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])

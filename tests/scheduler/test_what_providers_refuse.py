@@ -80,12 +80,12 @@ def use(monkeypatch: pytest.MonkeyPatch, *providers: HintProvider) -> None:
 def world(
     policy: str, scope: str = "container", cpus: tuple[int, ...] = (8, 8), each: int = 2
 ) -> World:
-    found, special = World(), {LICENCE: each, SEAT: each, BADGE: each}
+    new_world, special = World(), {LICENCE: each, SEAT: each, BADGE: each}
     zones = [
         zone(at, amounts(cpu=free, memory=64, **special), amounts(cpu=8, memory=64, **special))
         for at, free in enumerate(cpus)
     ]
-    found.observe(
+    new_world.observe(
         "n",
         allocatable={
             "cpu": 64_000,
@@ -96,8 +96,8 @@ def world(
             BADGE: 99,
         },
     )
-    found.report(report("n", zones, policy, scope, tracked=("cpu", "memory", *special)))
-    return found
+    new_world.report(report("n", zones, policy, scope, tracked=("cpu", "memory", *special)))
+    return new_world
 
 
 def asking(*parts: Mapping[str, int]) -> Pod:
@@ -120,9 +120,9 @@ def test_one_that_has_no_single_zone_and_many_together_is_not_blamed_for_what_ot
     needs.
     """
     use(monkeypatch, Seats(), Licences())
-    found = world(policy)
-    assert isinstance(found.cluster.place(asking({"cpu": 2, SEAT: 3})), Placed)
-    refused = refusal(found, asking({"cpu": 2, SEAT: 3, LICENCE: 1}, {"cpu": 2, LICENCE: 2}))
+    judged = world(policy)
+    assert isinstance(judged.cluster.place(asking({"cpu": 2, SEAT: 3})), Placed)
+    refused = refusal(judged, asking({"cpu": 2, SEAT: 3, LICENCE: 1}, {"cpu": 2, LICENCE: 2}))
     assert (refused.resource, refused.container) == (LICENCE, "c1")
 
 
@@ -188,12 +188,12 @@ def test_two_that_ever_have_some_in_different_zones_only(
     empty.
     """
     use(monkeypatch, Licences(home=1), Badges(home=0))
-    found = world("single-numa-node")
-    found.observe(
+    judged = world("single-numa-node")
+    judged.observe(
         "n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99, BADGE: 99}
     )
-    found.bound(guaranteed("q", container("c", amounts(cpu=cpus - 1, memory=1))), "n")
-    refused = refusal(found, asking({"cpu": 2, LICENCE: 1, BADGE: 1}))
+    judged.bound(guaranteed("q", container("c", amounts(cpu=cpus - 1, memory=1))), "n")
+    refused = refusal(judged, asking({"cpu": 2, LICENCE: 1, BADGE: 1}))
     assert (refused.reason, refused.resource, refused.subject) == (
         Reason.NEVER_ALIGNED,
         BADGE,
@@ -205,10 +205,10 @@ def test_two_that_ever_have_some_in_different_zones_only(
 @pytest.mark.parametrize("cpus", [2, 16])
 def test_one_that_has_none_on_this_node(monkeypatch: pytest.MonkeyPatch, cpus: int) -> None:
     use(monkeypatch, Licences(home=5))
-    found = world("single-numa-node")
-    found.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99})
-    found.bound(guaranteed("q", container("c", amounts(cpu=cpus - 1, memory=1))), "n")
-    refused = refusal(found, asking({"cpu": 2, LICENCE: 1}))
+    judged = world("single-numa-node")
+    judged.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99})
+    judged.bound(guaranteed("q", container("c", amounts(cpu=cpus - 1, memory=1))), "n")
+    refused = refusal(judged, asking({"cpu": 2, LICENCE: 1}))
     assert (refused.reason, refused.resource, refused.subject) == (
         Reason.NEVER_ALIGNED,
         LICENCE,

@@ -148,19 +148,19 @@ def made(
     stored = not draw.has(NO_CHECKPOINTS)
     if seen.unconfirmed:
         draw = Draw(draw.switches - {UNHEALTHY, ENDED}, rng)
-        world, after = world_of(seen, CycleConfig(), stored), seen.base
+        world, state_after = world_of(seen, CycleConfig(), stored), seen.base
         if draw.has(NO_LAYOUT):
-            world.report(_told(report_at(after, stored, 1), draw))
+            world.report(_told(report_at(state_after, stored, 1), draw))
     else:
         ill_before = (
             draw.has(UNHEALTHY) and random.Random(f"{seed} ill before").random() < SINCE_BOOT
         )
-        world, after = _happened(
+        world, state_after = _happened(
             _with_ill(seen.base, draw) if ill_before else seen.base, draw, stored, ill_before
         )
     if draw.has(VERSION):
-        observed(world, after, OLD_OR_NEW)
-    seen = Scene(after, seen.unconfirmed, seen.pod, seen.running)
+        observed(world, state_after, OLD_OR_NEW)
+    seen = Scene(state_after, seen.unconfirmed, seen.pod, seen.running)
     return Made(seen, world, _cases(seen, draw, options, stored))
 
 
@@ -195,25 +195,25 @@ def _happened(
     base: KubeletState, draw: Draw, stored: bool, ill_before: bool
 ) -> tuple[World, KubeletState]:
     """Return what the cluster knows after a first report, and the state of the kubelet then."""
-    world, after = proven_world(base, CycleConfig(), stored), base
+    world, state_after = proven_world(base, CycleConfig(), stored), base
     if draw.has(NO_LAYOUT):
         world.report(_told(report_at(base, stored, 2), draw))
     if draw.has(UNHEALTHY) and not ill_before:
-        after = _with_ill(after, draw)
+        state_after = _with_ill(state_after, draw)
         if draw.rng.random() < 0.5:
-            observed(world, after)
-    gone = [uid for uid in after.pods if draw.rng.random() < 0.5] if draw.has(ENDED) else []
+            observed(world, state_after)
+    gone = [uid for uid in state_after.pods if draw.rng.random() < 0.5] if draw.has(ENDED) else []
     for uid in gone:
-        after = remove(after, uid)
+        state_after = remove(state_after, uid)
     heard = gone if draw.rng.random() >= UNHEARD or draw.has(UNHEALTHY) else []
     early = draw.rng.random() < 0.5
     for uid in heard if early else ():
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
     if draw.has(UNHEALTHY) or not heard or draw.rng.random() < 0.6:
-        world.report(_told(report_at(after, stored, 3), draw))
+        world.report(_told(report_at(state_after, stored, 3), draw))
     for uid in heard if not early else ():
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
-    return world, after
+    return world, state_after
 
 
 def _told(report: Report, draw: Draw) -> Report:
@@ -234,10 +234,10 @@ def _with_ill(state: KubeletState, draw: Draw) -> KubeletState:
     """Return the kubelet with a share of its devices unhealthy. The plugin lists some of those no
     longer that no pod holds.
     """
-    held, pool = state.devices.in_use.get(GPU, frozenset()), dict(state.devices.registered[GPU])
+    in_use, pool = state.devices.in_use.get(GPU, frozenset()), dict(state.devices.registered[GPU])
     for name in sorted(pool):
         if draw.rng.random() < 0.4:
-            if name not in held and draw.rng.random() < 0.3 and len(pool) > 1:
+            if name not in in_use and draw.rng.random() < 0.3 and len(pool) > 1:
                 del pool[name]
             else:
                 pool[name] = Device(pool[name].mask, False)

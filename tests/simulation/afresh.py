@@ -42,9 +42,12 @@ def differing(log: SimLog, scheduler: SchedulerProcess) -> str:
             {node_info.name for node_info in cluster.nodes()}
             | {node_info.name for node_info in fresh.cluster.nodes()}
         ):
-            told, anew = cluster.verdict(pod, name), fresh.cluster.verdict(pod, name)
-            if told != anew:
-                return f"{scheduler.name} says of {pod.name} on {name} {told}, a fresh one {anew}"
+            kept_answer, fresh_answer = cluster.verdict(pod, name), fresh.cluster.verdict(pod, name)
+            if kept_answer != fresh_answer:
+                return (
+                    f"{scheduler.name} says of {pod.name} on {name} {kept_answer}, "
+                    f"a fresh one {fresh_answer}"
+                )
         placed, again = (_essence(each.place(pod)) for each in (cluster, fresh.cluster))
         if placed != again:
             return f"{scheduler.name} answers {pod.name} with {placed}, a fresh one with {again}"

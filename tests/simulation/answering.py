@@ -197,12 +197,14 @@ def _lacks_most(process: Process, kind: str, listed: Listed) -> bool:
     objects cannot be doubted.
     """
     ledger = process.state.ledger
-    known = (
+    objects = (
         set(ledger.pods)
         if kind == "pods"
         else {name for name, node in ledger.nodes.items() if node.observed is not None}
     )
-    return 2 * len(known - {identity(cast(Any, kind), obj) for obj in listed.items}) > len(known)
+    return 2 * len(objects - {identity(cast(Any, kind), obj) for obj in listed.items}) > len(
+        objects
+    )
 
 
 def _said(outcome: Outcome) -> str:

@@ -153,13 +153,13 @@ class BinderProcess(Process):
     def call(self) -> str:
         """Start the calls that are due."""
         assert self.lease is not None
-        before = len(self.fibers)
+        fibers_before = len(self.fibers)
         self.binder._start_calls(cast(Any, Group(self, "carry out")), self.lease)
-        return f"{len(self.fibers) - before} calls"
+        return f"{len(self.fibers) - fibers_before} calls"
 
     def evict(self) -> str:
         """Rehearse, call and settle the evictions that are due."""
         assert self.lease is not None
-        before = len(self.fibers)
+        fibers_before = len(self.fibers)
         self.evictor._start(cast(Any, Group(self, "evict")), self.lease)
-        return f"{len(self.fibers) - before} of {len(self.state.evictions)}"
+        return f"{len(self.fibers) - fibers_before} of {len(self.state.evictions)}"

@@ -132,7 +132,9 @@ class Checks:
             self._steps % EVERY == 0
             and (scheduler := self.schedulers[self._steps // EVERY % len(self.schedulers)]).alive
         ):
-            self.broken += [f"S13: {found}"] if (found := differing(self.log, scheduler)) else []
+            self.broken += (
+                [f"S13: {difference}"] if (difference := differing(self.log, scheduler)) else []
+            )
         self.broken += [
             f"{v.invariant} at {v.position}: {v.message}" for v in self.audit.violations
         ]
@@ -142,12 +144,12 @@ class Checks:
         if isinstance(event, scheduling.PodReserved):
             if event.drawn_from:
                 self.marks.add("a booking used")
-            known = (
+            entries = (
                 each
                 for each in reversed(self._known.get(event.node, []))
                 if each[0] <= event.based_on
             )
-            _, moment, version = next(known, (0, -1, -1))
+            _, moment, version = next(entries, (0, -1, -1))
             self.reserved[event.uid] = Reserved(
                 event.node, envelope.position, event.based_on, moment, version
             )
@@ -203,12 +205,12 @@ class Checks:
         for name, node in self.audit.ledger.nodes.items():
             if node.report is None:
                 continue
-            moment, before = self._moment(node.report), self._believed_ms.get(name, -1)
-            if moment < before:
+            moment, latest_ms = self._moment(node.report), self._believed_ms.get(name, -1)
+            if moment < latest_ms:
                 self.broken.append(
-                    f"S10: {name} is believed to be as it was at {moment} ms, after {before} ms"
+                    f"S10: {name} is believed to be as it was at {moment} ms, after {latest_ms} ms"
                 )
-            self._believed_ms[name] = max(moment, before)
+            self._believed_ms[name] = max(moment, latest_ms)
 
     def _lower_victims(self, event: scheduling.PodNominated) -> None:
         """S7: only pods of a lower priority make room."""
@@ -296,15 +298,15 @@ class Checks:
 
     def _equal_hashes(self) -> None:
         """S6, with the audit's own fold as one more replica."""
-        found = (
+        hashes = (
             [(self.audit.ledger.position, state_hash(self.audit.ledger))]
             if any(s.hashes for s in self.schedulers)
             else []
         )
         for scheduler in self.schedulers:
-            found += scheduler.hashes
+            hashes += scheduler.hashes
             scheduler.hashes.clear()
-        for position, value in found:
+        for position, value in hashes:
             if self._hashes.setdefault(position, value) != value:
                 self.broken.append(f"S6 at {position}: two replicas differ")
 
@@ -342,12 +344,12 @@ class Checks:
         confirmed zones, once the log has the cause of a move. Ends that the log does not have yet,
         and changes of the kubelet or machine since the report, are excused.
         """
-        known = self.audit.ledger.nodes.get(node.name)
+        folded = self.audit.ledger.nodes.get(node.name)
         if (
-            known is None
-            or known.report is None
-            or known.basis is not known.report
-            or known.listed is None
+            folded is None
+            or folded.report is None
+            or folded.basis is not folded.report
+            or folded.listed is None
             or node.down
         ):
             return
@@ -355,12 +357,12 @@ class Checks:
         if (
             unheard
             or node.readmitted
-            or any(each.at_ms >= self._moment(known.report) for each in node.changes)
+            or any(each.at_ms >= self._moment(folded.report) for each in node.changes)
         ):
             return
         places = node.places()
-        self._surely_free(known, places)
-        for uid, charge in known.charges.items():
+        self._surely_free(folded, places)
+        for uid, charge in folded.charges.items():
             zones = {zone for item in places.get(uid, ()) for zone in item.zones}
             let_go = uid in node.arrived and uid not in node.kubelet.pods
             if (
@@ -416,8 +418,8 @@ class Checks:
         self.marks.add("zones chosen")
         machine, cpus = cpu_nesting(report.cpus), parse_cpus(allocation.cpus)
         others = [c.allocation for uid, c in node.charges.items() if uid != charge.uid]
-        held = [other for other in others if other is not None]
-        if twice := cpus & union(parse_cpus(other.cpus) for other in held):
+        allocations = [other for other in others if other is not None]
+        if twice := cpus & union(parse_cpus(other.cpus) for other in allocations):
             self.broken.append(f"S4: CPUs {format_cpus(twice)} of {node.name} twice")
         zones = {zone.id: zone.offered for zone in report.zones}
         based_on = self.reserved[charge.uid].based_on
@@ -433,7 +435,9 @@ class Checks:
             self.broken.append(f"S4: CPUs {allocation.cpus} outside of {sorted(allocation.zones)}")
         for zone, amounts in allocation.zones.items():
             for name in amounts:
-                given = sum(one.zones.get(zone, {}).get(name, 0) for one in (allocation, *held))
+                given = sum(
+                    one.zones.get(zone, {}).get(name, 0) for one in (allocation, *allocations)
+                )
                 given += sum(request.get(name, 0) for request in anywhere)
                 if given > zones.get(zone, {}).get(name, 0):
                     self.broken.append(f"S4: zone {zone} of {node.name} gives {given} {name}")
@@ -476,8 +480,8 @@ class Checks:
         if node.readmitted & set(node.kubelet.pods):
             causes.add("init containers readmitted")
         causes |= self._unforeseen(node, uid, reserved, again)
-        for other in {*node.kubelet.pods, *node.met}:
-            if other in self._ended_at and other != uid:
+        for cause in {*node.kubelet.pods, *node.met}:
+            if cause in self._ended_at and cause != uid:
                 causes.add("pod deleted by force")
         return causes
 

@@ -83,7 +83,7 @@ class Api:
 
     def _make_priority_classes(self, now: datetime) -> None:
         """Create the priority classes, without drawing from the seed."""
-        for at, (name, value) in enumerate(PRIORITIES.items()):
+        for number, (name, value) in enumerate(PRIORITIES.items()):
             body = {"metadata": {"name": name}, "value": value}
             create(
                 self.store.core,
@@ -91,7 +91,7 @@ class Api:
                 "",
                 body,
                 Options(),
-                Moment(now, str(UUID(int=at)), ""),
+                Moment(now, str(UUID(int=number)), ""),
             )
 
     def _changed(self, kind: str, change: Change) -> None:

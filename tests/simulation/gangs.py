@@ -65,9 +65,9 @@ class GangChecks:
         if entry is None or entry.pod.gang is None:
             return ""
         gang = entry.pod.gang
-        before = self.placed(gang.key) - (event.uid not in self.bound.get(gang.key, ()))
-        before += sum(position > event.based_on for position in self._lost.get(gang.key, ()))
-        start = gang.key, gang.minimum, before, list[str](), event.gang
+        bound_before = self.placed(gang.key) - (event.uid not in self.bound.get(gang.key, ()))
+        bound_before += sum(position > event.based_on for position in self._lost.get(gang.key, ()))
+        start = gang.key, gang.minimum, bound_before, list[str](), event.gang
         self._commits.setdefault(envelope.commit_id, start)[3].append(event.uid)
         return "gang reserved" if event.gang else "pod of a gang reserved by itself"
 
@@ -86,9 +86,9 @@ class GangChecks:
 
     def broken(self) -> Iterator[str]:
         """Yield what the commits since the last call break."""
-        for commit_id, (key, minimum, before, uids, claimed) in self._commits.items():
-            if before + len(uids) < minimum:
-                yield f"S14: {commit_id} leaves {key} with {before} and {len(uids)} of {minimum}"
+        for commit_id, (key, minimum, placed, uids, claimed) in self._commits.items():
+            if placed + len(uids) < minimum:
+                yield f"S14: {commit_id} leaves {key} with {placed} and {len(uids)} of {minimum}"
             if claimed not in (0, len(uids)):
                 yield f"S14: {commit_id} reserves {len(uids)} of {key} and says {claimed}"
         self._commits.clear()

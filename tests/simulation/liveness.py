@@ -83,8 +83,8 @@ def check(world: World) -> None:
 
 def _ends_are_told(world: World) -> None:
     """S9: no ended pod stays in the ledger, even without a list next to a watch."""
-    there = {pod["metadata"]["uid"] for pod in world.api.pods()}
-    if gone := sorted(set(world.checks.audit.ledger.pods) - there):
+    existing = {pod["metadata"]["uid"] for pod in world.api.pods()}
+    if gone := sorted(set(world.checks.audit.ledger.pods) - existing):
         raise Broken(f"S9: the cluster has no pods {gone}, the ledger does")
 
 
@@ -98,12 +98,12 @@ def _nominations_are_followed(world: World) -> None:
         if (node := _nominated(pod)) and not pod["spec"].get("nodeName")
     }
     for scheduler in world.schedulers:
-        held = {
+        nominated = {
             uid: each.node
             for uid, each in scheduler.state.folded.cluster_objects.nominations.items()
         }
-        if held != meant:
-            raise Broken(f"S9: {scheduler.name} keeps room for {held}, nominated are {meant}")
+        if nominated != meant:
+            raise Broken(f"S9: {scheduler.name} keeps room for {nominated}, nominated are {meant}")
     for uid in meant:
         world.do("nominate", uid[:6], lambda uid=uid: world.api.nominate(uid, ""))  # type: ignore[misc]
     if meant:
@@ -121,7 +121,7 @@ def _nominated(pod: dict[str, Any]) -> str:
 
 def _list_beside_watches(world: World) -> None:
     """The observer's period passes: changes that the watch lacks are recorded only then."""
-    before = world.log.end
+    end_before = world.log.end
     for kind, scheduler in [
         (kind, each) for each in world.schedulers for kind in each.follows if each.asks
     ]:
@@ -132,7 +132,7 @@ def _list_beside_watches(world: World) -> None:
                 partial(scheduler.check, kind),
             )
     _rest(world)
-    if world.log.end > before:
+    if world.log.end > end_before:
         world.marks.add("untold until a list beside the watch")
         _end_all(world)
 
@@ -198,7 +198,7 @@ def _rest(world: World, without: frozenset[str] = frozenset()) -> None:
     """Carry out every action that is no fault, with reports and passing time between rounds, until
     the log stops growing.
     """
-    still, before = 0, -1
+    still, last_still = 0, -1
     for _ in range(ROUNDS):
         world.do("tick", "", lambda: _pass_time(world))
         for node in world.nodes:
@@ -207,8 +207,8 @@ def _rest(world: World, without: frozenset[str] = frozenset()) -> None:
                 world.do("scan", node.name, lambda node=node: world.network.publish(node.report()))  # type: ignore[misc]
         _decide_idly(world)
         moved = _work_off(world, without)
-        still = still + 1 if world.log.end == before and not moved else 0
-        before = world.log.end
+        still = still + 1 if world.log.end == last_still and not moved else 0
+        last_still = world.log.end
         if still >= 4:
             return
     raise Broken(f"L: the world does not come to rest in {ROUNDS} rounds")
@@ -400,8 +400,8 @@ def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
 def _decides(events: list[tuple[str, Event]]) -> bool:
     """Return whether a new scheduler with these events reserves a node."""
     core = SchedulerCore(CoreConfig(scheduler_name=OURS))
-    for at, (stream, event) in enumerate(events, 1):
-        core.evolve(Envelope(at, stream, 1, type(event).__name__, 1, b"", 0, "", 0, ""), event)
+    for number, (stream, event) in enumerate(events, 1):
+        core.evolve(Envelope(number, stream, 1, type(event).__name__, 1, b"", 0, "", 0, ""), event)
     return any(proposal.node and proposal.uid for proposal in core.decide(1))
 
 

@@ -57,8 +57,8 @@ class SimLog:
     async def read_stream(
         self, stream: str, after_version: int = 0, limit: int = 1000
     ) -> list[Envelope]:
-        found: list[Envelope] = at_once(self._log.read_stream(stream, after_version, limit))
-        return found
+        envelopes: list[Envelope] = at_once(self._log.read_stream(stream, after_version, limit))
+        return envelopes
 
     async def head(self) -> int:
         return await self._log.head()

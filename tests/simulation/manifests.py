@@ -58,11 +58,11 @@ def join_gang(made: dict[str, Any]) -> None:
 def _small(rng: random.Random, name: str, kind: str) -> dict[str, Any]:
     asked = [("1", "2", "2", "3", "3")] if kind == "tight" else [("1", "2", "3"), ("2", "3")]
     containers = []
-    for at, choices in enumerate(asked):
+    for index, choices in enumerate(asked):
         amounts = {"cpu": rng.choice(choices), "memory": "64Mi"}
         resources = {"requests": amounts, "limits": amounts}
         containers.append(
-            {"name": f"c{at}", "image": "registry.example/pause:1", "resources": resources}
+            {"name": f"c{index}", "image": "registry.example/pause:1", "resources": resources}
         )
     spec = {
         "schedulerName": OURS,

@@ -138,14 +138,14 @@ class SimNode:
         self._offer_faults(add)
 
     def _offer_hearing(self, add: Add) -> None:
-        here = {pod["metadata"]["uid"]: pod for pod in self._bound_here()}
-        for uid, pod in here.items():
+        bound_here = {pod["metadata"]["uid"]: pod for pod in self._bound_here()}
+        for uid, pod in bound_here.items():
             if pod["metadata"].get("deletionTimestamp"):
                 add("hear", f"{self.name} end of {uid[:6]}", lambda uid=uid: self._terminate(uid))  # type: ignore[misc]
             elif uid not in self.kubelet.pods and uid not in self._over:
                 add("hear", f"{self.name} {uid[:6]}", lambda pod=pod: self._assign(pod))  # type: ignore[misc]
         for uid in self.kubelet.pods:
-            if uid not in here:
+            if uid not in bound_here:
                 add("hear", f"{self.name} {uid[:6]} is gone", lambda uid=uid: self._let_go(uid))  # type: ignore[misc]
 
     def _offer_faults(self, add: Add) -> None:
@@ -195,10 +195,10 @@ class SimNode:
         return "terminated"
 
     def _let_go(self, uid: str) -> str:
-        known = self.kubelet.pods.get(uid)
-        if known is not None and known.phase != "waiting":
+        admitted = self.kubelet.pods.get(uid)
+        if admitted is not None and admitted.phase != "waiting":
             self.ended[uid] = self.clock.now_ms
-            self.past.note("end", self.kubelet, known.pod)
+            self.past.note("end", self.kubelet, admitted.pod)
         if self.agent is not None:
             self.agent.end(uid)
         self._over.add(uid)
@@ -228,18 +228,18 @@ class SimNode:
         trial = self._trial
         assert trial is not None
         self._trial, self._steps = None, []
-        known = self.kubelet.pods.get(trial.uid)
+        admitted = self.kubelet.pods.get(trial.uid)
         self.kubelet = kubelet.conclude(self.kubelet, kubelet.rebase(self.kubelet, trial))
-        if known is None:
+        if admitted is None:
             return "gone meanwhile"
         if trial.verdict.admitted:
             self.admitted_ms[trial.uid] = self.clock.now_ms
-            if self.agent is not None and (problem := self.agent.create(known.pod)):
-                self.unkept(self, known.pod, problem)
+            if self.agent is not None and (problem := self.agent.create(admitted.pod)):
+                self.unkept(self, admitted.pod, problem)
             self._posts.append((trial.uid, "Running", "", "", self.clock.now_ms))
             self.admitted(self)
             return "admitted"
-        return self._refuse(known.pod, trial.verdict, False)
+        return self._refuse(admitted.pod, trial.verdict, False)
 
     def _refuse(self, pod: Pod, verdict: Admission, again: bool) -> str:
         self._over.add(pod.uid)
@@ -470,13 +470,13 @@ class SimNode:
             Freshness("", 0),
             False,
         )
-        found: dict[str, list[ZonedAmount]] = {}
+        by_zone: dict[str, list[ZonedAmount]] = {}
         for placement in (
             exporter.report(self.name, "truth", scan, exporter.Rules(ALL)).placements or ()
         ):
             uid = pods.get(f"{placement.namespace}/{placement.pod}", "")
-            found.setdefault(uid, []).extend(placement.held)
-        return found
+            by_zone.setdefault(uid, []).extend(placement.held)
+        return by_zone
 
     # -- the exporter
     # ----------------------------------------------------------------------------------------------
@@ -535,6 +535,6 @@ def _started(node: KubeletNode) -> KubeletNode:
     amounts are free again.
     """
     state = node.state
-    for known in node.pods.values():
-        state = start_containers(state, known.pod)
+    for pod in node.pods.values():
+        state = start_containers(state, pod.pod)
     return msgspec.structs.replace(node, state=state, shown=state)

@@ -69,10 +69,10 @@ class Process:
         """Return whether the log is not the one that was folded or written. The process has yet to
         notice that.
         """
-        known, promised = self.cursor.identity, max(self.cursor.promised, self.awaits)
+        identity, promised = self.cursor.identity, max(self.cursor.promised, self.awaits)
         return (
             not self.log.holds_now(self.place)
-            or known not in (None, self.log.identity_now())
+            or identity not in (None, self.log.identity_now())
             or self.log.end < promised
         )
 
@@ -110,8 +110,8 @@ class Process:
         promised = machine.promised(self.cursor, self.awaits)
         self.cursor, reset = machine.opened(promised, self.log.identity_now(), self.log.end)
         if reset is None:
-            after = machine.reading(self.cursor).after
-            page = self.log.read_now(after, most + self.position - after)
+            position = machine.reading(self.cursor).after
+            page = self.log.read_now(position, most + self.position - position)
             self.cursor, fresh = machine.received(self.cursor, page)
             if not isinstance(fresh, Reset):
                 try:

@@ -255,8 +255,8 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
     nodes = tuple(_node(rng, f"n{number}", later, fixed, sizes) for number in range(count))
     modes = ("uid", "uid", "named", "named", "prints", "all prints")
     listing = {node.name: rng.choice(modes) for node in nodes}
-    known = known_faults(seed)
-    faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known.items()}
+    known_kinds = known_faults(seed)
+    faults = {name: weight * rng.choice((0, 0, 0.5, 1, 2)) for name, weight in known_kinds.items()}
     to_do = {**WORK, **(LATER_WORK if later else {}), **(CHECKED_WORK if seed >= CHECKED else {})}
     to_do |= NOMINATING_WORK if seed >= NOMINATING else {}
     to_do |= BOOKING_WORK if seed >= BOOKING else {}
@@ -274,7 +274,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
             {name: weight * theme(seed).get(name, 1.0) for name, weight in each.items()}
             for each in (faults, work)
         )
-    faults |= {name: OFTEN * known[name] for name in fixed.often}
+    faults |= {name: OFTEN * known_kinds[name] for name in fixed.often}
     if seed >= NEWEST:
         work["go unseen"] = UNSEEN if work["delete"] else 0.0
     return Profile(

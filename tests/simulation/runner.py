@@ -55,12 +55,12 @@ def _story(world: World, error: Exception) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Services log every fault; that output is discarded here."""
-    before = structlog.get_config()
+    configuration = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         yield
     finally:
-        structlog.configure(**before)
+        structlog.configure(**configuration)
 
 
 def keep(seed: int, why: str) -> bool:
@@ -74,9 +74,9 @@ def keep(seed: int, why: str) -> bool:
 
 def kept_seeds() -> dict[int, str]:
     """Return the seeds of seeds.txt, with the reason why each is kept."""
-    found = {}
+    by_options = {}
     for line in SEEDS.read_text().splitlines():
         seed, _, why = line.partition(" ")
         if seed.isdigit():
-            found[int(seed)] = why.strip()
-    return found
+            by_options[int(seed)] = why.strip()
+    return by_options

@@ -156,9 +156,9 @@ class SchedulerProcess(Process):
     def decide(self) -> str:
         """Decide one batch."""
         self.look()
-        before = self.state.counters.reserved
+        reserved_before = self.state.counters.reserved
         self.spawn("decide", self.decider._decide(self.state, self.seat.taken()))
-        return f"at {self.position}, {self.state.counters.reserved - before} reserved"
+        return f"at {self.position}, {self.state.counters.reserved - reserved_before} reserved"
 
     def lead(self) -> str:
         """Try for the observer's lease."""
@@ -220,7 +220,7 @@ class SchedulerProcess(Process):
     def _known(self, kind: str, version: str) -> set[str]:
         """Return the objects of the fold, except those that are surely younger than the list."""
         ledger = self.state.ledger
-        known = (
+        versions = (
             {uid: pod.resource_version for uid, pod in ledger.pods.items() if not pod.booking}
             if kind == "pods"
             else {
@@ -229,7 +229,7 @@ class SchedulerProcess(Process):
                 if node.observed is not None
             }
         )
-        return {each for each, since in known.items() if not is_younger(since, version)}
+        return {each for each, since in versions.items() if not is_younger(since, version)}
 
     def between_lists(self) -> set[str]:
         """Known and listed pods whose confirming list is yet to be read. None once one has gone, or
@@ -244,9 +244,9 @@ class SchedulerProcess(Process):
         )
         if follow is None or not follow.watching or not unread:
             return set()
-        known = set(self.state.ledger.pods)
+        listed = set(self.state.ledger.pods)
         gone = {seen.object["metadata"]["uid"] for seen in follow.events if seen.type == "DELETED"}
-        return set() if known & gone or is_mass(1, len(known)) else known & follow.there
+        return set() if listed & gone or is_mass(1, len(listed)) else listed & follow.there
 
     def _answers(self, kind: str) -> Listed:
         """Return the objects that the API server has now; the watch begins at this version."""

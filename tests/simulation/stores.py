@@ -131,10 +131,10 @@ class StoreProcess(Process):
     def offer(self, add: Add) -> None:
         """Everything that this process could do next."""
         if not self.runs("take"):
-            for at, message in enumerate(self.network.messages):
-                what = f"{self.name} {message.subject} #{at}"
-                add("deliver", what, lambda at=at: self.take(at, False))  # type: ignore[misc]
-                add("duplicate", what, lambda at=at: self.take(at, True))  # type: ignore[misc]
+            for index, message in enumerate(self.network.messages):
+                what = f"{self.name} {message.subject} #{index}"
+                add("deliver", what, lambda at=index: self.take(at, False))  # type: ignore[misc]
+                add("duplicate", what, lambda at=index: self.take(at, True))  # type: ignore[misc]
         if not self.runs("expire"):
             add("expire", self.name, self._expire)
 

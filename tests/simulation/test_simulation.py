@@ -49,9 +49,9 @@ def test_a_failure_names_the_seed_the_step_and_every_step_before(
         raise Broken("S0: something")
 
     monkeypatch.setattr(World, "run", breaks)
-    with pytest.raises(Broken) as found:
+    with pytest.raises(Broken) as raised:
         runner.run_seed(7)
-    lines = str(found.value).splitlines()
+    lines = str(raised.value).splitlines()
     assert lines[0] == "seed 7, step 451: Broken: S0: something"
     assert lines[1] == "again: python -m tests.simulation --seeds 7"
     assert len([line for line in lines if line[:5].strip().isdigit()]) == 450
@@ -83,14 +83,14 @@ def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
     arguments = said.rpartition("-m tests.simulation")[2].split()
     monkeypatch.setattr("sys.argv", ["simulation", *arguments])
     assert command.main() == 1
-    told = capsys.readouterr()
-    assert "for 5 minutes" in told.err
+    output = capsys.readouterr()
+    assert "for 5 minutes" in output.err
     first, second = seeds.read_text().splitlines()
     assert first == "5 known"
     kept = second.partition(" ")[0]
     assert int(kept) >= NEWEST
-    assert f"seed {kept} is added" in told.err
-    assert "and its story" in told.out
+    assert f"seed {kept} is added" in output.err
+    assert "and its story" in output.out
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def run_all(rule: str) -> None:
 def test_a_broken_rule_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     apply(monkeypatch, rule)
     expected = BROKEN_RULES[rule][3].split("|")
-    with pytest.raises(Broken) as found:
+    with pytest.raises(Broken) as raised:
         run_all(rule)
-    story = str(found.value).splitlines()[0]
+    story = str(raised.value).splitlines()[0]
     assert any(f" {name}" in story for name in expected), story

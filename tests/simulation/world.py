@@ -155,10 +155,10 @@ class World:
 
     def offered(self) -> dict[str, list[tuple[str, Act]]]:
         """Return every enabled action by kind."""
-        found: dict[str, list[tuple[str, Act]]] = {}
+        acts: dict[str, list[tuple[str, Act]]] = {}
 
         def add(kind: str, about: str, act: Act) -> None:
-            found.setdefault(kind, []).append((about, act))
+            acts.setdefault(kind, []).append((about, act))
 
         self._offer_clients(add)
         for node in self.nodes:
@@ -174,7 +174,7 @@ class World:
         add("tick", "", self._tick)
         add("clock jump", "", self._jump)
         add("log clock jump", "", self._jump_of_the_log)
-        return found
+        return acts
 
     def _scan(self, node: SimNode) -> str:
         if node.begun:
@@ -215,9 +215,9 @@ class World:
 
     def _offer_bookings(self, add: Callable[[str, str, Act], None]) -> None:
         """An operator keeps room for some pods, by name, or gives it back."""
-        known = self.checks.audit.ledger.pods
+        pods = self.checks.audit.ledger.pods
         for uid in ("booking-0", "booking-1"):
-            if uid in known:
+            if uid in pods:
                 add("unbook", uid, partial(self.unbook, uid))
             else:
                 add("book", uid, partial(self._book, uid))

@@ -72,15 +72,15 @@ def _is_token_volume(item: Any) -> bool:
 def differences(ours: Any, real: Any, path: str = "") -> list[str]:
     """Yield a line per difference of two values."""
     if isinstance(ours, dict) and isinstance(real, dict):
-        found: list[str] = []
+        differing: list[str] = []
         for key in sorted({*ours, *real}):
             if key not in ours:
-                found.append(f"{path}.{key}: absent, real {real[key]!r}")
+                differing.append(f"{path}.{key}: absent, real {real[key]!r}")
             elif key not in real:
-                found.append(f"{path}.{key}: {ours[key]!r}, real absent")
+                differing.append(f"{path}.{key}: {ours[key]!r}, real absent")
             else:
-                found += differences(ours[key], real[key], f"{path}.{key}")
-        return found
+                differing += differences(ours[key], real[key], f"{path}.{key}")
+        return differing
     if isinstance(ours, list) and isinstance(real, list) and len(ours) == len(real):
         pairs = enumerate(zip(ours, real, strict=True))
         return [

@@ -95,10 +95,10 @@ def test_a_restart_resumes_objects_and_versions(tmp_path: Path) -> None:
         store.create("pods", {**POD, "metadata": {"name": name}}, "default")
     store.bind("a", "default", "n1")
     store.delete("pods", "c", "default")
-    before, version = _contents(store), store.version
+    contents_before, version = _contents(store), store.version
     store.close()
     again = ClusterStore(journal_path=path)
-    assert (_contents(again), again.version) == (before, version)
+    assert (_contents(again), again.version) == (contents_before, version)
     again.create("nodes", {"metadata": {"name": "n1"}})
     assert again.version == version + 1
     again.close()
@@ -119,11 +119,11 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     store = ClusterStore(journal_path=path)
     store.create("pods", POD, "default")
-    before = _contents(store)
+    contents_before = _contents(store)
     store.close()
     with path.open("ab") as file:
         file.write(b'P\tpods\t{"metadata":{"name":"torn"')
-    assert _contents(ClusterStore(journal_path=path)) == before
+    assert _contents(ClusterStore(journal_path=path)) == contents_before
 
 
 def test_a_broken_journal_is_refused_with_a_remedy(tmp_path: Path) -> None:

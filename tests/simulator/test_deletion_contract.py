@@ -102,13 +102,13 @@ async def test_an_unbound_pod_and_a_collection_go_at_once(api: Api) -> None:
 
 
 async def test_a_watch_sees_the_steps_of_both_kinds_of_deletion(api: Api) -> None:
-    before = api.store.version
+    version_before = api.store.version
     await api.bound_pod("e8", "rec-n4", labels={"app": "e8"})
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/e8")
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/e8", {"gracePeriodSeconds": 0})
     await api.pod("e9", labels={"app": "e8"})
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/e9")
-    query = f"watch=1&resourceVersion={before}&labelSelector=app%3De8&timeoutSeconds=1"
+    query = f"watch=1&resourceVersion={version_before}&labelSelector=app%3De8&timeoutSeconds=1"
     where = f"/api/v1/namespaces/apirec/pods?{query}"
     events = await api.watch(where)
     wanted = recordings("deletions")["watch_deleted_forms"]["response"]["body"]

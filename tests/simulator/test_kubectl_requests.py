@@ -157,8 +157,8 @@ def _from_now(api: Api, path: str) -> str:
     """Return the path of a recorded watch, from this server's version instead of the
     recorded one.
     """
-    head, found, tail = path.partition("resourceVersion=")
-    if not found:
+    head, separator, tail = path.partition("resourceVersion=")
+    if not separator:
         return path
     return f"{head}resourceVersion={api.store.version}{tail[len(tail.partition('&')[0]) :]}"
 

@@ -57,13 +57,13 @@ def test_a_pod_under_admission_holds_something_at_every_moment(tmp_path: Path) -
     for made in (asking("one", 1), asking("two", 3), asking("three", 1, **{GPU: 1})):
         agent.assign(made)
     begun: set[str] = set()
-    while (at := agenda.next_at) is not None:
-        now_s = at
+    while (moment := agenda.next_at) is not None:
+        now_s = moment
         action = agenda.next_due(now_s)
         assert action is not None
         action()
-        for known in agent.node.pods.values():
-            if known.phase != "waiting":
-                begun.add(known.pod.name)
-                assert shows_something(agent, known.pod.name), known.pod.name
+        for node_pod in agent.node.pods.values():
+            if node_pod.phase != "waiting":
+                begun.add(node_pod.pod.name)
+                assert shows_something(agent, node_pod.pod.name), node_pod.pod.name
     assert begun == {"one", "two", "three"}

@@ -39,8 +39,8 @@ def burstable(uid: str, cpu_milli: int) -> Pod:
 
 def run(node: KubeletNode, *pods: Pod) -> tuple[KubeletNode, list[Trial]]:
     trials = []
-    for one in pods:
-        node, trial = kubelet.begin(kubelet.assign(node, one), one.uid)
+    for started in pods:
+        node, trial = kubelet.begin(kubelet.assign(node, started), started.uid)
         node = kubelet.conclude(node, kubelet.rebase(node, trial))
         trials.append(trial)
     return node, trials
@@ -48,24 +48,24 @@ def run(node: KubeletNode, *pods: Pod) -> tuple[KubeletNode, list[Trial]]:
 
 def listed(one: Pod, state: KubeletState) -> ListedPod:
     message = pb.ListPodResourcesResponse.FromString(listing.pod_message(one, state))
-    (found,) = wire.pods(message)
-    return found
+    (listed_pod,) = wire.pods(message)
+    return listed_pod
 
 
 def test_pod_is_listed_with_nothing_then_half_then_whole() -> None:
-    node, one = kubelet.start(machine()), pod("a", gpus=1)
-    node = kubelet.assign(node, one)
-    assert listed(one, node.shown).containers[0].cpus == ()
+    node, started = kubelet.start(machine()), pod("a", gpus=1)
+    node = kubelet.assign(node, started)
+    assert listed(started, node.shown).containers[0].cpus == ()
     node, trial = kubelet.begin(node, "a")
-    seen = [listed(one, step).containers[0] for step in trial.steps]
+    seen = [listed(started, step).containers[0] for step in trial.steps]
     assert [(len(c.devices), len(c.cpus), len(c.memory)) for c in seen] == [
         (1, 0, 0),
         (1, 2, 0),
         (1, 2, 1),
     ]
-    assert listed(one, node.shown).containers[0].cpus == ()
+    assert listed(started, node.shown).containers[0].cpus == ()
     node = kubelet.conclude(kubelet.show(node, trial.steps[0]), trial)
-    assert listed(one, node.shown).containers[0] == seen[-1]
+    assert listed(started, node.shown).containers[0] == seen[-1]
     assert node.pods["a"].phase == "running"
 
 

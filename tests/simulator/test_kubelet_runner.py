@@ -100,19 +100,19 @@ def held(report: Report) -> list[tuple[str, list[tuple[str, tuple[int, ...], int
 async def test_node_registers_ready_without_taints_and_with_what_it_offers(
     cluster: Cluster,
 ) -> None:
-    found = cluster.store.get("nodes", NODE)
-    assert found is not None
-    assert not found.obj["spec"].get("taints")
-    assert found.obj["status"]["allocatable"] == {
+    node = cluster.store.get("nodes", NODE)
+    assert node is not None
+    assert not node.obj["spec"].get("taints")
+    assert node.obj["status"]["allocatable"] == {
         "cpu": "6",
         "ephemeral-storage": "100Gi",
         "memory": "7992Mi",
         GPU: "4",
         "pods": "110",
     }
-    ready = next(one for one in found.obj["status"]["conditions"] if one["type"] == "Ready")
+    ready = next(one for one in node.obj["status"]["conditions"] if one["type"] == "Ready")
     assert ready["status"] == "True"
-    assert found.obj["status"]["nodeInfo"]["bootID"] == (await cluster.report()).boot_id
+    assert node.obj["status"]["nodeInfo"]["bootID"] == (await cluster.report()).boot_id
 
 
 async def test_bound_pod_runs_and_is_reported_where_the_kubelet_put_it(cluster: Cluster) -> None:
@@ -246,10 +246,10 @@ async def test_kubelet_restart_keeps_placements(cluster: Cluster) -> None:
     cluster.run("a", 3)
     cluster.run("b", 3, gpus=2)
     await eventually(lambda: {cluster.phase(name) for name in "ab"} == {"Running"})
-    before = await cluster.report()
+    report_before = await cluster.report()
     await cluster.kubelets.restart_node(NODE)
-    after = await cluster.report()
-    assert core.same_content(before, after)
+    report_after = await cluster.report()
+    assert core.same_content(report_before, report_after)
     cluster.run("c", 1)
     await eventually(lambda: cluster.phase("c") == "Failed")
 
@@ -260,13 +260,13 @@ async def test_whole_simulation_resumes_from_its_files(tmp_path: Path) -> None:
     first.run("a", 3)
     first.run("gone", 3, lifetime_s=0.01)
     await eventually(lambda: (first.phase("a"), first.phase("gone")) == ("Running", "Succeeded"))
-    before = await first.report()
+    report_before = await first.report()
     await first.stop()
     store.close()
     second = await Cluster(
         tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST
     ).start()
-    assert core.same_content(before, await second.report())
+    assert core.same_content(report_before, await second.report())
     second.run("b", 3)
     await eventually(lambda: second.phase("b") == "Running")
     await second.stop()
@@ -284,14 +284,14 @@ async def test_a_kubelet_killed_before_it_reported_a_running_pod_keeps_its_zones
     await eventually(lambda: bool(first.kubelets.agent(NODE).node.state.cpu.entries))
     first.run("b", 3)
     await eventually(lambda: len(first.kubelets.agent(NODE).node.state.cpu.entries) == 2)
-    before = await first.report()
+    report_before = await first.report()
     first.store.delete("pods", "a", "default", grace_s=0)
     await first.stop()
     store.close()
     second = await Cluster(
         tmp_path, ClusterStore(journal_path=tmp_path / "journal"), "single-numa-node", FAST
     ).start()
-    placed = {name: where for name, where in held(before) if name == "b"}
+    placed = {name: where for name, where in held(report_before) if name == "b"}
     assert dict(held(await second.report())) == placed
     await eventually(lambda: second.phase("b") == "Running")
     second.run("c", 3)

@@ -442,8 +442,8 @@ def test_the_resources_of_a_whole_pod_are_completed_from_its_containers(
         {"metadata": {}, "spec": {"resources": given, "containers": made, "initContainers": inits}},
         "T",
     )
-    found = stored["spec"]["resources"]
-    assert (found.get("limits"), found["requests"], stored["status"]["qosClass"]) == (
+    resources = stored["spec"]["resources"]
+    assert (resources.get("limits"), resources["requests"], stored["status"]["qosClass"]) == (
         limits,
         requests,
         qos,

@@ -85,11 +85,11 @@ def holdings(state: KubeletState) -> tuple[object, ...]:
 
 
 def _by_resource(held: Any) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    by_name: dict[str, frozenset[str]] = {}
     for resources in held.values():
         for name, ids in resources.items():
-            found[name] = found.get(name, frozenset()) | ids
-    return found
+            by_name[name] = by_name.get(name, frozenset()) | ids
+    return by_name
 
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
@@ -137,11 +137,15 @@ def test_zones_without_memory_to_hand_out_are_made_again(policy: str) -> None:
     assert isinstance(state, KubeletState)
     again = observed(report(state), [])
     assert isinstance(again, KubeletState), again
-    for node, told in zip(state.memory.nodes.values(), again.memory.nodes.values(), strict=True):
+    for node, zone_memory in zip(
+        state.memory.nodes.values(), again.memory.nodes.values(), strict=True
+    ):
         assert (
             policy == "None"
             or {name: (held.allocatable, held.free) for name, held in node.tables.items()}.items()
-            <= {name: (held.allocatable, held.free) for name, held in told.tables.items()}.items()
+            <= {
+                name: (held.allocatable, held.free) for name, held in zone_memory.tables.items()
+            }.items()
         )
     assert again.kubelet.machine.zones[1].memory_bytes == 4 * GIB
 

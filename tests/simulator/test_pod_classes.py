@@ -25,15 +25,15 @@ ACCOUNT = ("serviceAccount", "serviceAccountName")
 
 def answers() -> dict[str, tuple[int, Json]]:
     """Return the answers of the simulated server to the recorded requests, in order."""
-    store, found = ClusterStore(seed=1), {}
-    for one in RECORDED:
-        created_object = store.create(one["kind"], one["body"])
-        found[one["name"]] = (
+    store, outcomes = ClusterStore(seed=1), {}
+    for recorded in RECORDED:
+        created_object = store.create(recorded["kind"], recorded["body"])
+        outcomes[recorded["name"]] = (
             (created_object.code, created_object.body)
             if isinstance(created_object, Refusal)
             else (201, created_object.obj)
         )
-    return found
+    return outcomes
 
 
 OURS = answers()
@@ -51,8 +51,8 @@ def test_classes_and_pods_are_completed_and_refused_as_the_real_server_does(reco
             field: value for field, value in ours["spec"].items() if field not in ACCOUNT
         } == theirs["spec"]
     else:
-        held = {field: value for field, value in ours.items() if field != "metadata"}
-        assert held == {
+        fields = {field: value for field, value in ours.items() if field != "metadata"}
+        assert fields == {
             field: value for field, value in theirs.items() if field not in ("metadata", *NAMES)
         }
 

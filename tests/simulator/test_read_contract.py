@@ -287,20 +287,20 @@ async def test_a_table_watch_has_columns_in_its_first_event_only(api: Api) -> No
 async def test_binding_leaves_one_selection_and_enters_another(
     api: Api, name: str, node: str
 ) -> None:
-    before = api.store.version
+    version_before = api.store.version
     await api.bound_pod("w2", "rec-n1", labels={"w": "b"})
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/w2")
     await api.ask("DELETE", "/api/v1/namespaces/apirec/pods/w2", {"gracePeriodSeconds": 0})
     where = f"fieldSelector=spec.nodeName%3D{node}&labelSelector=w%3Db"
     events = await api.watch(
-        f"/api/v1/namespaces/apirec/pods?watch=1&resourceVersion={before}&{where}&timeoutSeconds=1"
+        f"/api/v1/namespaces/apirec/pods?watch=1&resourceVersion={version_before}&{where}&timeoutSeconds=1"
     )
     real = recordings(READS)[name]["response"]["body"]
     assert differences(normal(events), normal(real)) == []
 
 
 async def test_a_label_selector_watch_sees_leaving_and_coming_back(api: Api) -> None:
-    before = api.store.version
+    version_before = api.store.version
     pods = "/api/v1/namespaces/apirec/pods"
     merge = {"Content-Type": "application/merge-patch+json"}
     await api.pod("w1", labels={"w": "1"})
@@ -313,7 +313,7 @@ async def test_a_label_selector_watch_sees_leaving_and_coming_back(api: Api) -> 
         await api.ask("PATCH", f"{pods}/w1", {"metadata": metadata}, merge)
     await api.ask("DELETE", f"{pods}/w1")
     events = await api.watch(
-        f"{pods}?watch=1&resourceVersion={before}&labelSelector=w%3D1&timeoutSeconds=1"
+        f"{pods}?watch=1&resourceVersion={version_before}&labelSelector=w%3D1&timeoutSeconds=1"
     )
     real = recordings(READS)["watch_rv_labelSelector"]["response"]["body"]
     assert differences(normal(events), normal(real)) == []

@@ -47,10 +47,10 @@ def _shown(entries: list) -> State:  # type: ignore[type-arg]
 def test_a_past_list_is_what_was_there(steps: list[tuple[str, str, str]]) -> None:
     store = Store()
     for version, state in _play(store, steps).items():
-        found = store.entries_at("pods", "", version)
-        assert not isinstance(found, Gone)
-        assert _shown(found) == state
-        assert [entry.name for entry in found] == sorted(state)
+        entries = store.entries_at("pods", "", version)
+        assert not isinstance(entries, Gone)
+        assert _shown(entries) == state
+        assert [entry.name for entry in entries] == sorted(state)
 
 
 @given(
@@ -135,12 +135,12 @@ def test_history_is_bounded_and_says_what_it_forgot(writes: int, limit: int) -> 
             {"metadata": {"name": "a", "uid": "a"}, "spec": {"nodeName": str(index)}},
         )
     for version in range(1, writes + 1):
-        found = store.changes_after("pods", version)
+        changes = store.changes_after("pods", version)
         if version < writes - limit:
-            assert isinstance(found, Gone)
+            assert isinstance(changes, Gone)
         else:
-            assert not isinstance(found, Gone)
-            assert [change.version for change in found] == list(range(version + 1, writes + 1))
+            assert not isinstance(changes, Gone)
+            assert [change.version for change in changes] == list(range(version + 1, writes + 1))
 
 
 def test_a_full_shelf_lets_its_oldest_object_go() -> None:

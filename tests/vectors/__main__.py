@@ -67,13 +67,15 @@ def _through_the_schedulers_eyes(paths: list[str]) -> int:
             wrong += 1
             continue
         if admission_sequences.recognises(doc):
-            found = tally(doc)
+            tallied = tally(doc)
             looked_at, wrong = (
                 looked_at + 1,
-                wrong + len(found.unsound) + len(found.refused_needlessly),
+                wrong + len(tallied.unsound) + len(tallied.refused_needlessly),
             )
             print(
-                msgspec.json.encode({"file": path.name, **msgspec.structs.asdict(found)}).decode(),
+                msgspec.json.encode(
+                    {"file": path.name, **msgspec.structs.asdict(tallied)}
+                ).decode(),
                 flush=True,
             )
     if not looked_at:
@@ -111,8 +113,8 @@ def _run(path: Path) -> Counter[str]:
         return unreadable
     kind = kind_of(doc)
     if kind is None:
-        known = ", ".join(known.KIND for known in all_kinds())
-        print(f"{path}: of no known kind (known: {known})")
+        kinds = ", ".join(known.KIND for known in all_kinds())
+        print(f"{path}: of no known kind (known: {kinds})")
         return unreadable
     if kind is peers:
         return _run_peers(path, doc["cases"])

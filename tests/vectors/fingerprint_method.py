@@ -35,13 +35,16 @@ def _observed(case: dict[str, Any]) -> dict[str, Any]:
     methods: dict[str, dict[str, Any]] = {}
     for method in get_args(ResyncMethod):
         expected = expectation(nrt, method)
-        found = computed(counted, expected.only_exclusive, names)
+        computed_value = computed(counted, expected.only_exclusive, names)
         methods[method] = {
             "expected_in_nrt": expected.fingerprint,
             "only_exclusive_resources": expected.only_exclusive,
         }
         if expected.fingerprint:
-            methods[method] |= {"check": check(expected.fingerprint, found), "computed": found}
+            methods[method] |= {
+                "check": check(expected.fingerprint, computed_value),
+                "computed": computed_value,
+            }
     return {
         "fingerprint_all": computed(counted, False, names),
         "fingerprint_exclusive": computed(counted, True, names),

@@ -28,9 +28,9 @@ FEW = 3
 def agree(kubelets: Iterator[KubeletState], pod: Pod, prefer: Preferred | None) -> bool:
     """Return whether all kubelets give the same answer."""
     first: bool | None = None
-    for at, state in enumerate(kubelets):
+    for index, state in enumerate(kubelets):
         admitted = admit(state, pod, prefer=prefer).admitted
-        if at == MOST or admitted is not (first := admitted if first is None else first):
+        if index == MOST or admitted is not (first := admitted if first is None else first):
             return False
     return True
 
@@ -42,11 +42,11 @@ def hides_devices(state: KubeletState, pod: Pod) -> list[str]:
 
 
 def _unlisted(state: KubeletState, resource: str) -> set[str]:
-    held = state.devices.in_use.get(resource, frozenset())
+    in_use = state.devices.in_use.get(resource, frozenset())
     return {
         each
         for each, device in state.devices.pool(resource).items()
-        if not device.healthy and each not in held
+        if not device.healthy and each not in in_use
     }
 
 
@@ -93,8 +93,8 @@ def with_pods_started(state: KubeletState, pods: Collection[Pod]) -> Iterator[Ku
     on.
     """
     for counts in product(*[range(len(pod.containers) + 1) for pod in pods]):
-        after = state
+        moment = state
         for pod, count in zip(pods, counts, strict=True):
             for container in pod.containers[:count]:
-                after = start_container(after, pod, container.name)
-        yield after
+                moment = start_container(moment, pod, container.name)
+        yield moment

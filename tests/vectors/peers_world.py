@@ -45,16 +45,16 @@ def world_of(case: Json, **settings: Any) -> World:
     world = World(CycleConfig(**settings))
     running = [(pod_of(doc), doc) for doc in case.get("running", [])]
     for name, node in case["nodes"].items():
-        here = [(pod, doc) for pod, doc in running if doc["node"] == name]
-        report = _report(name, node, here)
+        on_node = [(pod, doc) for pod, doc in running if doc["node"] == name]
+        report = _report(name, node, on_node)
         world.observe(name, allocatable=_allocatable(node, report))
-        for pod, _ in here:
+        for pod, _ in on_node:
             world.bound(pod, name)
         if report is not None:
             source = node.get("report", "bus" if "machine" in node else "nrt")
             world.report(through_object(report) if source == "nrt" else report)
             compare(world, name)
-        for pod, _ in here:
+        for pod, _ in on_node:
             world.fold(f"pod/{pod.uid}", PodRunning(pod.uid, name))
     return world
 
@@ -183,10 +183,10 @@ def _zone(doc: Json) -> Zone:
 def _placements(pod: Pod, doc: Json) -> list[Placement]:
     """Return what the pod's containers hold, one entry of `held` each; none if it is unproven."""
     listed = []
-    for container, held in zip(pod.containers, doc.get("held", []), strict=False):
+    for container, holding in zip(pod.containers, doc.get("held", []), strict=False):
         zoned = [
             ZonedAmount(name, tuple(int(zone) for zone in zones.split(",")), amount)
-            for zones, quantities in held.items()
+            for zones, quantities in holding.items()
             for name, amount in amounts_of(quantities).items()
         ]
         listed.append(Placement(pod.namespace, pod.name, container.name, tuple(zoned)))

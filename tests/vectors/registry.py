@@ -41,11 +41,11 @@ class UnreadableError(Exception):
 
 def all_kinds() -> list[Kind]:
     """Every module of the kinds package that declares `KIND`, by name."""
-    found = (
+    modules = (
         importlib.import_module(f"{kinds.__name__}.{entry.name}")
         for entry in pkgutil.iter_modules(kinds.__path__)
     )
-    return [cast(Kind, module) for module in found if hasattr(module, "KIND")]
+    return [cast(Kind, module) for module in modules if hasattr(module, "KIND")]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def results(kind: Kind, doc: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """
     listed = getattr(kind, "cases", None)
     cases: Iterable[Case] = listed(doc) if listed is not None else doc["cases"]
-    for at, case in enumerate(cases):
-        name = str(case.get("id", at)) if isinstance(case, dict) else str(at)
+    for number, case in enumerate(cases):
+        name = str(case.get("id", number)) if isinstance(case, dict) else str(number)
         try:
             yield name, kind.check(case)
         except Exception as error:  # A vector must never stop the run.

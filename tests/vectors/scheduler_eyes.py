@@ -55,24 +55,27 @@ class Tally(msgspec.Struct):
 
 def tally(doc: Json) -> Tally:
     """Count all admissions of a file of sequences."""
-    found = Tally()
+    tallied = Tally()
     for case in cases(doc):
-        for at, passed, admitted, bounds in _verdicts(case):
-            found.admissions += 1
-            found.passed, found.refused = found.passed + passed, found.refused + (not passed)
-            found.bounded_verdicts += bool(bounds)
+        for number, passed, admitted, bounds in _verdicts(case):
+            tallied.admissions += 1
+            tallied.passed, tallied.refused = (
+                tallied.passed + passed,
+                tallied.refused + (not passed),
+            )
+            tallied.bounded_verdicts += bool(bounds)
             for name in bounds:
-                found.bounded[name] = found.bounded.get(name, 0) + 1
+                tallied.bounded[name] = tallied.bounded.get(name, 0) + 1
             if passed is not admitted:
                 wrong = (
-                    found.unsound
+                    tallied.unsound
                     if passed
-                    else found.refused_within_bounds
+                    else tallied.refused_within_bounds
                     if bounds
-                    else found.refused_needlessly
+                    else tallied.refused_needlessly
                 )
-                wrong.append(f"{case['id']} op {at}")
-    return found
+                wrong.append(f"{case['id']} op {number}")
+    return tallied
 
 
 def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
@@ -81,7 +84,7 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
     """
     state, waiting = started(case), set[str]()
     prefer = preference(case["plugin_preferred_allocation"])
-    for at, op in enumerate(case["ops"]):
+    for number, op in enumerate(case["ops"]):
         if not isinstance(state, KubeletState):
             return
         if op["op"] == "admit":
@@ -90,7 +93,7 @@ def _verdicts(case: Json) -> Iterator[tuple[int, bool, bool, list[str]]]:
             _observe_version(world, state)
             refusal = world.cluster.verdict(pod, NODE)
             yield (
-                at,
+                number,
                 refusal is None,
                 op["expect"]["admitted"],
                 [*of_pod(world.cluster, pod, NODE), *_unknown(state, pod, waiting, prefer)],

@@ -71,20 +71,20 @@ def test_the_runner_prints_a_line_for_each_case_of_a_peer(
 
 def test_the_scheduler_judges_every_seventh_recorded_sequence_as_the_kubelet_did() -> None:
     doc = load(DATA / "admission_sequences.json.gz")
-    found = tally({"cases": doc["cases"][2::7]})
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.passed > 200
-    assert found.refused > 200
-    assert found.bounded_verdicts <= found.admissions // 10
+    tallied = tally({"cases": doc["cases"][2::7]})
+    assert (tallied.unsound, tallied.refused_needlessly) == ([], [])
+    assert tallied.passed > 200
+    assert tallied.refused > 200
+    assert tallied.bounded_verdicts <= tallied.admissions // 10
 
 
 def test_the_scheduler_judges_sequences_of_other_shapes_as_the_kubelet_did() -> None:
     """Amounts of 0, devices that come, go and become unhealthy, uneven zones, ids with gaps."""
     doc = load(DATA / "admission_shapes.json.gz")
-    found = tally({"cases": doc["cases"][1::4]})
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.passed > 100
-    assert found.refused > 150
+    tallied = tally({"cases": doc["cases"][1::4]})
+    assert (tallied.unsound, tallied.refused_needlessly) == ([], [])
+    assert tallied.passed > 100
+    assert tallied.refused > 150
 
 
 def test_the_scheduler_judges_sequences_of_each_minor_as_its_kubelet_did() -> None:
@@ -94,10 +94,10 @@ def test_the_scheduler_judges_sequences_of_each_minor_as_its_kubelet_did() -> No
     cases = [
         case for case in doc["cases"] if not any(_is_kept_away(case, op) for op in case["ops"])
     ]
-    found = tally({"cases": cases[::5]})
-    assert (found.unsound, found.refused_needlessly) == ([], [])
-    assert found.passed > 200
-    assert found.refused > 200
+    tallied = tally({"cases": cases[::5]})
+    assert (tallied.unsound, tallied.refused_needlessly) == ([], [])
+    assert tallied.passed > 200
+    assert tallied.refused > 200
 
 
 def _is_kept_away(case: dict[str, Any], op: dict[str, Any]) -> bool:

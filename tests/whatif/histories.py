@@ -47,12 +47,12 @@ async def shared_by_two(pods: int, nodes: int = 4) -> MemoryEventLog:
         (streams.node(name), NodeObserved(name, f"uid-{name}", allocatable=ROOMY))
         for name in _names(nodes)
     ]
-    told = [(streams.report(name), NodeReported(_report(name))) for name in _names(nodes)]
+    reports = [(streams.report(name), NodeReported(_report(name))) for name in _names(nodes)]
     waiting = [(streams.pod(one.uid), PodObserved(one)) for one in map(_pod, range(pods))]
     await log.append(
         [
             Commit(stream, "observer", 0, BEGIN_US, (Draft(stream, event),))
-            for stream, event in seen + told + waiting
+            for stream, event in seen + reports + waiting
         ]
     )
     leases = [

@@ -72,9 +72,9 @@ async def test_what_two_schedulers_decided_side_by_side_is_decided_again_each_on
 
 
 async def test_that_one_scheduler_plays_for_several_is_noted(log: MemoryEventLog) -> None:
-    head, told = await log.head(), "2 schedulers shared the pods: on each side one decides them all"
+    head, note = await log.head(), "2 schedulers shared the pods: on each side one decides them all"
     for history, noted in ((log, False), (_with_one_decision_altered(log, config="c/0,1"), True)):
-        assert (told in world(await recorded(history, 1, head), Changes()).notes) is noted
+        assert (note in world(await recorded(history, 1, head), Changes()).notes) is noted
 
 
 async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
@@ -91,11 +91,11 @@ async def test_every_difference_has_its_cause(log: MemoryEventLog) -> None:
 def _with_one_decision_altered(log: MemoryEventLog, **changes: object) -> MemoryEventLog:
     altered = MemoryEventLog("altered")
     altered._events, altered._heads = list(log._events), log._heads
-    at, row = next(
+    row_number, row = next(
         (index, row) for index, row in enumerate(altered._events) if row.type == "PodReserved"
     )
     event = msgspec.json.decode(row.payload, type=PodReserved)
-    altered._events[at] = msgspec.structs.replace(
+    altered._events[row_number] = msgspec.structs.replace(
         row, payload=encode(msgspec.structs.replace(event, **changes or {"score": 101}))
     )
     return altered
@@ -125,31 +125,31 @@ def test_other_rules_are_played_side_by_side_and_the_first_difference_is_shown(
     code, out, _ = topolog(
         "--set", "strategy=LeastNUMANodes", "--to", "150", "--json", "--plot", str(plot)
     )
-    recorded_side, here, other, first, last = map(json.loads, out.splitlines())
+    recorded_side, this_side, other_side, first, last = map(json.loads, out.splitlines())
     assert code == 0
-    assert [side["name"] for side in (recorded_side, here, other)] == [
+    assert [side["name"] for side in (recorded_side, this_side, other_side)] == [
         "recorded",
         "as here",
         "strategy=LeastNUMANodes",
     ]
-    assert here["rejected"] == 0
-    assert here["ran"] + here["unplaced"] == here["pods"] == recorded_side["pods"]
+    assert this_side["rejected"] == 0
+    assert this_side["ran"] + this_side["unplaced"] == this_side["pods"] == recorded_side["pods"]
     assert last["differs"] > 0
-    told = first["first_difference"]
-    assert told["before"] != told["after"]
+    difference = first["first_difference"]
+    assert difference["before"] != difference["after"]
     assert all(
         "here" in line or "miss" in line
-        for line in (told["before_of_other"][0], told["after_of_other"][0])
+        for line in (difference["before_of_other"][0], difference["after_of_other"][0])
     )
     assert len(ElementTree.fromstring(plot.read_text()).findall(".//{*}polyline")) == 8
 
 
 def test_rules_that_change_nothing_differ_in_nothing(topolog: Run) -> None:
     code, out, _ = topolog("--set", "strategy=KeepRoom", "--jobs", "1", "--json")
-    _, here, other, first, last = map(json.loads, out.splitlines())
+    _, this_side, other_side, first, last = map(json.loads, out.splitlines())
     assert (code, first["first_difference"], last["differs"]) == (0, None, 0)
-    assert {key: value for key, value in here.items() if key not in ("name", "cpu_s")} == {
-        key: value for key, value in other.items() if key not in ("name", "cpu_s")
+    assert {key: value for key, value in this_side.items() if key not in ("name", "cpu_s")} == {
+        key: value for key, value in other_side.items() if key not in ("name", "cpu_s")
     }
 
 
@@ -204,25 +204,29 @@ async def test_cluster_objects_are_played_as_they_were_at_the_beginning(
     log: MemoryEventLog,
 ) -> None:
     """Without the objects a pod with a claim would wait without an end in every what-if."""
-    told = MemoryEventLog("with claims")
-    before, after = ClaimObserved("ns/a", "v"), ClaimObserved("ns/b", "v")
+    event_log = MemoryEventLog("with claims")
+    claim_before, claim_after = ClaimObserved("ns/a", "v"), ClaimObserved("ns/b", "v")
     events = [
-        before,
+        claim_before,
         VolumeObserved("v"),
         SurroundingEnded("volume", "v"),
         *[decode(e) for e in await log.read(0, 50)],
-        after,
+        claim_after,
     ]
     for number, event in enumerate(events):
         stream = stream_of(event) if isinstance(event, SurroundingEvent) else streams.node("x")
-        await told.append([Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, event),))])
-    history = await recorded(told, 5, len(events))
+        await event_log.append(
+            [Commit(str(number), "r", 0, 10**6 * number, (Draft(stream, event),))]
+        )
+    history = await recorded(event_log, 5, len(events))
     played = [
         (at_s, event)
         for at_s, _, event in world(history, Changes()).load.news
         if isinstance(event, SurroundingEvent)
     ]
-    assert [event for _, event in played] == [before, after], "what had ended by then is not played"
+    assert [event for _, event in played] == [claim_before, claim_after], (
+        "what had ended by then is not played"
+    )
     assert played[0][0] == 0.0
     assert played[1][0] > 0.0
 

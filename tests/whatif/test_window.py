@@ -55,7 +55,7 @@ def test_a_window_names_earlier_pods_and_those_that_its_end_cuts_off(
     whatif: Run, log: MemoryEventLog
 ) -> None:
     code, out, err = whatif("--from", str(FIRST), "--json")
-    (told, here, other), notes = notes_of(out)
+    (note, this_side, other_side), notes = notes_of(out)
     assert (code, err) == (0, ""), err
     seen, ran = (
         uids(log, 1, FIRST, PodObserved),
@@ -68,13 +68,15 @@ def test_a_window_names_earlier_pods_and_those_that_its_end_cuts_off(
         "are in no count"
     ) in notes
     assert (f"{len(waited)} pods waited when the window begins" in notes) == bool(waited)
-    assert told["ran"] == told["pods"] == here["pods"] > here["ran"]
-    assert here["unplaced"] >= here["underway"] > 0
+    assert note["ran"] == note["pods"] == this_side["pods"] > this_side["ran"]
+    assert this_side["unplaced"] >= this_side["underway"] > 0
     window_s = (log._events[-1].time_us - log._events[FIRST - 1].time_us) / 1e6
     assert f"when the window ends, after {window_s:.1f} s" in notes
-    assert f"0 of 0 (recorded), {here['underway']} of {here['unplaced']} (as here)" in notes
+    assert (
+        f"0 of 0 (recorded), {this_side['underway']} of {this_side['unplaced']} (as here)" in notes
+    )
     assert "ran faster than the clock" in notes
-    assert other["pods"] == here["pods"]
+    assert other_side["pods"] == this_side["pods"]
 
 
 async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_in_the_record() -> None:

@@ -24,12 +24,12 @@ class Group(msgspec.Struct, frozen=True):
 
 def groups(results: Sequence[Result]) -> list[Group]:
     """Return the groups in the order of their first cells."""
-    found: dict[str, dict[RowName, list[Result]]] = {}
+    by_cell: dict[str, dict[RowName, list[Result]]] = {}
     for result in results:
-        found.setdefault(_title(result), {}).setdefault(result.cell.row, []).append(result)
+        by_cell.setdefault(_title(result), {}).setdefault(result.cell.row, []).append(result)
     return [
         Group(title, {row: tuple(rows[row]) for row in ROWS if row in rows})
-        for title, rows in found.items()
+        for title, rows in by_cell.items()
     ]
 
 
@@ -80,18 +80,20 @@ def _wait(group: Group, proof: Runs) -> str:
     if oracle is None:
         return ""
     interval_s = NEWS_S if proof[0].cell.on_change else proof[0].cell.interval_s
-    limit, own = mean(oracle, _p99) + interval_s, mean(proof, _p99)
-    verdict = _verdict(own <= limit, _same_news(group, _p99), limit)
-    return f"{verdict}: p99 wait {own:.1f} s, limit {limit:.1f} s (the oracle plus one interval)"
+    limit, reached = mean(oracle, _p99) + interval_s, mean(proof, _p99)
+    verdict = _verdict(reached <= limit, _same_news(group, _p99), limit)
+    return (
+        f"{verdict}: p99 wait {reached:.1f} s, limit {limit:.1f} s (the oracle plus one interval)"
+    )
 
 
 def _withheld(group: Group, proof: Runs) -> str:
     over = group.rows.get("overreserve")
     if over is None:
         return ""
-    limit, own = mean(over, _hidden) / 2, mean(proof, _hidden)
-    verdict = _verdict(own <= limit, _same_news(group, _hidden), limit)
-    return f"{verdict}: withheld {own:.2f} zone-CPU-h, limit {limit:.2f} (half of overreserve)"
+    limit, reached = mean(over, _hidden) / 2, mean(proof, _hidden)
+    verdict = _verdict(reached <= limit, _same_news(group, _hidden), limit)
+    return f"{verdict}: withheld {reached:.2f} zone-CPU-h, limit {limit:.2f} (half of overreserve)"
 
 
 def _ranking(group: Group, proof: Runs) -> list[str]:
@@ -104,17 +106,17 @@ def _ranking(group: Group, proof: Runs) -> list[str]:
         return []
     lines = []
     for what, value in (("mean", _mean), ("p99", _p99)):
-        own, best = mean(proof, value), min(mean(least, value), mean(most, value))
+        reached, best = mean(proof, value), min(mean(least, value), mean(most, value))
         lines.append(
-            f"{_verdict(own <= best)}: {what} wait {own:.2f} s, better of Least and Most "
+            f"{_verdict(reached <= best)}: {what} wait {reached:.2f} s, better of Least and Most "
             f"{best:.2f} s"
         )
     return lines
 
 
 def _same_news(group: Group, value: Callable[[Result], float]) -> float | None:
-    known = group.rows.get("oracle, same news")
-    return mean(known, value) if known else None
+    same_news = group.rows.get("oracle, same news")
+    return mean(same_news, value) if same_news else None
 
 
 def _verdict(met: bool, attainable: float | None = None, limit: float = 0.0) -> str:

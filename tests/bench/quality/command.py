@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
             )
             if _chosen(cell, options)
         ]
-        found = _measured(cells, folder, options)
+        results = _measured(cells, folder, options)
     except TraceError as error:
         print(
             f"{error}; name another folder with --trace FOLDER, or only --workload dense",
@@ -70,9 +70,9 @@ def main(argv: list[str]) -> None:
         sys.exit(WRONG)
     if options.table:
         Console(width=180 if not sys.stdout.isatty() else None, stderr=True).print(
-            report.table(found)
+            report.table(results)
         )
-    sys.exit(1 if any(_unexplained(result) for result in found) else 0)
+    sys.exit(1 if any(_unexplained(result) for result in results) else 0)
 
 
 def _measured(cells: list[Cell], folder: Path, options: argparse.Namespace) -> list[Result]:
@@ -211,13 +211,13 @@ def read(path: Path) -> list[Result]:
     """Return the results of earlier runs, without an incomplete last line."""
     if not path.is_file():
         return []
-    found = []
+    results = []
     for line in path.read_bytes().splitlines():
         try:
-            found.append(msgspec.json.decode(line, type=Result))
+            results.append(msgspec.json.decode(line, type=Result))
         except msgspec.MsgspecError:
             continue
-    return found
+    return results
 
 
 def _run(cells: list[Cell], traces: Path, jobs: int) -> Iterator[Result]:

@@ -170,13 +170,13 @@ def _stories(group: Group) -> list[str]:
     """Return the rejections of the ledger without an explanation. They are listed, because there
     should be none.
     """
-    told = [
+    runs_told = [
         (row, run.unexplained)
         for row, runs in group.rows.items()
         if row.startswith("ledger")
         for run in runs
     ]
-    lines = [f"- {row}: {story}" for row, stories in told for story in stories]
+    lines = [f"- {row}: {story}" for row, stories in runs_told for story in stories]
     return ["Unexplained rejections of the ledger:", "", *lines, ""] if lines else []
 
 
@@ -184,7 +184,7 @@ def plot(results: Sequence[Result], path: Path) -> None:
     """Plot rejections, p99 wait and withheld capacity in one panel each, with a cluster of bars for
     each group of cells.
     """
-    found = groups(in_order(results))
+    by_cell = groups(in_order(results))
     import matplotlib
 
     matplotlib.use("svg")
@@ -197,24 +197,24 @@ def plot(results: Sequence[Result], path: Path) -> None:
         ("withheld, zone-CPU-hours", _withheld),
     )
     figure, axes = pyplot.subplots(
-        len(panels), 1, figsize=(max(8, len(found) * 1.6), 10), sharex=True
+        len(panels), 1, figsize=(max(8, len(by_cell) * 1.6), 10), sharex=True
     )
     colours = [pyplot.get_cmap("tab20")(at) for at in range(len(ROWS))]
     for axis, (title, value) in zip(axes, panels, strict=True):
-        for at, row in enumerate(ROWS):
+        for number, row in enumerate(ROWS):
             places = [
-                where + (at - len(ROWS) / 2) * WIDTH
-                for where, group in enumerate(found)
+                where + (number - len(ROWS) / 2) * WIDTH
+                for where, group in enumerate(by_cell)
                 if row in group.rows
             ]
-            heights = [mean(group.rows[row], value) for group in found if row in group.rows]
-            axis.bar(places, heights, WIDTH, label=row, color=colours[at])
+            heights = [mean(group.rows[row], value) for group in by_cell if row in group.rows]
+            axis.bar(places, heights, WIDTH, label=row, color=colours[number])
         axis.set_yscale("symlog")
         axis.set_title(title, loc="left", fontsize=10)
     axes[-1].set_xticks(
-        range(len(found)), [group.title for group in found], rotation=20, ha="right", fontsize=8
+        range(len(by_cell)), [group.title for group in by_cell], rotation=20, ha="right", fontsize=8
     )
-    shown = [row for row in ROWS if any(row in group.rows for group in found)]
+    shown = [row for row in ROWS if any(row in group.rows for group in by_cell)]
     bars = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
     # Below the title and above the panels: over the bars, it hid the highest of them.
     figure.legend([bars[row] for row in shown], shown, loc="upper center", ncols=3, fontsize=8)

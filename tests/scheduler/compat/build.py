@@ -89,8 +89,8 @@ def reported(
     *zones: dict[str, Any], pods: tuple[Pod, ...] = (), method: str = "all", **more: Any
 ) -> Nrt:
     """An object whose fingerprint says that exactly these pods are on the node."""
-    found = fingerprint((each.namespace, each.name) for each in pods)
-    return nrt(*zones, **{FINGERPRINT_ATTRIBUTE: found, METHOD_ATTRIBUTE: method}, **more)
+    computed = fingerprint((each.namespace, each.name) for each in pods)
+    return nrt(*zones, **{FINGERPRINT_ATTRIBUTE: computed, METHOD_ATTRIBUTE: method}, **more)
 
 
 def two_zones(

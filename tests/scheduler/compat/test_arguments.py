@@ -43,8 +43,8 @@ profiles:
 
 def only(outcome: Outcome) -> Arguments:
     assert not outcome.errors, outcome.errors
-    (found,) = outcome.profiles.values()
-    return found
+    (arguments,) = outcome.profiles.values()
+    return arguments
 
 
 def fields(outcome: Outcome) -> set[str]:
@@ -68,11 +68,11 @@ def test_a_full_scheduler_configuration_is_taken_by_profile() -> None:
 
 
 def test_an_empty_args_object_has_upstreams_defaults_and_thereby_no_cache() -> None:
-    found = only(read({}))
-    assert found == Arguments()
-    assert found.cache == "passthrough"
-    assert (found.strategy, found.weights) == ("LeastAllocated", {"cpu": 1, "memory": 1})
-    assert (found.foreign_pods_detect, found.resync_scope, found.preemption_mode) == (
+    arguments = only(read({}))
+    assert arguments == Arguments()
+    assert arguments.cache == "passthrough"
+    assert (arguments.strategy, arguments.weights) == ("LeastAllocated", {"cpu": 1, "memory": 1})
+    assert (arguments.foreign_pods_detect, arguments.resync_scope, arguments.preemption_mode) == (
         "All",
         "All",
         "Disabled",

@@ -28,9 +28,9 @@ AGENT = fingerprint([("kube-system", "agent")])
 
 def told(*names: str, free: int = 8, at: int = 1) -> Report:
     """A report without placements that says these pods are there."""
-    found = fingerprint([("ns", name) for name in names])
+    computed = fingerprint([("ns", name) for name in names])
     return report(
-        zone(0, 8, free), at=at, placements=None, fingerprint=found, fingerprint_method="all"
+        zone(0, 8, free), at=at, placements=None, fingerprint=computed, fingerprint_method="all"
     )
 
 
@@ -40,8 +40,8 @@ def driver(arguments: Arguments = OVERRESERVE, *pods: Pod) -> Driver:
     made.evolve(NodeObserved("n1", "node-uid", allocatable={"cpu": 8000, "pods": 110}))
     made.evolve(NodeReported(told()))
     made.start()
-    for each in pods:
-        made.evolve(PodObserved(each))
+    for new_pod in pods:
+        made.evolve(PodObserved(new_pod))
     return made
 
 
@@ -196,14 +196,14 @@ def test_kept_judgements_equal_fresh_ones_whatever_happened_between(
 ) -> None:
     pods = [pod(f"p{at}", cpus=2 + at) for at in range(4)]
     tested = driver(OVERRESERVE, *pods)
-    for number, (step, at) in enumerate(story):
+    for number, (step, time_s) in enumerate(story):
         match step:
             case "reserve":
-                tested.evolve(PodReserved(pods[at].uid, "n1"))
+                tested.evolve(PodReserved(pods[time_s].uid, "n1"))
             case "withdraw":
-                tested.evolve(ReservationWithdrawn(pods[at].uid, "n1", "node_ended"))
+                tested.evolve(ReservationWithdrawn(pods[time_s].uid, "n1", "node_ended"))
             case "report":
-                tested.evolve(NodeReported(told("f", free=2 * at, at=2 + number)))
+                tested.evolve(NodeReported(told("f", free=2 * time_s, at=2 + number)))
             case "foreign":
                 tested.evolve(
                     PodObserved(
@@ -213,8 +213,8 @@ def test_kept_judgements_equal_fresh_ones_whatever_happened_between(
             case "tick":
                 tested.tick()
             case _:
-                tested.passing(pods[at], ["n1"])
-        for each in pods:
-            passes, kept = tested.verdict(each, "n1").passes, tested.passing(each, ["n1"])
-            fresh = tested.plugin.score(from_domain(each), "n1", tested.mirror.live)
+                tested.passing(pods[time_s], ["n1"])
+        for new_pod in pods:
+            passes, kept = tested.verdict(new_pod, "n1").passes, tested.passing(new_pod, ["n1"])
+            fresh = tested.plugin.score(from_domain(new_pod), "n1", tested.mirror.live)
             assert kept == ([(fresh, "n1")] if passes else [])

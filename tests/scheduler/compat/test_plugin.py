@@ -165,12 +165,12 @@ class TestStatedVerdicts:
         assert score_node(guaranteed(cpu="3"), View(wide), "LeastNUMANodes", {}) == 0
 
     def test_sixty_four_zones_are_answered(self) -> None:
-        many = nrt(
+        object_ = nrt(
             *(zone(at, cpu="1", memory="1Gi") for at in range(64)),
             policy="restricted",
             topologyManagerMaxNUMANodes="64",
         )
-        assert 0 <= score_node(guaranteed(cpu="33"), View(many), "LeastNUMANodes", {}) <= 100
+        assert 0 <= score_node(guaranteed(cpu="33"), View(object_), "LeastNUMANodes", {}) <= 100
 
     def test_a_missing_node_is_an_error_status(self) -> None:
         verdict = filter_node(guaranteed(), None, View())
@@ -179,14 +179,17 @@ class TestStatedVerdicts:
 
 class TestFromTopologysOwnValues:
     def test_a_report_makes_the_object_an_exporter_would_publish(self) -> None:
-        held = {"cpu": ZoneResource(8000, 8000, 6500), "memory": ZoneResource(2**33, 2**33, 2**32)}
+        zone_amounts = {
+            "cpu": ZoneResource(8000, 8000, 6500),
+            "memory": ZoneResource(2**33, 2**33, 2**32),
+        }
         report = Report(
             "n1",
             "boot",
             5,
             policy="single-numa-node",
             scope="pod",
-            zones=(Zone(3, held, {3: 10}),),
+            zones=(Zone(3, zone_amounts, {3: 10}),),
             fingerprint="pfp0v001x",
         )
         made = from_report(report)

@@ -53,8 +53,10 @@ class Story:
 
     async def tell(self, stream: str, event: Event) -> int:
         """Append one event of another writer and let every core fold it; return its position."""
-        told = f"told/{await self.log.head()}"
-        outcome = (await self.log.append([Commit(told, "test", 0, 0, (Draft(stream, event),))]))[0]
+        command = f"told/{await self.log.head()}"
+        outcome = (await self.log.append([Commit(command, "test", 0, 0, (Draft(stream, event),))]))[
+            0
+        ]
         assert isinstance(outcome, Appended)
         await self.fold()
         return outcome.last
@@ -125,8 +127,8 @@ class Story:
 
     async def arrives(self, *pods: Pod) -> None:
         """Append pods that wait to be scheduled."""
-        for each in pods:
-            await self.tell(streams.pod(each.uid), PodObserved(each))
+        for arriving in pods:
+            await self.tell(streams.pod(arriving.uid), PodObserved(arriving))
 
     async def seen_bound(self, made: Pod, node: str = "n1", **fields: object) -> None:
         """Append a pod that is observed on a node, whichever scheduler bound it."""
@@ -140,10 +142,10 @@ class Story:
 
     async def verdicts(self, made: Pod) -> list[str]:
         """Return the messages of all the pod's outcomes, without the sentence about preemption."""
-        found = await self.events(PodVerdictChanged)
+        changes = await self.events(PodVerdictChanged)
         return [
             without_preemption(event.message)
-            for event in found
+            for event in changes
             if isinstance(event, PodVerdictChanged) and event.uid == made.uid
         ]
 

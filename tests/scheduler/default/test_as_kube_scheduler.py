@@ -88,7 +88,7 @@ async def test_the_same_nodes_pass_as_kube_scheduler_let_pass(steps: list[Json])
             asked = step["asked"]
             assert watching.passing(asked["metadata"]["uid"]) == step["passing"], json.dumps(asked)
             continue
-        for each in step["seen"]:
-            await watching.see(each["kind"], each["object"])
+        for seen_case in step["seen"]:
+            await watching.see(seen_case["kind"], seen_case["object"])
         for kind, key in step["gone"]:
             await watching.miss(kind, key)

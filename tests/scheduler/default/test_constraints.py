@@ -91,8 +91,8 @@ async def world(*nodes: str, **fields: Any) -> Story:
 async def placed(story: Story, event: PodObserved) -> str:
     """Return the pod's node, or the message of the verdict."""
     await story.tell(streams.pod(event.pod.uid), event)
-    found = (await story.decide()).get(event.pod.uid)
-    return found or (await story.verdicts(event.pod))[-1]
+    node_name = (await story.decide()).get(event.pod.uid)
+    return node_name or (await story.verdicts(event.pod))[-1]
 
 
 def port(number: int, **more: Any) -> dict[str, Any]:
@@ -344,14 +344,14 @@ async def test_what_constraints_keep_of_a_pod_that_runs_is_news_after_an_upgrade
 
 async def test_affinity_follows_its_selection_and_the_first_of_a_group_goes_anywhere() -> None:
     story = await world()
-    beside = apart(ZONE, kind="podAffinity")
+    affinity = apart(ZONE, kind="podAffinity")
     assert "3 node(s) didn't match pod affinity rules" in await placed(
-        story, seen("early", labels={"app": "db"}, **beside)
+        story, seen("early", labels={"app": "db"}, **affinity)
     )
-    first = await placed(story, seen("first", labels={"app": "web"}, **beside))
+    first = await placed(story, seen("first", labels={"app": "web"}, **affinity))
     same = {"n3"} if first == "n3" else {"n1", "n2"}
     for number in range(3):
-        assert await placed(story, seen(f"p{number}", labels={"app": "web"}, **beside)) in same
+        assert await placed(story, seen(f"p{number}", labels={"app": "web"}, **affinity)) in same
     assert any(event.uid == "uid-early" for event in await story.events(PodReserved)), (
         "woken by the first"
     )
@@ -550,8 +550,8 @@ class Tenant(Constraint):
         }
 
         def check(node_info: NodeInfo) -> Refusal | None:
-            other = taken.get(node_info.name, kept)
-            return None if other == kept else OTHER_TENANT.refusal(node_info.name, other)
+            value = taken.get(node_info.name, kept)
+            return None if value == kept else OTHER_TENANT.refusal(node_info.name, value)
 
         return check if kept else None
 
@@ -595,6 +595,6 @@ async def test_what_a_newer_release_keeps_of_a_pod_is_not_ignored(
 
 
 def test_equal_specs_are_one_shape_whatever_the_order_of_their_fields() -> None:
-    left = seen("a", **apart(HOST, namespaces=["x", "y"])).pod
+    first_pod = seen("a", **apart(HOST, namespaces=["x", "y"])).pod
     right = seen("a", **apart(HOST, namespaces=["y", "x"])).pod
-    assert msgspec.json.encode(left) == msgspec.json.encode(right)
+    assert msgspec.json.encode(first_pod) == msgspec.json.encode(right)

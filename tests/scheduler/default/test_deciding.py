@@ -26,9 +26,9 @@ class TestR1PodsBoundButStillPending:
         story = await one_zone()
         await story.arrives(pod("a", cpus=6))
         await story.decide()
-        for at, shown in ((2, ()), (3, (listed_empty("a"),))):
-            await story.report(zone(0, 8), at=at, placements=shown)
-            await story.arrives(pod(f"b{at}", cpus=6))
+        for version, shown in ((2, ()), (3, (listed_empty("a"),))):
+            await story.report(zone(0, 8), at=version, placements=shown)
+            await story.arrives(pod(f"b{version}", cpus=6))
             assert await story.decide() == {}
         await story.report(zone(0, 8, 2), at=4, placements=(held("a", 0, 6),))
         await story.arrives(pod("c", cpus=2))
@@ -104,12 +104,12 @@ class TestRestartAndFailOver:
         story = await one_zone()
         await story.arrives(pod("a", cpus=6))
         await story.decide()
-        anew = Story()
-        anew.log = story.log
-        await anew.fold()
-        assert state_hash(anew.cores[0].ledger) == state_hash(story.cores[0].ledger)
-        await anew.arrives(pod("b", cpus=6))
-        assert await anew.decide() == {}
+        restarted = Story()
+        restarted.log = story.log
+        await restarted.fold()
+        assert state_hash(restarted.cores[0].ledger) == state_hash(story.cores[0].ledger)
+        await restarted.arrives(pod("b", cpus=6))
+        assert await restarted.decide() == {}
 
 
 async def test_an_own_reservation_counts_before_the_log_has_answered() -> None:

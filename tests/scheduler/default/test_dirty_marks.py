@@ -203,8 +203,8 @@ async def test_a_mark_that_outlives_its_comparison_is_lifted_when_the_last_unset
 
 async def test_a_second_report_of_a_clean_node_is_no_reconciliation() -> None:
     story = await dirty()
-    for at in (2, 3, 4):
-        await story.report(zone(0, 8, 2), zone(1, 8), at=at, placements=(held("a", 0, 6),))
+    for version in (2, 3, 4):
+        await story.report(zone(0, 8, 2), zone(1, 8), at=version, placements=(held("a", 0, 6),))
         await story.decide()
     assert len(await story.reconciliations()) == 1
 

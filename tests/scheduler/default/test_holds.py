@@ -43,8 +43,8 @@ class Held(Story):
         self.now_s = 1_000_000.0
 
     async def tell(self, stream: str, event: Event) -> int:
-        told = f"told/{await self.log.head()}"
-        commit = Commit(told, "test", 0, int(self.now_s * SECOND_US), (Draft(stream, event),))
+        command = f"told/{await self.log.head()}"
+        commit = Commit(command, "test", 0, int(self.now_s * SECOND_US), (Draft(stream, event),))
         (outcome,) = await self.log.append([commit])
         assert isinstance(outcome, Appended)
         await self.fold()
@@ -239,8 +239,8 @@ async def test_one_of_several_schedulers_holds_for_all() -> None:
     story = Held(schedulers=2)
     await story.full("n1", "n2")
     members = ("scheduler/topolog/0", "scheduler/topolog/1")
-    for core, own in zip(story.cores, members, strict=True):
-        core.take_shard(Shard(members, own))
+    for core, member in zip(story.cores, members, strict=True):
+        core.take_shard(Shard(members, member))
     await story.arrives(*(large(f"large-{number}") for number in range(4)))
     for number in (0, 1, 0, 1):
         await story.turns(number)
@@ -252,9 +252,9 @@ async def test_one_of_several_schedulers_holds_for_all() -> None:
     await story.arrives(newcomer)
     for number in (0, 1):
         await story.turns(number)
-    held = story.cores[1].folded.holds.by_node
+    held_nodes = story.cores[1].folded.holds.by_node
     assert [node for _, node in await story.reservations()] == [
-        name for name in ("n1", "n2") if name not in held
+        name for name in ("n1", "n2") if name not in held_nodes
     ]
 
 
@@ -277,10 +277,10 @@ async def test_a_killed_and_a_replayed_scheduler_hold_and_wait_as_the_one_before
     await story.turns(seconds=30)
     assert [uid for uid, _ in await story.begun()] == ["uid-first", "uid-second"]
     placing = placing_at(replayed.folded, CycleConfig())
-    held = replayed.folded.holds.by_node
+    held_nodes = replayed.folded.holds.by_node
     newcomer = pod("newcomer", cpus=2)
     refused = {name for name in ("n1", "n2", "n3", "n4") if placing.verdict(newcomer, name)}
-    assert refused == set(held)
+    assert refused == set(held_nodes)
 
 
 async def test_a_pod_with_scheduling_gates_does_not_wait_yet() -> None:
@@ -309,8 +309,8 @@ async def test_replay_shows_the_hold_of_the_pod_and_of_the_node() -> None:
     await story.turns(seconds=1)
     (node,) = (await state_at(story.log, "head", "n1"))["nodes"]
     assert node["held_for"] == ""
-    (told,) = await explain(story.log, large().key)
-    titles = [line.title for line in told.lines]
+    (story_lines,) = await explain(story.log, large().key)
+    titles = [line.title for line in story_lines.lines]
     assert titles[-1] == "n1 is no longer held: the pod has ended"
     assert any("s: n1 takes no other pod until it is placed" in title for title in titles)
 

@@ -46,22 +46,22 @@ async def shown(
     """The observer sees a pod; return its events."""
     core = story.cores[0]
     kinds = Kinds(("topolog",), SeenSpecs())
-    told = kinds.events(core.folded, own, "pods", WatchEvent(kind, obj))
-    for event in told:
+    events = kinds.events(core.folded, own, "pods", WatchEvent(kind, obj))
+    for event in events:
         address = (
             streams.pod(event.about.pod)
             if isinstance(event, PodObserved | PodEnded)
             else stream_of(event)  # type: ignore[arg-type]
         )
         await story.tell(address, event)
-    return list(told)
+    return list(events)
 
 
 async def test_our_pods_leave_the_room_that_others_evict_for() -> None:
     story = await world("n1", "n2")
-    (told,) = await shown(story, nominee())
-    assert isinstance(told, NominationObserved)
-    assert (told.key, told.node, told.requests["cpu"]) == ("ns/other", "n1", 63_000)
+    (events,) = await shown(story, nominee())
+    assert isinstance(events, NominationObserved)
+    assert (events.key, events.node, events.requests["cpu"]) == ("ns/other", "n1", 63_000)
     assert {await placed(story, seen(f"p{number}")) for number in range(3)} == {"n1", "n2"}, (
         "n1 has one CPU more"
     )
@@ -97,8 +97,8 @@ async def test_the_room_is_free_when_the_nomination_ends_however_it_ends() -> No
 async def test_a_nominee_that_is_bound_counts_once() -> None:
     story = await world("n1")
     await shown(story, nominee(cpu="60"))
-    (told,) = await shown(story, nominee(cpu="60", bound="n1"))
-    assert isinstance(told, PodObserved)
+    (events,) = await shown(story, nominee(cpu="60", bound="n1"))
+    assert isinstance(events, PodObserved)
     assert not story.cores[0].folded.cluster_objects.nominations
     assert [await placed(story, seen(f"p{number}")) for number in range(4)] == ["n1"] * 4
     assert "Insufficient cpu" in await placed(story, seen("late"))
@@ -127,8 +127,8 @@ async def test_a_nominee_that_its_scheduler_has_topolog_bind_counts_once(heard_l
 
 async def test_our_own_nominees_hold_room_in_the_ledger_and_not_here() -> None:
     story = await world("n1")
-    told = await shown(story, nominee(schedulerName="topolog"))
-    assert [type(event) for event in told] == [PodObserved]
+    events = await shown(story, nominee(schedulerName="topolog"))
+    assert [type(event) for event in events] == [PodObserved]
 
 
 async def test_a_nominee_that_was_bound_and_ended_unseen_keeps_nothing() -> None:
@@ -136,16 +136,16 @@ async def test_a_nominee_that_was_bound_and_ended_unseen_keeps_nothing() -> None
     story = await world("n1")
     await shown(story, nominee(cpu="64"))
     ended = nominee(cpu="64", bound="n1")
-    told = await shown(story, {**ended, "status": {**ended["status"], "phase": "Succeeded"}})
-    assert told == [SurroundingEnded("nomination", "uid-other", "unbound", "7")]
+    events = await shown(story, {**ended, "status": {**ended["status"], "phase": "Succeeded"}})
+    assert events == [SurroundingEnded("nomination", "uid-other", "unbound", "7")]
     assert await placed(story, seen("p")) == "n1"
 
 
 async def test_a_nominee_that_a_list_lacks_is_gone() -> None:
     story = await world("n1")
     await shown(story, nominee())
-    known = story.cores[0].folded
-    assert absent(known, "pods", {"uid-other"}, "9") == []
-    assert absent(known, "pods", set(), "9") == [
+    folded = story.cores[0].folded
+    assert absent(folded, "pods", {"uid-other"}, "9") == []
+    assert absent(folded, "pods", set(), "9") == [
         SurroundingEnded("nomination", "uid-other", "absent_from_list", "9")
     ]

@@ -38,9 +38,9 @@ def nominated(cpus: int, priority: int = 0) -> NominationObserved:
             {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
         ],
     }
-    told = nomination_of(ClusterObjects(), "topolog", {**nominee(), "spec": spec})
-    assert isinstance(told, NominationObserved)
-    return told
+    nomination = nomination_of(ClusterObjects(), "topolog", {**nominee(), "spec": spec})
+    assert isinstance(nomination, NominationObserved)
+    return nomination
 
 
 async def half_full(**report: object) -> Story:
@@ -54,8 +54,8 @@ async def half_full(**report: object) -> Story:
 async def outcome(story: Story, made: Pod) -> str:
     """Return the pod's node, or the message of its outcome."""
     await story.arrives(made)
-    found = (await story.decide()).get(made.uid)
-    return found or (await story.verdicts(made))[-1]
+    node_name = (await story.decide()).get(made.uid)
+    return node_name or (await story.verdicts(made))[-1]
 
 
 async def test_a_pod_that_would_take_the_zone_waits_and_one_that_leaves_room_does_not() -> None:
@@ -147,14 +147,14 @@ def test_a_pod_that_passes_leaves_the_zone_wherever_its_containers_go(
     if max(free) < wanted:
         assert passes
         return
-    left = [
+    expected = [
         [
             zone - sum(part for part, at in zip(parts, chosen, strict=True) if at == number)
             for number, zone in enumerate(free)
         ]
         for chosen in product(range(len(free)), repeat=len(parts))
     ]
-    possible = [zones for zones in left if min(zones) >= 0]
+    possible = [zones for zones in expected if min(zones) >= 0]
     if passes:
         assert all(max(zones) >= wanted for zones in possible)
     elif len(parts) == 1 and possible:
@@ -170,8 +170,8 @@ def test_nominees_of_one_priority_and_node_do_not_wait_for_each_other() -> None:
     node_info.update_from(history.n1, CycleConfig())
     view = ClusterView({"n1": node_info}, PlacedPods(), Exclusions(), ClusterObjects())
     for name in ("one", "two"):
-        told = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
-        view.cluster_objects.fold(told)
+        nominations = NominationObserved(f"uid-{name}", f"ns/{name}", "n1", zonal={"cpu": 6000})
+        view.cluster_objects.fold(nominations)
         if name == "one":
             assert list(zones_kept(pod("two", cpus=6), view)) == ["n1"], "before it is nominated"
     assert zones_kept(pod("two", cpus=6), view) == zones_kept(pod("one", cpus=6), view) == {}

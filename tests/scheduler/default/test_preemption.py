@@ -75,9 +75,11 @@ def asks(made: Pod, name: str) -> int:
 
 
 async def nominations(story: Story) -> list[tuple[str, str, tuple[str, ...]]]:
-    found = await story.events(PodNominated)
+    nominated = await story.events(PodNominated)
     return [
-        (event.uid, event.node, event.victims) for event in found if isinstance(event, PodNominated)
+        (event.uid, event.node, event.victims)
+        for event in nominated
+        if isinstance(event, PodNominated)
     ]
 
 
@@ -168,9 +170,9 @@ async def test_restricted_over_two_zones_clears_what_the_set_needs() -> None:
     story = await full((low("a", 6), 0), (low("b", 6), 1), policy="restricted")
     await story.arrives(pod("high", cpus=10, priority=HIGH))
     await story.decide()
-    found = await nominations(story)
-    assert len(found) == 1
-    assert 1 <= len(found[0][2]) <= 2
+    nominated = await nominations(story)
+    assert len(nominated) == 1
+    assert 1 <= len(nominated[0][2]) <= 2
 
 
 async def test_no_other_pod_takes_what_was_evicted_for_the_nominee() -> None:
@@ -408,10 +410,10 @@ def test_every_eviction_helps_and_none_is_superfluous(
         await story.arrives(high)
         if await story.decide():
             return
-        found = await nominations(story)
-        if not found:
+        nominated = await nominations(story)
+        if not nominated:
             return
-        victims = [made for made, _ in placed if made.uid in found[0][2]]
+        victims = [made for made, _ in placed if made.uid in nominated[0][2]]
         assert victims
         assert all(made.priority < 2 for made in victims)
         for made in victims:

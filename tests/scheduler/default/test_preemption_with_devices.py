@@ -182,15 +182,17 @@ async def played(policy: str, placed: list[Placed], wants: list[tuple[int, int]]
     assert bool(reserved) is (set() in helping)
     if reserved:
         return
-    found = await victims(story)
-    assert bool(found) is bool(helping)
-    if found:
-        assert set(found[0]) in helping
+    nominated = await victims(story)
+    assert bool(nominated) is bool(helping)
+    if nominated:
+        assert set(nominated[0]) in helping
         assert not any(
-            set(fewer) in helping for fewer in subsets(found[0]) if len(fewer) < len(found[0])
+            set(fewer) in helping
+            for fewer in subsets(nominated[0])
+            if len(fewer) < len(nominated[0])
         )
         cost = min((max(free_min[uid] for uid in each), len(each)) for each in helping)
-        assert (max(free_min[uid] for uid in found[0]), len(found[0])) == cost
+        assert (max(free_min[uid] for uid in nominated[0]), len(nominated[0])) == cost
 
 
 def subsets(uids: Collection[str]) -> list[tuple[str, ...]]:

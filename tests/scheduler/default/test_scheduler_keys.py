@@ -78,8 +78,8 @@ async def world(
 async def placed(story: Story, event: PodObserved) -> str:
     """Return the pod's node, or the message of its event."""
     await story.tell(streams.pod(event.pod.uid), event)
-    found = (await story.decide()).get(event.pod.uid)
-    return found or (await story.verdicts(event.pod))[-1]
+    node_name = (await story.decide()).get(event.pod.uid)
+    return node_name or (await story.verdicts(event.pod))[-1]
 
 
 async def test_a_gang_that_cannot_be_read_waits_and_its_event_names_the_keys() -> None:

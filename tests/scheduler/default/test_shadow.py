@@ -49,16 +49,16 @@ async def everything(story: Story) -> None:
 async def test_every_case_has_its_name_and_its_reason() -> None:
     story = await world()
     await everything(story)
-    found = {case.judged.pod: case for case in story.cores[0].shadow.take()}
-    assert {key: case.outcome for key, case in found.items()} == {
+    cases = {case.judged.pod: case for case in story.cores[0].shadow.take()}
+    assert {key: case.outcome for key, case in cases.items()} == {
         "ns/fits": "agreed",
         "ns/wide": "prevented",
         "ns/unlucky": "missed",
         "ns/squeezed": "stricter",
     }
-    assert found["ns/wide"].judged.refused == "node(s) had no NUMA zone as large as 4 cpu"
-    assert found["ns/wide"].reason == "TopologyAffinityError"
-    assert found["ns/squeezed"].judged.refused.startswith(
+    assert cases["ns/wide"].judged.refused == "node(s) had no NUMA zone as large as 4 cpu"
+    assert cases["ns/wide"].reason == "TopologyAffinityError"
+    assert cases["ns/squeezed"].judged.refused.startswith(
         "node(s) had no NUMA zone with 6 free cpu"
     )
 
@@ -89,10 +89,10 @@ async def test_a_log_gives_the_same_afterwards_without_topologs_own_placements()
     story = await world()
     await everything(story)
     live = story.cores[0].shadow
-    found = await shadow(story.log, 2)
-    assert found.counts == live.counts
-    assert [case.outcome for case in found.cases] == ["prevented", "missed"]
-    assert found.own == 0
+    replayed = await shadow(story.log, 2)
+    assert replayed.counts == live.counts
+    assert [case.outcome for case in replayed.cases] == ["prevented", "missed"]
+    assert replayed.own == 0
     placing = Story()
     await placing.node()
     await placing.report(zone(0, 8))

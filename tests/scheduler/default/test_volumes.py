@@ -22,8 +22,8 @@ Json = dict[str, Any]
 
 async def shown(story: Story, kind: Surrounding, obj: Json, deleted: bool = False) -> None:
     """Append an object that the observer sees."""
-    known = story.cores[0].folded.cluster_objects
-    event = (cluster_objects.deleted if deleted else cluster_objects.event_of)(known, kind, obj)
+    objects = story.cores[0].folded.cluster_objects
+    event = (cluster_objects.deleted if deleted else cluster_objects.event_of)(objects, kind, obj)
     if event is not None:
         await story.tell(stream_of(event), event)
 
@@ -217,10 +217,10 @@ async def test_two_pods_of_one_batch_do_not_share_a_claim_for_one_pod() -> None:
 
 async def test_an_ephemeral_volumes_claim_is_the_pods_own() -> None:
     story = await world("n1")
-    own: Json = {
+    claim_spec: Json = {
         "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
     }
-    assert await placed(story, seen("p", **own)) == (
+    assert await placed(story, seen("p", **claim_spec)) == (
         "0/1 nodes are available: 1 pod has unbound immediate "
         "PersistentVolumeClaims (ns/p-scratch)."
     )
@@ -287,21 +287,21 @@ async def test_what_surrounds_pods_survives_a_snapshot() -> None:
 async def test_a_recorded_object_is_recorded_again_only_if_it_changed() -> None:
     story = await world("n1")
     await bound(story, "c")
-    known = story.cores[0].folded.cluster_objects
-    assert cluster_objects.event_of(known, "volume", volume("pv-c", "c")) is None
+    objects = story.cores[0].folded.cluster_objects
+    assert cluster_objects.event_of(objects, "volume", volume("pv-c", "c")) is None
     again = volume("pv-c", "c") | {"metadata": {"name": "pv-c", "resourceVersion": "77"}}
-    assert cluster_objects.event_of(known, "volume", again) is None, (
+    assert cluster_objects.event_of(objects, "volume", again) is None, (
         "a new version alone is no news"
     )
     assert (
-        cluster_objects.event_of(known, "volume", volume("pv-c", "c", **only(ZONE, "a")))
+        cluster_objects.event_of(objects, "volume", volume("pv-c", "c", **only(ZONE, "a")))
         is not None
     )
-    assert cluster_objects.deleted(known, "volume", volume("never-seen")) is None
+    assert cluster_objects.deleted(objects, "volume", volume("never-seen")) is None
     assert [
         event.name
-        for event in cluster_objects.absent(known, "claim", set(), "9")
+        for event in cluster_objects.absent(objects, "claim", set(), "9")
         if isinstance(event, SurroundingEnded)
     ] == ["ns/c"]
-    assert cluster_objects.absent(known, "claim", {"ns/c"}, "9") == []
-    assert cluster_objects.absent(known, "claim", set(), "3") == [], "it is younger than the list"
+    assert cluster_objects.absent(objects, "claim", {"ns/c"}, "9") == []
+    assert cluster_objects.absent(objects, "claim", set(), "3") == [], "it is younger than the list"

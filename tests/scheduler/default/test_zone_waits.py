@@ -30,8 +30,8 @@ async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
     story = Story()
     await story.node("n1", allocatable=SMALL)
     await story.report(zone(0, 8, free=3), zone(1, 8, free=3))
-    one, two, large = pod("one", cpus=4), pod("two", cpus=4), pod("large", cpus=20)
-    await story.arrives(one, two, large)
+    first, two, large = pod("one", cpus=4), pod("two", cpus=4), pod("large", cpus=20)
+    await story.arrives(first, two, large)
     await story.decide()
     ledger, asked = story.cores[0].ledger, EmptyNodes(CycleConfig())
     (((resource, request, node_type), count),) = asked.zone_waits(ledger).items()
@@ -43,7 +43,7 @@ async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
         "2 pod(s) wait for a zone, not for a node: cpu (they request cpu 4"
     )
     assert finding.remedy
-    namespace = one.namespace
+    namespace = first.namespace
     assert totals.unschedulable(ledger) == {(namespace, "zone"): 2, (namespace, "node"): 1}
     with monkeypatch.context() as few:
         few.setattr(totals, "MOST_NAMESPACES", 0)

@@ -53,8 +53,8 @@ class TestSidecars:
     def test_default_adds_sidecars_to_the_app_containers(self) -> None:
         both = made("p", part("s", 6, kind="sidecar"), part("c", 6))
         assert peak(zonal_demand(both, ("cpu",))) == {"cpu": 12_000}
-        one = [ZoneView(0, {"cpu": 8000}, {"cpu": 8000})]
-        assert score_containers(STRATEGIES["LeastNUMANodes"], both.containers, one, {}, {}, 8) == 0
+        view = [ZoneView(0, {"cpu": 8000}, {"cpu": 8000})]
+        assert score_containers(STRATEGIES["LeastNUMANodes"], both.containers, view, {}, {}, 8) == 0
 
 
 class TestPodLevelResources:

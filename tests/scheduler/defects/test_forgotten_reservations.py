@@ -20,9 +20,9 @@ RUNNING = guaranteed("x", cpu="1", node="n1", phase="Running")
 
 def upstream_with_x() -> Upstream:
     """Return the plugin's cache after x runs and is reported, alone on the node."""
-    told = Upstream(reported(*two_zones(), pods=(RUNNING,)))
-    told.lister = [RUNNING]
-    return told
+    plugin = Upstream(reported(*two_zones(), pods=(RUNNING,)))
+    plugin.lister = [RUNNING]
+    return plugin
 
 
 def history_with_x(placements: bool = True) -> History:
@@ -73,11 +73,11 @@ class TestR1PodsBoundButStillPending:
         history = history_with_x(placements=False)
         history.reserve(pod("a", cpus=6))
         report_x(history, placements=False, at=2)
-        found = match(history.ledger, history.n1)
-        assert found is not None
+        matched = match(history.ledger, history.n1)
+        assert matched is not None
         history.tell(
             streams.node("n1"),
-            NodeReconciled("n1", "fingerprint", history.n1.report_version, found.position),
+            NodeReconciled("n1", "fingerprint", history.n1.report_version, matched.position),
         )
         assert (history.free(0), history.free(1)) == (1, 2)
 
@@ -96,9 +96,9 @@ class TestR2ReservationBetweenCompareAndFlush:
 
     def test_default_settles_up_to_the_compared_position_and_no_further(self) -> None:
         history = history_with_x(placements=False)
-        found = match(history.ledger, history.n1)
-        assert found is not None
-        compared = NodeReconciled("n1", "fingerprint", history.n1.report_version, found.position)
+        matched = match(history.ledger, history.n1)
+        assert matched is not None
+        compared = NodeReconciled("n1", "fingerprint", history.n1.report_version, matched.position)
         history.reserve(pod("a", cpus=6))
         history.tell(streams.node("n1"), compared)
         assert (history.free(0), history.free(1)) == (1, 2)
@@ -119,9 +119,9 @@ class TestR3ForeignPodBetweenCompareAndFlush:
 
     def test_default_charges_a_foreign_pod_from_the_moment_it_is_seen_bound(self) -> None:
         history = history_with_x(placements=False)
-        found = match(history.ledger, history.n1)
-        assert found is not None
-        compared = NodeReconciled("n1", "fingerprint", history.n1.report_version, found.position)
+        matched = match(history.ledger, history.n1)
+        assert matched is not None
+        compared = NodeReconciled("n1", "fingerprint", history.n1.report_version, matched.position)
         history.seen(pod("f", cpus=6), node="n1")
         history.tell(streams.node("n1"), compared)
         assert (history.free(0), history.free(1)) == (1, 2)
@@ -164,12 +164,12 @@ class TestR5TwoInstants:
 
     def test_default_compares_within_one_report_and_knows_which_is_newer(self) -> None:
         history = history_with_x()
-        before = history.n1.report
+        old_report = history.n1.report
         report_x(history, at=2)
-        after = history.n1.report
-        assert before is not None
-        assert after is not None
-        assert before.freshness < after.freshness
+        new_report = history.n1.report
+        assert old_report is not None
+        assert new_report is not None
+        assert old_report.freshness < new_report.freshness
         assert history.charge(pod("x", cpus=1)).confirmed
 
 

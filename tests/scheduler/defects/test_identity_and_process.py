@@ -35,9 +35,9 @@ class TestR10TwoProfiles:
     def test_upstream_gives_the_same_cpus_to_two_profiles(self) -> None:
         profiles, object_ = Profiles(), nrt(*two_zones())
         resync = Arguments(cache_resync_period_s=5)
-        one, two = (Plugin(name, resync, [object_], profiles) for name in ("one", "two"))
+        first_plugin, two = (Plugin(name, resync, [object_], profiles) for name in ("one", "two"))
         first = guaranteed("a", cpu="6", scheduler="one")
-        one.reserve(first, "n1")
+        first_plugin.reserve(first, "n1")
         two.cache.pod_event(msgspec.structs.replace(first, node_name="n1"))
         assert two.filter(
             guaranteed("b", cpu="6", scheduler="two"), "n1", offered([]), lambda _: None
@@ -123,7 +123,7 @@ class TestR14SharedSlices:
             container("c1", cpu="2", memory="1Gi"),
             inits=(container("i", cpu="1", memory="1.5Gi"),),
         )
-        before = msgspec.json.encode(tested)
+        pod_before = msgspec.json.encode(tested)
         views = [
             View(nrt(*two_zones(cpu=cpu), scope=scope))
             for cpu, scope in (("8", "pod"), ("3", "container"), ("48", "pod"))
@@ -134,7 +134,7 @@ class TestR14SharedSlices:
                 assert [score_node(tested, view, strategy, {}) for view in order] == [
                     scores[id(view)] for view in order
                 ]
-        assert msgspec.json.encode(tested) == before
+        assert msgspec.json.encode(tested) == pod_before
 
 
 class TestRestartAndFailOver:

@@ -331,10 +331,10 @@ class TestStepOfZero:
     @pytest.mark.parametrize("limit", [2, 8, 64, 200, 1024])
     def test_default_ranks_fewer_zones_higher_under_any_limit(self, limit: int) -> None:
         score = STRATEGIES["LeastNUMANodes"].score
-        one, two = (
+        first, two = (
             score({"cpu": cpu}, [free(0), free(1)], {}, {}, limit) for cpu in (4000, 12_000)
         )
-        assert 0 <= two < one <= 100
+        assert 0 <= two < first <= 100
 
 
 class TestChargingByIdAsPosition:
@@ -396,8 +396,8 @@ class TestExponentialSearch:
     zones, without end at 64. Both searches here are bounded."""
 
     def test_neither_mode_walks_for_ever(self) -> None:
-        many = [build.zone(at, cpu="1", memory="1Gi") for at in range(64)]
-        node = nrt(*many, policy="restricted", topologyManagerMaxNUMANodes="64")
+        zones = [build.zone(at, cpu="1", memory="1Gi") for at in range(64)]
+        node = nrt(*zones, policy="restricted", topologyManagerMaxNUMANodes="64")
         assert len(numa_zones(node)) == 64
         assert 0 <= upstream("LeastNUMANodes", guaranteed(cpu="33"), node) <= 100
         assert (

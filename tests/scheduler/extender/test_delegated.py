@@ -23,8 +23,8 @@ def asking(devices: dict[str, str], cpus: int = 4, name: str = "p") -> Json:
 async def mixed(*classes: DeviceClassObserved) -> World:
     """A device plugin offers two GPUs of "plugin", no more of "gone", and never any of "claims"."""
     world = World()
-    for each in classes:
-        await world.tell(f"deviceclass/{each.name}", each)
+    for device_class in classes:
+        await world.tell(f"deviceclass/{device_class.name}", device_class)
     await world.node("plugin", zone(0, 8), zone(1, 8), offers={**ROOMY, GPU: 2})
     await world.node("gone", zone(0, 8), zone(1, 8), offers={**ROOMY, GPU: 0})
     await world.node("claims", zone(0, 8), zone(1, 2))
@@ -38,18 +38,18 @@ async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plug
     world = await mixed(CLASS)
     async with world.at_work():
         few = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims", "narrow")
-        many = await world.filter(asking({GPU: "4"}), "plugin", "gone", "claims", "narrow")
+        answer = await world.filter(asking({GPU: "4"}), "plugin", "gone", "claims", "narrow")
     assert sorted(few["NodeNames"]) == ["claims", "gone", "plugin"]
     assert "no NUMA zone as large" in few["FailedAndUnresolvableNodes"]["narrow"]
-    assert sorted(many["NodeNames"]) == ["claims", "gone"]
-    assert GPU in many["FailedAndUnresolvableNodes"]["plugin"]
+    assert sorted(answer["NodeNames"]) == ["claims", "gone"]
+    assert GPU in answer["FailedAndUnresolvableNodes"]["plugin"]
 
 
 async def test_one_that_no_class_names_is_what_nodes_offer() -> None:
     world = await mixed()
     async with world.at_work():
-        found = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
-    assert found["NodeNames"] == ["plugin"]
+        answer = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
+    assert answer["NodeNames"] == ["plugin"]
 
 
 async def test_a_class_that_is_gone_leaves_nothing_to_its_driver() -> None:
@@ -58,15 +58,15 @@ async def test_a_class_that_is_gone_leaves_nothing_to_its_driver() -> None:
         "deviceclass/gpu.example.com", SurroundingEnded("deviceclass", "gpu.example.com")
     )
     async with world.at_work():
-        found = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
-    assert found["NodeNames"] == ["plugin"]
+        answer = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")
+    assert answer["NodeNames"] == ["plugin"]
 
 
 async def test_one_by_its_classes_own_name_needs_no_resource_that_it_names() -> None:
     world = await mixed()
     async with world.at_work():
-        found = await world.filter(asking({NIC: "1"}), "plugin", "claims", "narrow")
-    assert sorted(found["NodeNames"]) == ["claims", "plugin"]
+        answer = await world.filter(asking({NIC: "1"}), "plugin", "claims", "narrow")
+    assert sorted(answer["NodeNames"]) == ["claims", "plugin"]
 
 
 async def test_it_is_scored_and_bound_by_its_zones() -> None:
@@ -84,9 +84,9 @@ async def test_it_is_scored_and_bound_by_its_zones() -> None:
         }
         assert await world.bind(made, "claims") == ""
         assert [event.node for event in await world.events(PodReserved)] == ["claims"]
-        other = asking({GPU: "1"}, cpus=6, name="q")
+        other_pod = asking({GPU: "1"}, cpus=6, name="q")
         assert (
             "no NUMA zone with"
-            in (await world.filter(other, "claims"))["FailedAndUnresolvableNodes"]["claims"]
+            in (await world.filter(other_pod, "claims"))["FailedAndUnresolvableNodes"]["claims"]
         )
-        assert "no NUMA zone with" in await world.bind(other, "claims")
+        assert "no NUMA zone with" in await world.bind(other_pod, "claims")

@@ -95,10 +95,10 @@ class World:
         return answer.json()
 
     async def filter(self, made: Json, *nodes: str) -> Json:
-        found: Json = await self.post(
+        answer: Json = await self.post(
             "filter", {"Pod": made, "Nodes": None, "NodeNames": list(nodes)}
         )
-        return found
+        return answer
 
     async def bind(self, made: Json, node: str) -> str:
         metadata = made["metadata"]
@@ -119,8 +119,8 @@ class World:
 
         def after(core: SchedulerCore, page: Any) -> None:
             decider.folded(core, page)
-            for each in extenders:
-                each.folded(core, page)
+            for extender in extenders:
+                extender.folded(core, page)
 
         chosen = ExtenderSettings(port=port, **{"bind_within_s": 5.0, **settings})
         fold = fold_of(self.config)
@@ -143,13 +143,14 @@ class World:
 
     async def _binder(self, mood: str) -> None:
         """Takes up each reservation once."""
-        at, withdrawn = 0, set[str]()
+        position, withdrawn = 0, set[str]()
         while mood != "is away":
-            for envelope in await self.log.read(at):
-                at, event = envelope.position, decode(envelope)
+            for envelope in await self.log.read(position):
+                position, event = envelope.position, decode(envelope)
                 if isinstance(event, PodReserved) and event.uid not in withdrawn:
                     await self.tell(
-                        streams.pod(event.uid), BindIntended(event.uid, "ns", "p", event.node, at)
+                        streams.pod(event.uid),
+                        BindIntended(event.uid, "ns", "p", event.node, position),
                     )
                     outcome = PodBound(event.uid, event.node)
                     denied = BindRefused(event.uid, event.node, "denied", "closed for maintenance")
@@ -221,8 +222,8 @@ async def test_pods_of_lower_priority_leave_a_nominee_its_zone() -> None:
         assert "kept free" in await world.bind(pod("p"), "n1")
         assert (await world.filter(pod("small", cpus=2), "n1"))["NodeNames"] == ["n1"]
         assert (await world.filter(pod("above", priority=6), "n1"))["NodeNames"] == ["n1"]
-        own = {**pod("other", cpus=6, priority=5), "status": {"nominatedNodeName": "n1"}}
-        assert (await world.filter(own, "n1"))["NodeNames"] == ["n1"]
+        own_nominee = {**pod("other", cpus=6, priority=5), "status": {"nominatedNodeName": "n1"}}
+        assert (await world.filter(own_nominee, "n1"))["NodeNames"] == ["n1"]
 
 
 def waiting(made: Json) -> Json:
@@ -296,10 +297,10 @@ async def test_scores_are_0_to_10_and_favour_the_better_fit() -> None:
     await world.node("full", zone(0, 8, 4))
     await world.node("empty", zone(0, 8))
     async with world.at_work():
-        found = await world.post(
+        rated = await world.post(
             "prioritize", {"Pod": pod("p"), "NodeNames": ["full", "empty", "nobody"]}
         )
-    scores = {each["Host"]: each["Score"] for each in found}
+    scores = {each["Host"]: each["Score"] for each in rated}
     assert 10 >= scores["full"] > scores["empty"] > scores["nobody"] == 0
 
 
@@ -397,8 +398,8 @@ async def test_preempt_keeps_sufficient_offers_widens_others_and_drops_hopeless_
             report(zone(0, 8, 0), zone(1, 8, 0), tracked=("cpu",), at=2, placements=placements),
             node=name,
         )
-        for at in range(4):
-            low = running_pod(f"{name}-{at}", cpus=4)
+        for index in range(4):
+            low = running_pod(f"{name}-{index}", cpus=4)
             await world.tell(streams.pod(low.uid), PodObserved(low, node=name, phase="Running"))
         await world.tell(streams.report(name), NodeReported(made))
     asking = pod("p", 8)
@@ -409,7 +410,7 @@ async def test_preempt_keeps_sufficient_offers_widens_others_and_drops_hopeless_
             "n2": {"Pods": [{"UID": "uid-n2-0"}, {"UID": "uid-n2-1"}], "NumPDBViolations": 0},
             "n3": {"Pods": [], "NumPDBViolations": 0},
         }
-        found = await world.post(
+        answer = await world.post(
             "preempt", {"Pod": asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": offers}
         )
         whole = {
@@ -421,7 +422,7 @@ async def test_preempt_keeps_sufficient_offers_widens_others_and_drops_hopeless_
         same = await world.post(
             "preempt", {"Pod": asking, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
         )
-    kept = found["NodeNameToMetaVictims"]
+    kept = answer["NodeNameToMetaVictims"]
     assert kept["n1"] == offers["n1"], "zone 0 is free without both"
     victims = [each["UID"] for each in kept["n2"]["Pods"]]
     assert victims == ["uid-n2-0", "uid-n2-2"], "those offered free no zone; two of all do"
@@ -451,30 +452,28 @@ async def test_a_manifest_that_cannot_be_read_is_refused_everywhere_by_its_field
 
 
 def test_beyond_loopback_no_client_is_served_without_a_certificate(tmp_path: Path) -> None:
-    here = str(tmp_path / "it.pem")
-    Path(here).write_text("x")
+    pem = str(tmp_path / "it.pem")
+    Path(pem).write_text("x")
     assert ExtenderSettings(port=0, host="0.0.0.0").problems() == []
     assert ExtenderSettings(port=1).problems() == []
     assert "would let anybody bind" in ExtenderSettings(port=1, host="0.0.0.0").problems()[0]
-    assert "CLIENT_CA" in ExtenderSettings(port=1, certificate=here, key=here).problems()[0]
+    assert "CLIENT_CA" in ExtenderSettings(port=1, certificate=pem, key=pem).problems()[0]
     assert (
-        ExtenderSettings(
-            port=1, host="0.0.0.0", certificate=here, key=here, client_ca=here
-        ).problems()
+        ExtenderSettings(port=1, host="0.0.0.0", certificate=pem, key=pem, client_ca=pem).problems()
         == []
     )
     assert (
         "is not a file"
-        in ExtenderSettings(port=1, certificate=here, key=here, client_ca="/nowhere").problems()[0]
+        in ExtenderSettings(port=1, certificate=pem, key=pem, client_ca="/nowhere").problems()[0]
     )
 
 
 async def test_of_a_restored_log_it_answers_once_the_cluster_was_listed() -> None:
     world = await small_and_large()
     await world.tell(streams.LOG, LogOpened("extender", 2))
-    async with world.at_work() as at:
+    async with world.at_work() as address:
         asked = {"Pod": pod("p"), "Nodes": None, "NodeNames": ["n2"]}
-        answer = await at.client.post(f"{at.url}/filter", json=asked)
+        answer = await address.client.post(f"{address.url}/filter", json=asked)
         assert answer.status_code == 503
         assert "nodes and pods of the cluster were not listed yet on timeline 2" in answer.text
         for kind in ("nodes", "pods"):

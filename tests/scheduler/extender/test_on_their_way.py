@@ -19,8 +19,8 @@ def test_the_filter_rejects_a_pod_that_would_take_the_place_of_a_pending_admissi
         world.node("n", zone(0, amounts(6, gpu=1)), zone(1, amounts(8), amounts(8, gpu=1)))
         world.bound(guaranteed("a", container("c", coming)), "n")
         new = guaranteed("b", container("c", amounts(4)))
-        found = filtered(world.cluster, new, ["n"], Texts())
-        assert (found.passing, list(found.failed)) == ((["n"], []) if passes else ([], ["n"]))
+        outcome = filtered(world.cluster, new, ["n"], Texts())
+        assert (outcome.passing, list(outcome.failed)) == ((["n"], []) if passes else ([], ["n"]))
         assert isinstance(placed_on(world.cluster, new, "n"), Placed) is passes
 
 
@@ -32,7 +32,7 @@ def test_where_no_node_passes_a_larger_budget_is_tried_as_for_our_own_pods() -> 
     crowded(world, "n0")
     simple(world, "z")
     late = asks("late", 6)
-    found = filtered(world.cluster, late, ["n0", "z"], Texts())
-    assert (found.passing, [*found.failed, *found.unresolvable]) == (["z"], ["n0"])
+    outcome = filtered(world.cluster, late, ["n0", "z"], Texts())
+    assert (outcome.passing, [*outcome.failed, *outcome.unresolvable]) == (["z"], ["n0"])
     assert filtered(world.cluster, late, ["n0"], Texts()).passing == []
     assert isinstance(placed_on(world.cluster, late, "z"), Placed)

@@ -85,10 +85,10 @@ async def test_filter_and_scores_go_by_what_the_zones_have_left() -> None:
         answer = await world.filter(pod("p", cpus=6), "full", "split", "part")
         assert answer["NodeNames"] == ["split", "part"]
         assert list(answer["FailedAndUnresolvableNodes"]) == ["full"]
-        found = await world.post(
+        rated = await world.post(
             "prioritize", {"Pod": pod("q", cpus=6), "NodeNames": ["full", "split", "part"]}
         )
-    scores = {each["Host"]: each["Score"] for each in found}
+    scores = {each["Host"]: each["Score"] for each in rated}
     assert scores["part"] > scores["split"] > scores["full"] == 0
 
 
@@ -100,8 +100,8 @@ async def test_preemption_frees_one_zone() -> None:
     offer = {"n1": {"Pods": [{"UID": "uid-a"}, {"UID": "uid-b"}], "NumPDBViolations": 0}}
     async with world.at_work():
         await taken_over(world)
-        found = await world.post("preempt", {"Pod": asking, "NodeNameToMetaVictims": offer})
-    assert found["NodeNameToMetaVictims"]["n1"]["Pods"] == [{"UID": "uid-a"}]
+        answer = await world.post("preempt", {"Pod": asking, "NodeNameToMetaVictims": offer})
+    assert answer["NodeNameToMetaVictims"]["n1"]["Pods"] == [{"UID": "uid-a"}]
 
 
 async def test_a_node_without_an_agent_refuses_a_pod_that_needs_a_zone() -> None:

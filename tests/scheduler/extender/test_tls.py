@@ -38,7 +38,7 @@ async def asked(world: World, trusted: str, client: str | None) -> int:
 
 async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
-    server_pem, kube, other = (
+    server_pem, kube, other_pem = (
         authority.issue("localhost"),
         authority.issue("kube-scheduler"),
         authority.issue("somebody"),
@@ -52,7 +52,7 @@ async def test_only_clients_with_a_certificate_of_a_given_name_are_heard(tmp_pat
     }
     async with (await small_and_large()).at_work(**settings) as world:
         assert await asked(world, authority.ca, kube) == 200
-        assert [await asked(world, authority.ca, each) for each in (None, other, foreign)] == [
+        assert [await asked(world, authority.ca, each) for each in (None, other_pem, foreign)] == [
             0,
             0,
             0,
@@ -82,8 +82,8 @@ async def test_certificate_and_authority_are_rotated_by_their_files(tmp_path: Pa
                 200,
                 0,
             ]
-    (told,) = [line for line in lines if line["event"] == "extender.certificate"]
-    assert str(authority) in told["problem"]
+    (log_line,) = [line for line in lines if line["event"] == "extender.certificate"]
+    assert str(authority) in log_line["problem"]
 
 
 def test_files_that_cannot_be_used_are_named_at_the_start(tmp_path: Path) -> None:

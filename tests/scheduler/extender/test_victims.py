@@ -58,22 +58,22 @@ async def test_an_offer_is_widened_by_what_an_own_reservation_takes() -> None:
     """Without the pending own reservation the pod would fit zone 0 without any eviction."""
     story = Story()
     placing = await beside_own(story, pod("own", cpus=8), (low("b"), 1))
-    found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": Offer(())})
-    assert found == {"n1": Offer(("uid-b",))}
+    outcome = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": Offer(())})
+    assert outcome == {"n1": Offer(("uid-b",))}
 
 
 async def test_once_the_log_holds_the_reservation_the_answer_is_the_same() -> None:
     story = Story()
     placing = await beside_own(story, pod("own", cpus=8), (low("b"), 1))
     core = story.cores[0]
-    before = preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())})
+    first_answer = preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())})
     await story.tell(streams.pod("uid-own"), PodReserved("uid-own", "n1", 1, core.ledger.position))
     await story.tell(streams.node("n1"), NodeCharged("n1", "uid-own", {}))
     core.decide(0)
     assert not placing.view.nodes["n1"].assumed
     assert (
         preempted(placing, core.ledger.pods, asking(8), {"n1": Offer(())})
-        == before
+        == first_answer
         == {"n1": Offer(("uid-b",))}
     )
 
@@ -97,17 +97,17 @@ async def test_offered_victims_that_are_not_needed_stay() -> None:
     story = Story()
     placing = await full_zone(story, low("a"), low("b"), low("c"))
     offer = Offer(("uid-a", "uid-b", "uid-c"), violations=3)
-    found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": offer})["n1"]
-    assert len(found.uids) == 2
-    assert found.violations == 2
+    outcome = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": offer})["n1"]
+    assert len(outcome.uids) == 2
+    assert outcome.violations == 2
 
 
 async def test_the_higher_priority_is_spared_first() -> None:
     story = Story()
     placing = await full_zone(story, low("a", priority=5), low("b"), low("c"))
     offer = Offer(("uid-a", "uid-b", "uid-c"))
-    found = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": offer})["n1"]
-    assert found.uids == ("uid-b", "uid-c")
+    outcome = preempted(placing, story.cores[0].ledger.pods, asking(8), {"n1": offer})["n1"]
+    assert outcome.uids == ("uid-b", "uid-c")
 
 
 async def test_victims_that_constraints_may_need_all_stay_in_the_offer() -> None:
@@ -119,5 +119,5 @@ async def test_victims_that_constraints_may_need_all_stay_in_the_offer() -> None
     offer = Offer(("uid-a", "uid-b", "uid-c"))
     constraints = msgspec.structs.replace(asking(8).constraints, kept={"hostPorts": [["TCP", 80]]})
     made = msgspec.structs.replace(asking(8), constraints=constraints)
-    found = preempted(placing, story.cores[0].ledger.pods, made, {"n1": offer})["n1"]
-    assert found.uids == offer.uids
+    outcome = preempted(placing, story.cores[0].ledger.pods, made, {"n1": offer})["n1"]
+    assert outcome.uids == offer.uids

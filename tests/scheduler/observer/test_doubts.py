@@ -51,12 +51,12 @@ def next_doubt(found: JudgedList) -> Doubt | None:
 
 def test_what_one_list_lacks_has_not_ended(known: SchedulerState) -> None:
     """This holds even for few objects: a GET of each, or the next list, must confirm their end."""
-    found = judged(known, of(ALL - FEW), None)
-    assert not found.confirmed
-    assert uids(found.unconfirmed) == FEW
-    assert found.may_ask
-    assert next_doubt(found) == Doubt(of(ALL - FEW), FEW, empty=False)
-    assert found.doubt([]) is None
+    outcome = judged(known, of(ALL - FEW), None)
+    assert not outcome.confirmed
+    assert uids(outcome.unconfirmed) == FEW
+    assert outcome.may_ask
+    assert next_doubt(outcome) == Doubt(of(ALL - FEW), FEW, empty=False)
+    assert outcome.doubt([]) is None
 
 
 def test_a_list_that_lacks_much_is_not_asked_about_pod_by_pod(known: SchedulerState) -> None:
@@ -89,10 +89,10 @@ def test_a_kind_without_get_is_believed_after_some_lists(known: SchedulerState) 
     for number in range(MOST_LISTS):
         lacked = ("ns/a", "ns/b")[number % 2]
         listed = WholeList("persistentvolumeclaims", claims - {lacked}, "9", frozenset())
-        found = judged(known, listed, doubt)
-        assert not found.may_ask
-        assert found.is_last == (number == MOST_LISTS - 1)
-        doubt = next_doubt(found)
+        outcome = judged(known, listed, doubt)
+        assert not outcome.may_ask
+        assert outcome.is_last == (number == MOST_LISTS - 1)
+        doubt = next_doubt(outcome)
 
 
 def test_one_that_shows_nothing_is_asked_for_once_more() -> None:

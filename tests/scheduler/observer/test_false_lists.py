@@ -295,8 +295,8 @@ async def test_a_list_that_lacks_a_few_running_pods_ends_none_of_them(
         await scene.told(PodObserved, 46)
 
     def without_two(_kind: Kind, listed: Listed, _before: int) -> Listed:
-        left = [obj for obj in listed.items if obj["metadata"]["name"] not in ("p0", "p7")]
-        return Listed(left, listed.resource_version)
+        remaining = [obj for obj in listed.items if obj["metadata"]["name"] not in ("p0", "p7")]
+        return Listed(remaining, listed.resource_version)
 
     falsified(scene, monkeypatch, without_two)
     async with scene.observer(3):

@@ -105,7 +105,7 @@ def watched() -> Watched:
 
 
 def test_a_life_seen_step_by_step_is_recorded_once_per_step(watched: Watched) -> None:
-    told = []
+    events = []
     steps = [
         pod(),
         pod(version=6),
@@ -113,7 +113,7 @@ def test_a_life_seen_step_by_step_is_recorded_once_per_step(watched: Watched) ->
         pod(version=8, node="n1", phase="Running"),
     ]
     for obj in [*steps[:2], *steps[:2]]:
-        told.append(watched.pod(obj))
+        events.append(watched.pod(obj))
     watched.reserve("uid-a")
     for obj in [
         *steps[2:],
@@ -121,9 +121,9 @@ def test_a_life_seen_step_by_step_is_recorded_once_per_step(watched: Watched) ->
         pod(version=9, node="n1", phase="Succeeded"),
         pod(version=9, phase="Succeeded"),
     ]:
-        told.append(watched.pod(obj))
-    kinds = [type(event) for event in told if event is not None]
-    assert kinds == [PodObserved, PodRunning, PodEnded], told
+        events.append(watched.pod(obj))
+    kinds = [type(event) for event in events if event is not None]
+    assert kinds == [PodObserved, PodRunning, PodEnded], events
 
 
 @pytest.mark.parametrize("reserved", [False, True])
@@ -323,8 +323,8 @@ def test_devices_that_a_node_counts_and_does_not_offer_are_unhealthy() -> None:
 def test_nodes_that_a_list_lacks_end(watched: Watched) -> None:
     watched.node(node("n1"))
     watched.node(node("n2", uid="node-2"))
-    found = pods_and_nodes.absent_nodes(watched.history.ledger, {"n1"}, "1000")
-    assert found == [NodeEnded("n2", "node-2", "absent_from_list")]
+    ended = pods_and_nodes.absent_nodes(watched.history.ledger, {"n1"}, "1000")
+    assert ended == [NodeEnded("n2", "node-2", "absent_from_list")]
 
 
 def test_a_node_that_is_younger_than_a_list_is_not_missed_by_it(watched: Watched) -> None:
@@ -430,23 +430,25 @@ SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
 def anything_in(data: st.DataObject, obj: Json) -> Json:
     """Return the object with one part, at any depth, replaced by any value."""
     made = copy.deepcopy(obj)
-    at: Any = made
+    place: Any = made
     while True:
-        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
-        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
-            at[key] = data.draw(JSON | st.just(10**30))
+        key = data.draw(
+            st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place)))
+        )
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            place[key] = data.draw(JSON | st.just(10**30))
             return made
-        at = at[key]
+        place = place[key]
 
 
 def test_a_device_class_is_recorded_while_it_names_a_resource() -> None:
-    known, made = ClusterObjects(), SURROUNDING_OBJECTS["deviceclass"]
-    told = cluster_objects.event_of(known, "deviceclass", made)
-    assert told == DeviceClassObserved("gpu.example.com", "example.com/gpu")
-    known.fold(told)
-    assert cluster_objects.event_of(known, "deviceclass", made) is None, "told once"
+    objects, made = ClusterObjects(), SURROUNDING_OBJECTS["deviceclass"]
+    events = cluster_objects.event_of(objects, "deviceclass", made)
+    assert events == DeviceClassObserved("gpu.example.com", "example.com/gpu")
+    objects.fold(events)
+    assert cluster_objects.event_of(objects, "deviceclass", made) is None, "told once"
     silent = {"metadata": {"name": "gpu.example.com"}, "spec": {}}
-    assert cluster_objects.event_of(known, "deviceclass", silent) == SurroundingEnded(
+    assert cluster_objects.event_of(objects, "deviceclass", silent) == SurroundingEnded(
         "deviceclass", "gpu.example.com", "unbound"
     )
     assert cluster_objects.event_of(ClusterObjects(), "deviceclass", silent) is None
@@ -470,12 +472,12 @@ def test_a_device_class_is_recorded_while_it_names_a_resource() -> None:
 def test_a_pod_group_is_recorded_with_its_minimum(
     api: PodGroupApi, spec: Json, minimum: int, problem: str
 ) -> None:
-    known, made = ClusterObjects(), {"metadata": {"name": "g", "namespace": "n"}, "spec": spec}
-    event = cluster_objects.event_of(known, api, made)
+    objects, made = ClusterObjects(), {"metadata": {"name": "g", "namespace": "n"}, "spec": spec}
+    event = cluster_objects.event_of(objects, api, made)
     assert event == PodGroupObserved(api, "n/g", minimum, problem=problem)
-    known.fold(event)
-    assert cluster_objects.absent(known, "claim", (), "5") == []
-    assert [end.kind for end in map(_end, cluster_objects.absent(known, api, (), "5"))] == [api]
+    objects.fold(event)
+    assert cluster_objects.absent(objects, "claim", (), "5") == []
+    assert [end.kind for end in map(_end, cluster_objects.absent(objects, api, (), "5"))] == [api]
 
 
 def _end(event: SurroundingEvent) -> SurroundingEnded:
@@ -488,16 +490,16 @@ def test_no_cluster_object_raises_and_its_events_can_be_stored(
     data: st.DataObject,
 ) -> None:
     kind = data.draw(st.sampled_from(sorted(SURROUNDING_OBJECTS)))
-    known, made = ClusterObjects(), anything_in(data, SURROUNDING_OBJECTS[kind])
+    objects, made = ClusterObjects(), anything_in(data, SURROUNDING_OBJECTS[kind])
     for event in (
-        cluster_objects.event_of(known, kind, made),
-        cluster_objects.deleted(known, kind, made),
+        cluster_objects.event_of(objects, kind, made),
+        cluster_objects.deleted(objects, kind, made),
     ):
         if event is not None:
             encode(event)
-            known.fold(event)
-    cluster_objects.event_of(known, kind, SURROUNDING_OBJECTS[kind])
-    cluster_objects.absent(known, kind, (), "5")
+            objects.fold(event)
+    cluster_objects.event_of(objects, kind, SURROUNDING_OBJECTS[kind])
+    cluster_objects.absent(objects, kind, (), "5")
 
 
 @given(st.data())

@@ -77,9 +77,9 @@ JSON = st.recursive(
 
 @given(JSON, JSON)
 def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
-    found = {"startTime": told, "containerStatuses": listed, "initContainerStatuses": [listed]}
-    assert started_s(found) >= 0
-    assert finished_s(found) >= 0
+    status = {"startTime": told, "containerStatuses": listed, "initContainerStatuses": [listed]}
+    assert started_s(status) >= 0
+    assert finished_s(status) >= 0
 
 
 def test_events_carry_the_nodes_time() -> None:
@@ -92,14 +92,14 @@ def test_events_carry_the_nodes_time() -> None:
         "status": status(phase="Running", containerStatuses=[])
     }
     assert watched.pod(running) == PodRunning("uid-a", "n", "6", START_S)
-    found = watched.pod(
+    events = watched.pod(
         pod(node="n", phase="Succeeded", version=7) | {"status": status(phase="Succeeded")}
     )
-    assert isinstance(found, PodEnded)
-    assert (found.started_s, found.finished_s) == (START_S, LAST_S)
-    found = watched.pod(pod("b", node="n") | {"status": status(phase="Running")})
-    assert isinstance(found, PodObserved)
-    assert found.started_s == START_S
+    assert isinstance(events, PodEnded)
+    assert (events.started_s, events.finished_s) == (START_S, LAST_S)
+    events = watched.pod(pod("b", node="n") | {"status": status(phase="Running")})
+    assert isinstance(events, PodObserved)
+    assert events.started_s == START_S
     deleted = pods_and_nodes.pod_deleted(
         watched.history.ledger, pod("b", node="n") | {"status": status(phase="Running")}
     )

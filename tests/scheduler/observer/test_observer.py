@@ -101,8 +101,8 @@ class Scene:
 
     async def events(self) -> list[Event]:
         """Return the recorded events without those of namespaces, which every server has."""
-        found = [decode(envelope) for envelope in await self.log.read(0)]
-        return [event for event in found if not isinstance(event, SurroundingEvent)]
+        events = [decode(envelope) for envelope in await self.log.read(0)]
+        return [event for event in events if not isinstance(event, SurroundingEvent)]
 
     async def told(self, kind: type[Event], count: int) -> list[Event]:
         """Wait until the log has this many events of a type."""
@@ -117,10 +117,10 @@ class Scene:
         """Wait until these events are recorded, at any version."""
         async with asyncio.timeout(10):
             while True:
-                found = [decode(envelope) for envelope in await self.log.read(0)]
+                events = [decode(envelope) for envelope in await self.log.read(0)]
                 same = (
                     msgspec.structs.replace(event, resource_version="")
-                    for event in found
+                    for event in events
                     if type(event) is type(wanted)
                 )
                 if wanted in same:
@@ -162,8 +162,8 @@ async def test_a_list_records_pods_on_nodes_before_waiting_pods(
     await scene.api.pod("b-stands", spec={**OURS, "nodeName": "n1"})
     await scene.api.pod("c-waits", spec=OURS)
     async with scene.observer():
-        told = await scene.told(PodObserved, 3)
-    assert [event.pod.name for event in told if isinstance(event, PodObserved)] == [
+        recorded = await scene.told(PodObserved, 3)
+    assert [event.pod.name for event in recorded if isinstance(event, PodObserved)] == [
         "b-stands",
         "a-waits",
         "c-waits",
@@ -441,10 +441,12 @@ async def test_cluster_objects_are_recorded_before_pods_followed_and_ended(
     await scene.api.pod("p", spec=OURS)
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
-        told = [decode(envelope) for envelope in await scene.log.read(0)]
-        pod = next(number for number, event in enumerate(told) if isinstance(event, PodObserved))
-        before = {type(event) for event in told[:pod]}
-        assert {VolumeObserved, NodeVolumesLimited, NamespaceObserved} <= before
+        recorded = [decode(envelope) for envelope in await scene.log.read(0)]
+        pod = next(
+            number for number, event in enumerate(recorded) if isinstance(event, PodObserved)
+        )
+        kinds_before = {type(event) for event in recorded[:pod]}
+        assert {VolumeObserved, NodeVolumesLimited, NamespaceObserved} <= kinds_before
         patch = {"status": {"phase": "Bound"}}
         answer = await scene.api.ask(
             "PATCH", f"{where}/c/status", patch, {"Content-Type": "application/merge-patch+json"}
@@ -555,8 +557,8 @@ async def test_the_first_list_on_a_new_timeline_is_recorded_once(scene: Scene) -
     for epoch in (100, 101):
         async with scene.observer(epoch):
             await scene.told(ClusterListed, 2)
-            found = await scene.settled()
-    listed = [event for event in found if isinstance(event, ClusterListed)]
+            recorded = await scene.settled()
+    listed = [event for event in recorded if isinstance(event, ClusterListed)]
     assert sorted(listed, key=lambda event: event.kind) == [
         ClusterListed("nodes", 2),
         ClusterListed("pods", 2),

@@ -93,7 +93,7 @@ def test_the_pods_own_resources_count_so_too(
 
 
 def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it() -> None:
-    history, sightings, told = History(), SeenSpecs(), []
+    history, sightings, events = History(), SeenSpecs(), []
     for asked, allocated, running in (
         ("8", "8", "8"),
         ("4", "8", "8"),
@@ -104,9 +104,9 @@ def test_shrinking_the_pods_own_resources_is_news_when_the_kubelet_has_done_it()
             history.ledger, "topolog", resizing_whole(asked, allocated, running), sightings
         )
         if isinstance(event, PodObserved):
-            told.append((event.pod.pod_level or {})["cpu"])
+            events.append((event.pod.pod_level or {})["cpu"])
             history.seen(event.pod, "n1", phase="Running")
-    assert told == [8000, 4000]
+    assert events == [8000, 4000]
 
 
 def test_every_step_of_a_resize_is_news_and_a_heartbeat_is_none() -> None:

@@ -77,16 +77,16 @@ async def test_a_pod_whose_binding_is_undone_waits_again(
     uid = (await scene.api.pod("a", spec=OURS))["metadata"]["uid"]
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
-        before = await snapshot(scene)
+        snapshot_before = await snapshot(scene)
         await bound(scene, uid)
-        streamed = restored(scene, monkeypatch, before)
+        streamed = restored(scene, monkeypatch, snapshot_before)
     async with scene.observer(2):
         ended, again = (await scene.told(PodEnded, 1))[0], (await scene.told(PodObserved, 2))[1]
         assert ended == PodEnded(
             uid,
             "absent_from_list",
             "n1",
-            resource_version=before["pods"].items[0]["metadata"]["resourceVersion"],
+            resource_version=snapshot_before["pods"].items[0]["metadata"]["resourceVersion"],
         )
         assert isinstance(again, PodObserved)
         assert (again.pod.uid, again.node) == (uid, "")
@@ -100,7 +100,7 @@ async def test_a_list_from_before_a_binding_undoes_nothing(
     uid = (await scene.api.pod("a", spec=OURS))["metadata"]["uid"]
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
-        before = await snapshot(scene)
+        snapshot_before = await snapshot(scene)
         await bound(scene, uid)
         body = {"metadata": {"name": "a", "uid": uid}, "target": {"kind": "Node", "name": "n1"}}
         await scene.api.ask(
@@ -108,7 +108,7 @@ async def test_a_list_from_before_a_binding_undoes_nothing(
             "/api/v1/namespaces/apirec/pods/a/binding",
             {"apiVersion": "v1", "kind": "Binding", **body},
         )
-        restored(scene, monkeypatch, before, lists=1)
+        restored(scene, monkeypatch, snapshot_before, lists=1)
     async with scene.observer(2):
         assert not [event for event in await scene.settled() if isinstance(event, PodEnded)]
 
@@ -120,10 +120,10 @@ async def test_what_came_after_the_snapshot_ends_though_younger(
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(1):
         await scene.told(PodObserved, 20)
-        before = await snapshot(scene)
+        snapshot_before = await snapshot(scene)
         uid = (await scene.api.pod("late", spec=OURS))["metadata"]["uid"]
         await scene.told(PodObserved, 21)
-        restored(scene, monkeypatch, before)
+        restored(scene, monkeypatch, snapshot_before)
     async with scene.observer(2):
         (ended,) = await scene.told(PodEnded, 1)
         assert isinstance(ended, PodEnded)
@@ -137,10 +137,10 @@ async def test_one_list_older_than_the_log_ends_nothing(
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(1):
         await scene.told(PodObserved, 20)
-        before = await snapshot(scene)
+        snapshot_before = await snapshot(scene)
         await scene.api.pod("late", spec=OURS)
         await scene.told(PodObserved, 21)
-        streamed = restored(scene, monkeypatch, before, lists=1)
+        streamed = restored(scene, monkeypatch, snapshot_before, lists=1)
     async with scene.observer(2):
         await until(lambda: len(streamed) == 2)
         assert not [event for event in await scene.settled() if isinstance(event, PodEnded)]
@@ -154,19 +154,19 @@ async def test_an_ended_object_that_returns_unchanged_is_recorded_again(
     async with scene.observer(1):
         await scene.told(PodObserved, 1)
         await scene.told(NodeObserved, 1)
-        before = await snapshot(scene)
+        snapshot_before = await snapshot(scene)
         for kind, name in (("pods", "a"), ("nodes", "n1")):
             await scene.drop(kind, name)
         await scene.told(PodEnded, 1)
         await scene.told(NodeEnded, 1)
-        restored(scene, monkeypatch, before)
+        restored(scene, monkeypatch, snapshot_before)
     async with scene.observer(2):
         first, again = await scene.told(PodObserved, 2)
         assert first == again
         first, again = await scene.told(NodeObserved, 2)
         assert first == again
-        told = [type(event) for event in await scene.settled()]
-        assert told.count(PodObserved) == told.count(NodeObserved) == 2
+        kinds = [type(event) for event in await scene.settled()]
+        assert kinds.count(PodObserved) == kinds.count(NodeObserved) == 2
 
 
 async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
@@ -177,10 +177,10 @@ async def test_a_watch_that_went_on_from_a_version_to_come_is_given_up(
         await scene.api.pod(name, spec=OURS)
     async with scene.observer(relist_s=0.2):
         await scene.told(PodObserved, 20)
-        before = await snapshot(scene)
+        snapshot_before = await snapshot(scene)
         uid = (await scene.api.pod("late", spec=OURS))["metadata"]["uid"]
         await scene.told(PodObserved, 21)
-        restored(scene, monkeypatch, before)
+        restored(scene, monkeypatch, snapshot_before)
         (ended,) = await scene.told(PodEnded, 1)
         assert isinstance(ended, PodEnded)
         assert ended.uid == uid

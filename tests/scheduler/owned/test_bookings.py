@@ -53,12 +53,12 @@ class Booked(OwnedWorld):
     def check_amounts(self) -> None:
         """Zones have what all charges with zones take, and no CPU is held twice."""
         node = self.core.ledger.nodes["n1"]
-        held = [c.allocation for c in node.charges.values() if c.allocation is not None]
+        allocations = [c.allocation for c in node.charges.values() if c.allocation is not None]
         assert node.report is not None
         for offered in node.report.zones:
-            taken = sum(each.zones.get(offered.id, {}).get(CPU, 0) for each in held)
-            assert not held or taken <= offered.offered[CPU]
-        cpus = [cpu for each in held for cpu in each_cpu(parse_cpus(each.cpus))]
+            taken = sum(each.zones.get(offered.id, {}).get(CPU, 0) for each in allocations)
+            assert not allocations or taken <= offered.offered[CPU]
+        cpus = [cpu for each in allocations for cpu in each_cpu(parse_cpus(each.cpus))]
         assert len(cpus) == len(set(cpus))
 
     def check(self) -> None:
@@ -229,8 +229,8 @@ def test_the_room_is_never_counted_twice_and_stays_for_its_owners(
     world = Booked(policy)
     world.node() if is_owned else world.kubelets_node(8, 8)
     open_pods, bookings = dict[str, str](), set[str]()
-    for at, (what, size) in enumerate(steps):
-        name = f"p{at}"
+    for step, (what, size) in enumerate(steps):
+        name = f"p{step}"
         if what == "book":
             owners = (Owner(labels={"of": name}),)
             world.book(size, 0, name, owners=owners, once=once and size % 2 == 0)
@@ -259,9 +259,9 @@ def test_the_room_is_never_counted_twice_and_stays_for_its_owners(
         pass
     for booked in sorted(bookings):
         entry = world.core.ledger.pods.get(booked)
-        left = entry.pod.containers[0].requests.get(CPU, 0) // 1000 if entry is not None else 0
-        if entry is not None and entry.node and left:
-            pod = exclusive(f"last-{booked}", left, 0, labels={"of": booked})
+        remaining = entry.pod.containers[0].requests.get(CPU, 0) // 1000 if entry is not None else 0
+        if entry is not None and entry.node and remaining:
+            pod = exclusive(f"last-{booked}", remaining, 0, labels={"of": booked})
             assert world.place(pod)[pod.name].drawn_from == booked
         world.check_amounts()
     world.check()

@@ -138,12 +138,14 @@ def test_a_pod_of_another_scheduler_may_have_any_device_until_its_annotation_sho
     world.seen(asking("stranger", {HALF: 50}, scheduler_name="other", annotations=strange), "n1")
     world.turn()
     assert not [event for _, event in world.log if isinstance(event, PodAllocationFound)]
-    known = {DEVICE_ALLOCATED: status, RESOURCE_STATUS: '{"cpuset":"2"}'}
-    world.seen(asking("stranger", {HALF: 50}, scheduler_name="other", annotations=known), "n1")
+    annotations = {DEVICE_ALLOCATED: status, RESOURCE_STATUS: '{"cpuset":"2"}'}
+    world.seen(
+        asking("stranger", {HALF: 50}, scheduler_name="other", annotations=annotations), "n1"
+    )
     world.turn()
     assert world.turn() == [] or world.core.ledger.pods["uid-whole"].node == "n1"
-    found = [event for _, event in world.log if isinstance(event, PodAllocationFound)]
-    assert [card.minor for event in found for card in event.allocation.devices] == [1]
+    takeovers = [event for _, event in world.log if isinstance(event, PodAllocationFound)]
+    assert [card.minor for event in takeovers for card in event.allocation.devices] == [1]
 
 
 def test_keys_about_devices_are_kept_where_topolog_chooses_them() -> None:

@@ -60,9 +60,9 @@ def test_a_scheduler_with_a_history_ranks_as_a_new_one_and_node_by_node(
     probes = [pod_of(f"probe{number}", kind) for number, kind in enumerate(asked)]
     for batch in batches:
         world.place(*[pod_of(f"p{count + at}", kind) for at, kind in enumerate(batch)])
-        for at in range(count, count + len(batch)):
-            if at in ended and f"uid-p{at}" in world.core.ledger.pods:
-                world.tell(streams.pod(f"uid-p{at}"), PodEnded(f"uid-p{at}", "succeeded"))
+        for serial in range(count, count + len(batch)):
+            if serial in ended and f"uid-p{serial}" in world.core.ledger.pods:
+                world.tell(streams.pod(f"uid-p{serial}"), PodEnded(f"uid-p{serial}", "succeeded"))
         count += len(batch)
         for probe in probes:
             _has_equal_forms(cluster_of(world), probe)

@@ -251,18 +251,18 @@ def test_no_zone_is_overfull_no_cpu_is_given_twice_and_a_replay_knows_the_same(
     world = OwnedWorld("restricted")
     world.node("n1")
     world.node("n2", zones=4)
-    held: dict[tuple[str, int], dict[str, int]] = {}
+    amounts_by_zone: dict[tuple[str, int], dict[str, int]] = {}
     cpus: dict[str, int] = {}
-    for at, (is_exclusive, cpu, memory) in enumerate(asked):
+    for number, (is_exclusive, cpu, memory) in enumerate(asked):
         made = exclusive if is_exclusive else share
-        pod = made(f"p{at}", cpu if is_exclusive else cpu * 700, memory)
+        pod = made(f"p{number}", cpu if is_exclusive else cpu * 700, memory)
         for reserved in world.place(pod).values():
             given_cpus = parse_cpus(allocation(reserved).cpus)
             assert not cpus.get(reserved.node, 0) & given_cpus
             cpus[reserved.node] = cpus.get(reserved.node, 0) | given_cpus
             sums = dict.fromkeys((CPU, MEMORY), 0)
             for zone, amounts in allocation(reserved).zones.items():
-                total = held.setdefault((reserved.node, zone), dict.fromkeys(sums, 0))
+                total = amounts_by_zone.setdefault((reserved.node, zone), dict.fromkeys(sums, 0))
                 for name, amount in amounts.items():
                     sums[name] += amount
                     total[name] += amount
@@ -352,9 +352,13 @@ def test_koordlet_enforces_what_the_binding_carries_and_its_list_is_proof() -> N
     delta = changes(reported, listed)
     assert isinstance(delta, NodeReportChanged)
     world.tell(streams.report("n1"), delta)
-    (found,) = [event for event in world.turn() if isinstance(event, PodAllocationFound)]
-    assert (found.uid, found.source, found.allocation.cpus) == ("uid-other", "enforcer", "4-5")
-    assert list(found.allocation.zones) == [1]
+    (takeover,) = [event for event in world.turn() if isinstance(event, PodAllocationFound)]
+    assert (takeover.uid, takeover.source, takeover.allocation.cpus) == (
+        "uid-other",
+        "enforcer",
+        "4-5",
+    )
+    assert list(takeover.allocation.zones) == [1]
     assert allocation(world.place(exclusive("r", 2))["r"]).cpus == "6-7"
     proofs = []
     for envelope, event in world.log:
@@ -376,8 +380,8 @@ def test_a_pod_that_gets_other_cpus_later_is_announced_once() -> None:
     world.place(exclusive("p", 2))
     world.tell(streams.pod("uid-p"), PodBound("uid-p", "n1"))
     for ids in ("2-3", "2-3,5", "2-3,5", "2-3", "2-3,7"):
-        held = (ZonedAmount(CPU, (0,), 2_000, ids),)
-        placement = Placement("ns", "p", "c", held, "uid-p")
+        zonal = (ZonedAmount(CPU, (0,), 2_000, ids),)
+        placement = Placement("ns", "p", "c", zonal, "uid-p")
         world.tell(
             streams.report("n1"), NodeReportChanged("n1", "boot-1", 1, enforced=(placement,))
         )

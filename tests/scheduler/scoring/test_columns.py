@@ -57,14 +57,14 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
     present = column(st.sampled_from((0, 1, 1, 1))).astype(np.bool_)
     allocatable = column(st.integers(1, largest)) * present
-    held = column(st.one_of(st.just(0), st.integers(0, largest)))
+    amounts_free = column(st.one_of(st.just(0), st.integers(0, largest)))
     request = draw(
         st.lists(st.one_of(st.just(0), st.integers(0, largest)), min_size=count, max_size=count)
     )
     weights = draw(st.lists(st.integers(-1, 9), min_size=count, max_size=count))
     return Cluster(
         np.array(request),
-        np.maximum(allocatable - held, 0),
+        np.maximum(allocatable - amounts_free, 0),
         allocatable,
         present,
         np.array(weights),
@@ -73,14 +73,14 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 def node_zones(cluster: Cluster, node: int) -> list[ZoneView]:
     """Return one node's zones in scalar form; a zone without resources does not exist."""
-    found = []
+    zones = []
     for zone in range(cluster.present.shape[1]):
         listed = [at for at in range(len(RESOURCES)) if cluster.present[at, zone, node]]
         available = {RESOURCES[at]: int(cluster.available[at, zone, node]) for at in listed}
         allocatable = {RESOURCES[at]: int(cluster.allocatable[at, zone, node]) for at in listed}
         if listed:
-            found.append(ZoneView(zone, available, allocatable, used=available != allocatable))
-    return found
+            zones.append(ZoneView(zone, available, allocatable, used=available != allocatable))
+    return zones
 
 
 def fits_of(cluster: Cluster) -> Bools:
@@ -141,15 +141,16 @@ def plainly(request: dict[str, int], zones: list[ZoneView], wanted: list[DemandC
     if not asked:
         return 100 if landing else 0
     free, whole = landing[0].available, landing[0].allocatable
-    left = {name: amount - asked.get(name, 0) for name, amount in free.items()}
+    remaining = {name: amount - asked.get(name, 0) for name, amount in free.items()}
     loss = sum(
-        each.weight * (_places(each, free, whole) - _places(each, left, whole)) for each in wanted
+        each.weight * (_places(each, free, whole) - _places(each, remaining, whole))
+        for each in wanted
     )
     anywhere = sum(
         each.weight * 4096 * min([asked.get(name, 0) // amount for name, amount in each.amounts])
         for each in wanted
     )
-    shares = sum(left[name] * 100 // whole[name] for name in asked)
+    shares = sum(remaining[name] * 100 // whole[name] for name in asked)
     steps = max(0, loss - anywhere) // 1024 + shares * 16 // (100 * len(asked))
     score, least = 100, 1
     while steps >= least and score > 1:
@@ -202,20 +203,20 @@ def test_room_is_kept_alike_in_columns_in_plain_amounts_and_in_words(
 
 
 def test_a_zone_too_small_for_a_demand_class_loses_none_of_its_room() -> None:
-    too_large, held = DemandClass((("cpu", 20),), 4096), DemandClass((("cpu", 16),), 4096)
+    too_large, fitting = DemandClass((("cpu", 20),), 4096), DemandClass((("cpu", 16),), 4096)
     free, whole = np.array([[16, 16]]), np.array([[16.0, 32.0]])
     scores = {
         want: KeepRoom([want])
         .landed((("cpu", 4),), ("cpu",))
         .scores(free, whole, np.arange(2))
         .tolist()
-        for want in (too_large, held)
+        for want in (too_large, fitting)
     }
     zones = [ZoneView(0, {"cpu": 16}, {"cpu": size}) for size in (16, 32)]
     assert scores == {
         want: [plainly({"cpu": 4}, [zone], [want]) for zone in zones] for want in scores
     }
-    assert scores[too_large][0] > scores[held][0]
+    assert scores[too_large][0] > scores[fitting][0]
 
 
 @given(cluster=clusters())

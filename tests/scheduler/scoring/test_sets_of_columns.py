@@ -131,7 +131,7 @@ def test_places_in_sets_are_what_they_hold_in_whole_numbers(
         columns([free for _, free in given_zones]),
         columns([sizes for sizes, _ in given_zones]).astype(np.float64),
     )
-    for found, row in ((counts, 1), (empty, 0)):
+    for counted, row in ((counts, 1), (empty, 0)):
         expected = [
             sum(
                 min(total[name] // amount for name, amount in each.amounts)
@@ -140,4 +140,4 @@ def test_places_in_sets_are_what_they_hold_in_whole_numbers(
             )
             for each in classes
         ]
-        assert found.tolist() == expected
+        assert counted.tolist() == expected

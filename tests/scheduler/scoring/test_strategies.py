@@ -154,8 +154,8 @@ def test_keep_room_weighs_a_place_by_its_demand_class() -> None:
         ((DemandClass(scarce.amounts, 1), DemandClass(plenty.amounts, 4096)), cpu_whole),
     ):
         keep = KeepRoom(wants)
-        other = cpu_whole if better is memory_whole else memory_whole
-        assert keep.score(ASK, better, {}, {}, 8) > keep.score(ASK, other, {}, {}, 8)
+        other_class = cpu_whole if better is memory_whole else memory_whole
+        assert keep.score(ASK, better, {}, {}, 8) > keep.score(ASK, other_class, {}, {}, 8)
 
 
 def test_a_nearer_set_scores_half_a_step_more() -> None:
@@ -170,9 +170,9 @@ def test_a_nearer_set_scores_half_a_step_more() -> None:
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 8, 64, 200, 1024])
 def test_any_zone_limit_gives_a_score_within_bounds(limit: int) -> None:
-    one, two = ({"cpu": amount} for amount in (2000, 12000))
+    first, two = ({"cpu": amount} for amount in (2000, 12000))
     least = STRATEGIES["LeastNUMANodes"]
-    alone, both = (least.score(request, EMPTY, {}, {}, limit) for request in (one, two))
+    alone, both = (least.score(request, EMPTY, {}, {}, limit) for request in (first, two))
     assert 0 <= both < alone <= 100
 
 

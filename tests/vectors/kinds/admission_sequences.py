@@ -72,11 +72,11 @@ def check(case: Json) -> list[str]:
     prefer = preference(case["plugin_preferred_allocation"])
     differences: list[str] = []
     state: KubeletState | None = built
-    for at, op in enumerate(case["ops"]):
+    for index, op in enumerate(case["ops"]):
         if state is None:
-            return [*differences, f"op {at}: the kubelet should be running"]
-        state, found = play(state, op, prefer)
-        differences += [f"op {at} {op['op']}: {text}" for text in found]
+            return [*differences, f"op {index}: the kubelet should be running"]
+        state, wrong = play(state, op, prefer)
+        differences += [f"op {index} {op['op']}: {text}" for text in wrong]
     return differences + _compare(
         "final", None if state is None else _final(drop_stale(state)), case["final"]
     )
@@ -108,8 +108,8 @@ def _started(state: KubeletState, pod: Pod, first: int | None) -> KubeletState:
 
 
 def _listed(state: KubeletState, resource: str, devices: list[Json]) -> KubeletState:
-    found = _devices({resource: devices})[resource]
-    return msgspec.structs.replace(state, devices=register(state.devices, resource, found))
+    by_id = _devices({resource: devices})[resource]
+    return msgspec.structs.replace(state, devices=register(state.devices, resource, by_id))
 
 
 def _admit(
@@ -124,9 +124,11 @@ def _restart(
     state: KubeletState, op: Json, prefer: Preferred | None
 ) -> tuple[KubeletState | None, list[str]]:
     expect, devices = op["expect"], op.get("devices")
-    known: Registered = {resource: {} for resource in state.devices.registered}
+    registered: Registered = {resource: {} for resource in state.devices.registered}
     restarted = restart(
-        state, devices=None if devices is None else {**known, **_devices(devices)}, prefer=prefer
+        state,
+        devices=None if devices is None else {**registered, **_devices(devices)},
+        prefer=prefer,
     )
     if isinstance(restarted, ConfigError):
         return None, _compare("restart", {"start_error": restarted.message}, expect)

@@ -92,17 +92,17 @@ def _allocated(
     hint = Hint(
         None if affinity["mask"] is None else mask_of(affinity["mask"]), affinity["preferred"]
     )
-    after = allocate(manager, CpuState(shared, {}, "uid", reuse), pod, container, hint)
-    if isinstance(after, AllocationError):
-        inner = after.message.removeprefix("Allocate failed due to ").removesuffix(
+    allocated = allocate(manager, CpuState(shared, {}, "uid", reuse), pod, container, hint)
+    if isinstance(allocated, AllocationError):
+        inner = allocated.message.removeprefix("Allocate failed due to ").removesuffix(
             ", which is unexpected"
         )
         return {
             "cpus": None,
-            "error": {"error": inner, "message": after.message, "reason": after.reason},
+            "error": {"error": inner, "message": allocated.message, "reason": allocated.reason},
         }
     return {
-        "cpus": format_cpus(after.of("uid", "c")),
-        "default_cpuset_after": format_cpus(after.shared),
+        "cpus": format_cpus(allocated.of("uid", "c")),
+        "default_cpuset_after": format_cpus(allocated.shared),
         "error": None,
     }

@@ -68,9 +68,9 @@ def _setting(case: dict[str, Any]) -> tuple[DeviceState, Pod]:
         state = hold(state, "pod", "i", RESOURCE, ours)
     pod = Pod(uid="pod", namespace="default", name="pod", containers=tuple(containers))
     if ours:  # already allocated: this only tells the manager what later containers may reuse
-        known = allocate(state, pod, containers[0], hint_of(case["affinity"]), running=True)
-        assert isinstance(known, DeviceState)
-        return known, pod
+        allocated = allocate(state, pod, containers[0], hint_of(case["affinity"]), running=True)
+        assert isinstance(allocated, DeviceState)
+        return allocated, pod
     return state, pod
 
 
@@ -79,14 +79,14 @@ def _allocation(
 ) -> list[str]:
     recorded = case["expect"]["allocate"]
     prefer = _prefer_lowest if case["plugin_preferred_allocation"] else None
-    after = allocate(state, pod, pod.containers[-1], hint_of(case["affinity"]), prefer=prefer)
-    if isinstance(after, AllocationError):
-        inner = after.message.removeprefix("Allocate failed due to ").removesuffix(
+    allocated = allocate(state, pod, pod.containers[-1], hint_of(case["affinity"]), prefer=prefer)
+    if isinstance(allocated, AllocationError):
+        inner = allocated.message.removeprefix("Allocate failed due to ").removesuffix(
             ", which is unexpected"
         )
-        ours = {"error": inner, "message": after.message, "reason": after.reason}
+        ours = {"error": inner, "message": allocated.message, "reason": allocated.reason}
         return differ("error", ours, recorded["error"])
-    got = after.held.get("pod", {}).get("c", {}).get(RESOURCE, frozenset())
+    got = allocated.held.get("pod", {}).get("c", {}).get(RESOURCE, frozenset())
     reusable = state.reusable("pod", RESOURCE)
     counts = {name: len(got & group) for name, group in split.items()} | {
         "reusable": len(got & reusable)

@@ -54,7 +54,7 @@ def _handed_back(docs: list[Json], cpus: int) -> list[Holding]:
     """
     holdings = []
     for doc in docs:
-        held = Holding(parse_cpus(doc["cpus"]), doc["exclusive"])
-        holdings.append(msgspec.structs.replace(held, cpus=held.cpus & ~cpus))
-        cpus &= ~held.cpus
+        holding = Holding(parse_cpus(doc["cpus"]), doc["exclusive"])
+        holdings.append(msgspec.structs.replace(holding, cpus=holding.cpus & ~cpus))
+        cpus &= ~holding.cpus
     return holdings

@@ -83,18 +83,18 @@ def _check_sequence(case: Json, node: OwnedNode) -> list[str]:
     """Compare each operation. The next one goes on from Koordinator's state, so that a difference
     is not counted twice.
     """
-    held: dict[str, Holding] = {}
+    holdings: dict[str, Holding] = {}
     wrong: list[str] = []
     for number, op in enumerate(case["ops"]):
         if op["op"] == "release":
-            held.pop(op["uid"], None)
+            holdings.pop(op["uid"], None)
         else:
             request = request_of(op["pod"], case["config"]["default_cpu_bind_policy"])
-            found = _check_decision(node, list(held.values()), request, op)
-            wrong += [f"op {number}: {difference}" for difference in found]
+            differences = _check_decision(node, list(holdings.values()), request, op)
+            wrong += [f"op {number}: {difference}" for difference in differences]
             if _is_placed(op["expect"]):
-                held[op["uid"]] = _recorded(op["expect"], request)
-        free = _by_records(node, list(held.values()))
+                holdings[op["uid"]] = _recorded(op["expect"], request)
+        free = _by_records(node, list(holdings.values()))
         wrong += _differs(f"op {number}: free", _amounts_json(free), op["free_after"])
         cpus = format_cpus(free.cpus)
         wrong += _differs(f"op {number}: cpus", cpus, op["available_cpus_after"])
@@ -120,16 +120,18 @@ def _check_decision(
     wanted = answers(case)
     if any(_is_panic(expect) for expect in wanted):
         return []
-    found: list[str] = []
+    differences: list[str] = []
     for expect in wanted:
-        found = _differs("outcome", got, _expected_json(expect))
+        differences = _differs("outcome", got, _expected_json(expect))
         if devices is not None and expect["device_hints"] is not None:
-            found += _check_device_hints(*devices, expect["device_hints"])
+            differences += _check_device_hints(*devices, expect["device_hints"])
         if expect.get("hints") is not None and other_weights is not None:
-            found += _check_hints(node, _by_records(node, holdings), request, expect, other_weights)
-        if not found:
+            differences += _check_hints(
+                node, _by_records(node, holdings), request, expect, other_weights
+            )
+        if not differences:
             return []
-    return [f"{found} ({outcome})"] if isinstance(outcome, Refusal) else found
+    return [f"{differences} ({outcome})"] if isinstance(outcome, Refusal) else differences
 
 
 def _is_panic(expect: Json) -> bool:
@@ -210,10 +212,10 @@ def _by_position(mask: tuple[int, ...], free: Mapping[int, int]) -> list[int]:
     """
     order = list(mask)
     for last in range(1, len(order)):
-        at = last
-        while at and free.get(at, 0) < free.get(at - 1, 0):
-            order[at], order[at - 1] = order[at - 1], order[at]
-            at -= 1
+        index = last
+        while index and free.get(index, 0) < free.get(index - 1, 0):
+            order[index], order[index - 1] = order[index - 1], order[index]
+            index -= 1
     return order
 
 
@@ -248,8 +250,8 @@ def _check_trials(
         return []
     wrong = []
     for doc in (doc for doc in trials if doc["status"]["code"] != "Skip"):
-        held = allocate(trial, mask_of(doc["mask"]))
-        got = holding_json(held) if isinstance(held, Holding) else None
+        allocation = allocate(trial, mask_of(doc["mask"]))
+        got = holding_json(allocation) if isinstance(allocation, Holding) else None
         wanted = [_trial_json(doc), *([_trial_json(doc["fixed"])] if "fixed" in doc else ())]
         if got not in wanted:
             wrong.append(f"trial {doc['mask']}: ours {got}, recorded {wanted}")

@@ -53,13 +53,13 @@ def _past(state: MemoryState, op: dict[str, Any], differences: list[str]) -> Mem
     if op["op"] == "remove":
         return remove_pod(state, op["uid"])
     pod = pod_of({"uid": op["uid"], "containers": [op["container"]]}, "Guaranteed")
-    after = allocate(state, pod, pod.containers[0], hint_of(op["affinity"]))
-    if isinstance(after, AllocationError):
-        differences += differ("history error", _error(after), op["error"])
+    allocated = allocate(state, pod, pod.containers[0], hint_of(op["affinity"]))
+    if isinstance(allocated, AllocationError):
+        differences += differ("history error", _error(allocated), op["error"])
         return state
-    held = after.entries[pod.uid][pod.containers[0].name]
-    differences += differ("history blocks", (block_list(held), None), (op["blocks"], op["error"]))
-    return after
+    blocks = allocated.entries[pod.uid][pod.containers[0].name]
+    differences += differ("history blocks", (block_list(blocks), None), (op["blocks"], op["error"]))
+    return allocated
 
 
 def _step(
@@ -73,15 +73,17 @@ def _step(
         hint_map(container_hints(state, pod, container)),
         step["hints"],
     )
-    after = allocate(state, pod, container, hint_of(step["affinity"]))
-    if isinstance(after, AllocationError):
-        differences += differ(f"error of {container.name}", _error(after), step["error"])
+    allocated = allocate(state, pod, container, hint_of(step["affinity"]))
+    if isinstance(allocated, AllocationError):
+        differences += differ(f"error of {container.name}", _error(allocated), step["error"])
         return state
-    held = {name: block_list(blocks) for name, blocks in after.entries.get(pod.uid, {}).items()}
+    block_lists = {
+        name: block_list(blocks) for name, blocks in allocated.entries.get(pod.uid, {}).items()
+    }
     differences += differ(
-        f"after {container.name}", (held, None), (step["blocks_after"], step["error"])
+        f"after {container.name}", (block_lists, None), (step["blocks_after"], step["error"])
     )
-    return after
+    return allocated
 
 
 def _error(error: AllocationError) -> dict[str, str]:

@@ -51,12 +51,12 @@ def method(case: dict[str, Any]) -> list[str]:
     differences: list[str] = []
     ours: list[Pod] = []
     for pod, seen in zip(pods, expect["pods"], strict=True):
-        here = pod.constraints.node_name == case["node"]
-        exclusive = spec_is_exclusive(pod, names if here else (), count_zero=True)
+        is_on_node = pod.constraints.node_name == case["node"]
+        exclusive = spec_is_exclusive(pod, names if is_on_node else (), count_zero=True)
         differences += differ(
             pod.key, (pod.key, pod.qos, exclusive), (seen["name"], seen["qos"], seen["exclusive"])
         )
-        ours += [pod] if here and seen["relevant"] else []
+        ours += [pod] if is_on_node and seen["relevant"] else []
     for way, recorded in ((ALL, "fingerprint_all"), (EXCLUSIVE, "fingerprint_exclusive")):
         differences += differ(
             recorded, fingerprint(members(ours, way, names, count_zero=True)), expect[recorded]
