@@ -410,14 +410,15 @@ class Checks:
     def _allocated_once(self, charge: Charge, node: LedgerNode) -> None:
         """S4 where Topolog chooses: the CPUs of a reservation are in its zones, no other pod has
         them, and its zones have what all pods in them were given, and all that pods of unknown
-        zones request.
+        zones request. What is left of its booking goes to no kubelet.
         """
         allocation, report = charge.allocation, node.report
         if allocation is None or report is None or not owners_of(report).is_owned:
             return
         self.marks.add("zones chosen")
         machine, cpus = cpu_nesting(report.cpus), parse_cpus(allocation.cpus)
-        others = [c.allocation for uid, c in node.charges.items() if uid != charge.uid]
+        own = charge.uid, self.audit.ledger.pods[charge.uid].drawn_from
+        others = [c.allocation for uid, c in node.charges.items() if uid not in own]
         allocations = [other for other in others if other is not None]
         if twice := cpus & union(parse_cpus(other.cpus) for other in allocations):
             self.broken.append(f"S4: CPUs {format_cpus(twice)} of {node.name} twice")
@@ -426,7 +427,7 @@ class Checks:
         anywhere = [
             c.request
             for uid, c in node.charges.items()
-            if c.allocation is None and uid != charge.uid and c.charged_at <= based_on
+            if c.allocation is None and uid not in own and c.charged_at <= based_on
         ]
         if anywhere:
             self.marks.add("zones chosen beside pods of unknown zones")

@@ -290,7 +290,7 @@ def draw(rng: random.Random, seed: int = 0, fixed: Fixed = DRAWN) -> Profile:
         small=small,
         names=3 if small == "pairs" else 14,
         hold_after_s=HOLD_AFTER_S if seed >= HOLDING and seed % 2 else 0.0,
-        gangs=GANGING <= seed < BOOKING and seed % 3 != 0,
+        gangs=seed >= GANGING and seed % 3 != 0,
     )
 
 

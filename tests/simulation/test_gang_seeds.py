@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.profile import Fixed
+from tests.simulation.profile import BOOKING, Fixed
 from tests.simulation.runner import STEPS, run_seed
 
 CRASHES, THEFTS = ("crash", "takeover", "answer lost"), ("remove node", "steal", "force")
@@ -25,3 +25,12 @@ def test_no_gang_is_placed_in_part() -> None:
         "pod of a gang reserved by itself",
         "several schedulers",
     }
+
+
+def test_gangs_and_bookings_live_in_one_world() -> None:
+    """The last: the end of a gang's pod whose name had a reservation before a new boot of its node
+    kept the gang waiting for ever."""
+    marks = set[str]()
+    for number, owner in ((10, "topolog"), (35, "kubelet"), (45, "topolog"), (231, "kubelet")):
+        marks |= run_seed(BOOKING + number, STEPS, Fixed(owner=owner)).marks
+    assert marks >= {"a booking used", "gang reserved", "gang withdrawn"}
