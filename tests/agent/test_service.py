@@ -125,7 +125,7 @@ async def test_memory_is_bound_if_the_pod_says_so(tmp_path: Path) -> None:
         await until(lambda: "bound" in stated(tmp_path))
 
 
-async def test_with_warn_a_pod_runs_beside_the_sets(tmp_path: Path) -> None:
+async def test_with_warn_a_pod_runs_outside_the_cpu_sets(tmp_path: Path) -> None:
     async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path, unkept="warn")):
         await runtime.ready.wait()
         await runtime.create(runtime.pod("own", SET), "own")
@@ -199,7 +199,9 @@ async def test_a_failed_update_is_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["static", "koordlet"])
-async def test_it_stands_back_while_another_component_sets_cpus(tmp_path: Path, other: str) -> None:
+async def test_the_agent_sets_nothing_while_another_component_sets_cpus(
+    tmp_path: Path, other: str
+) -> None:
     settings = node(tmp_path)
     path = tmp_path / ("kubelet/cpu_manager_state" if other == "static" else "proc/7/comm")
     path.parent.mkdir(parents=True)

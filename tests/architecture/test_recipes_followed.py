@@ -311,7 +311,7 @@ A_PROVIDER: dict[str, Step] = {
 PROPERTIES = (
     "test_states_are_values",
     "test_single_zones_are_those_of_the_hints",
-    "test_what_is_allocated_is_given_back",
+    "test_an_end_returns_every_allocated_amount",
     "test_verdicts_are_those_of_brute_force",
 )
 PROVIDER_TESTS = (

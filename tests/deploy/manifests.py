@@ -39,7 +39,7 @@ def documents(path: Path) -> list[Document]:
 
 
 def files(folder: str = "") -> list[Path]:
-    """Every file with Kubernetes objects under a folder of k8s/: no kustomizations, no
+    """Return every file with Kubernetes objects under a folder of k8s/, without kustomizations and
     configuration of other programs.
     """
     paths = sorted((K8S / folder).rglob("*.yaml"))
@@ -70,9 +70,9 @@ def pod_of(workload: Document) -> Document:
 
 
 def secrets_of(workload: Document) -> Iterator[tuple[str, str, bool]]:
-    """(secret, key, whether it may be missing) of the secrets of a workload: by variables, and by
-    files that `..._FILE` names. Such a file must be mounted, and not by itself: the mount of a
-    single file keeps the old one."""
+    """Yield (secret, key, whether it may be missing) of a workload: from variables, and from files
+    that `..._FILE` names. Such a file must be mounted with its folder, because the mount of a
+    single file keeps the old content."""
     volumes = {volume["name"]: volume for volume in pod_of(workload)["volumes"]}
     for container in containers(workload):
         for variable in container.get("env", []):

@@ -73,9 +73,7 @@ def test_only_keys_that_compose_1_and_2_both_read() -> None:
 
 
 def test_the_first_service_builds_the_image_and_no_registry_is_asked() -> None:
-    """Compose 1 makes images in the order of the file, and of the services that depend on
-    nothing.
-    """
+    """Compose 1 builds images in the order of the file, services without dependencies first."""
     assert [name for name, service in SERVICES.items() if "build" in service] == [
         next(iter(SERVICES))
     ]
@@ -328,9 +326,7 @@ def test_every_service_that_may_be_scaled_publishes_a_range_of_ports() -> None:
 
 
 def test_the_head_asks_for_the_port_that_a_container_has_now() -> None:
-    """Of a range Docker gives the next port at each start: none of them is the scheduler's for
-    good.
-    """
+    """Docker takes the next port of a range at each start, so no port belongs to one service."""
     head = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").split("x-image:", 1)[0]
     (asked,) = re.findall(r"docker compose port (\S+) (\d+)", head)
     assert SERVICES[asked[0]]["ports"][0].endswith(f":{asked[1]}")
@@ -536,7 +532,7 @@ def test_the_image_gets_what_the_services_need_and_no_development_tools(runtime_
     assert not kept & {"mypy", "ruff", "pytest", "matplotlib", "hypothesis", "grpcio-tools"}
 
 
-def test_a_reduced_lock_follows_what_is_needed_transitively(runtime_lock: Any) -> None:
+def test_a_reduced_lock_holds_all_transitive_requirements(runtime_lock: Any) -> None:
     lock = (
         "a==1 \\\n    --hash=sha256:0\n    # via project (pyproject.toml)\n"
         "b==1 \\\n    --hash=sha256:1\n    # via\n    #   a\n    #   z\n"
@@ -550,9 +546,7 @@ def test_a_reduced_lock_follows_what_is_needed_transitively(runtime_lock: Any) -
 
 
 def test_unmounts_of_the_machine_reach_its_exporter() -> None:
-    """Volumes of pods that ended would else stay mounted in the container, and could not be
-    detached.
-    """
+    """Otherwise volumes of ended pods stay mounted in the container and cannot be detached."""
     assert (
         "${KUBELET_DIR:-/var/lib/kubelet}:/kubelet/state:ro,rslave"
         in SERVICES["exporter-real"]["volumes"]

@@ -1,5 +1,5 @@
-"""k8s/: it parses, hangs together, grants each service exactly the rights of its calls, and
-kustomize builds every overlay.
+"""The manifests in k8s/ parse, refer only to existing objects, and grant each service exactly the
+rights that its calls need. kustomize builds every overlay.
 """
 
 import importlib.util
@@ -67,7 +67,7 @@ def test_every_file_holds_kubernetes_objects_and_leaves_their_namespace_to_kusto
 
 
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=called)
-def test_a_kustomization_names_what_is_there_and_all_of_it(folder: Path) -> None:
+def test_a_kustomization_names_exactly_the_files_of_its_folder(folder: Path) -> None:
     content = kustomization(folder)
     named = content.get("resources", []) + content.get("components", [])
     assert all((folder / entry).exists() for entry in named)
@@ -453,8 +453,8 @@ def test_with_the_operator_the_owners_url_is_in_the_operators_secret(
 
 
 def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:
-    """The default policy also applies to the operator's pods: no pod reached them, nor they
-    the API or each other.
+    """The default policy also applies to the operator's pods. Without rules of their own no pod
+    reaches them, and they reach neither the API nor each other.
     """
     (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
     (policy,) = of_kind("NetworkPolicy", folder="components/cloudnative-pg")
@@ -505,7 +505,7 @@ def test_dns_works_with_closed_policies_on_openshift() -> None:
     ], "the pods', not the Service's"
 
 
-def test_services_in_production_refuse_what_is_open_and_owners_logins() -> None:
+def test_services_in_production_refuse_open_ports_and_owners_logins() -> None:
     objects = built(K8S / "overlays" / "production")
     for document in objects:
         if document["kind"] in ("Deployment", "DaemonSet"):
@@ -573,9 +573,7 @@ def test_the_readme_and_the_overlays_are_reached_from_the_projects_readme() -> N
     assert "k8s/" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_extenders_sample_asks_what_is_served_and_waits_longer_than_a_binding_may_take() -> (
-    None
-):
+def test_the_extenders_sample_calls_served_verbs_and_waits_longer_than_a_binding_may_take() -> None:
     from services.scheduler.extender.settings import ExtenderSettings
 
     (sample,) = documents(K8S / "extender" / "kube-scheduler-config.yaml")

@@ -52,7 +52,7 @@ EXPRESSIONS += [(rule["alert"], rule["expr"]) for rule in ALERTS]
 
 
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
-def test_an_expression_asks_for_what_is_declared(where: str, expression: str) -> None:
+def test_an_expression_asks_for_declared_metrics_and_labels(where: str, expression: str) -> None:
     """Read as Prometheus reads it."""
     declared, (asked, labels) = exposed(), read(expression)
     assert asked

@@ -56,7 +56,7 @@ class AppendingContract:
         outcome = await log.append([commit("c", draft("a", 1), draft("b", 0), draft("a"))])
         assert outcome == [Appended(2, 4, {"a": 3, "b": 1})]
 
-    async def test_what_was_appended_is_what_is_read(self, log: EventLog) -> None:
+    async def test_appended_events_are_read_unchanged(self, log: EventLog) -> None:
         event = PodEnded("uid", "failed", "n", "Evicted", "ü \x01 \U0001f600")
         sent = Commit(
             "c", "scheduler", 7, 123_456, (Draft("pod/uid", event),), "uid", 0, "00-ab-cd-01"

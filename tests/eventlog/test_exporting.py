@@ -98,7 +98,7 @@ def identity(path: Path) -> tuple[int, ...]:
     return seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 
 
-async def test_what_is_no_regular_file_is_refused_and_left(
+async def test_a_path_that_is_no_regular_file_is_refused_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe, folder, listening = tmp_path / "pipe", tmp_path / "folder", socket.socket(socket.AF_UNIX)

@@ -116,7 +116,7 @@ async def test_pages_of_archived_events_are_bounded_by_bytes(
     await result.close()
 
 
-async def test_what_is_masked_is_read_in_parts(
+async def test_masked_events_are_read_in_parts(
     log: PostgresEventLog, log_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(care, "BLOCK_BYTES", 1)

@@ -55,7 +55,7 @@ def test_hints_after_init_containers_are_the_kubelets(seed: int) -> None:
     ) in hints_by_way
 
 
-def test_one_that_lies_nowhere_is_no_reason_against_a_zone() -> None:
+def test_a_device_without_a_zone_excludes_no_zone() -> None:
     """The pod keeps one device of zone 0 and one without a zone, so zone 0 is preferred for one
     device.
     """

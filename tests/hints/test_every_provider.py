@@ -384,7 +384,7 @@ def test_single_zones_are_those_of_the_hints(
 
 @ALL
 @BY_POLICY
-def test_what_is_allocated_is_given_back(
+def test_an_end_returns_every_allocated_amount(
     monkeypatch: pytest.MonkeyPatch, provider: HintProvider, policy: str, scope: str
 ) -> None:
     use(monkeypatch, provider)

@@ -32,7 +32,7 @@ def test_both_answers_are_choices_and_a_decision_lasts_until_the_state_changes()
     assert state_after.decided == ()
 
 
-def test_what_is_free_in_any_case_is_not_open() -> None:
+def test_amounts_that_are_certainly_free_are_not_open() -> None:
     """8 of 20 are free: at least none and at most 8 in each zone, and 8 in both together."""
     state = shared_state()
     assert MANAGER.single(state, None, ((MEMORY, 9),)) == 0

@@ -240,12 +240,12 @@ cpu_sets = st.integers(0, 2**20)
 
 
 @given(st.dictionaries(names, st.dictionaries(names, cpu_sets, max_size=3), max_size=4), cpu_sets)
-def test_what_is_written_reads_back(entries: dict[str, dict[str, int]], default: int) -> None:
+def test_a_written_checkpoint_reads_back(entries: dict[str, dict[str, int]], default: int) -> None:
     checkpoint = CpuCheckpoint("static", default, entries)
     assert read_cpu(write_cpu(checkpoint)) == checkpoint
 
 
-def test_what_is_written_of_devices_reads_back() -> None:
+def test_a_written_checkpoint_of_devices_reads_back() -> None:
     devices = {
         "a": Device(0b01),
         "b": Device(0b11),

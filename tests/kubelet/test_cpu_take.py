@@ -33,7 +33,7 @@ def requests(draw: st.DrawFn) -> tuple[CpuTopology, int, int]:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(request=requests(), spread=st.booleans(), uncore=st.booleans())
-def test_packed_takes_exactly_what_is_asked_out_of_the_free_cpus_or_says_how_many_there_are(
+def test_packed_takes_exactly_the_requested_number_of_free_cpus_or_states_how_many_are_free(
     request: tuple[CpuTopology, int, int], spread: bool, uncore: bool
 ) -> None:
     topology, free, count = request
@@ -51,7 +51,7 @@ def test_packed_takes_exactly_what_is_asked_out_of_the_free_cpus_or_says_how_man
 
 @settings(max_examples=examples(200), deadline=None)
 @given(request=requests(), whole_cores=st.booleans())
-def test_spread_takes_exactly_what_is_asked_out_of_the_free_cpus(
+def test_spread_takes_exactly_the_requested_number_of_free_cpus(
     request: tuple[CpuTopology, int, int], whole_cores: bool
 ) -> None:
     topology, free, count = request

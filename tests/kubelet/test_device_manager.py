@@ -136,7 +136,7 @@ def _refusal(state: DeviceState, whose: Pod) -> str:
     return allocated.message
 
 
-def test_health_is_checked_also_for_what_is_held() -> None:
+def test_health_is_checked_also_for_held_devices() -> None:
     whose = pod(container("c", gpu=1))
     sick = {name: Device(device.mask, healthy=False) for name, device in FOUR.items()}
     assert "no healthy devices present; cannot allocate unhealthy devices" in _refusal(

@@ -33,7 +33,7 @@ AGENT = (
         SERVICE,
         "            await connection.close()\n            self._unregistered()",
         "            await connection.close()",
-        "tests/agent/test_service.py -k stands_back",
+        "tests/agent/test_service.py -k sets_nothing_while",
     ),
     Mutation(
         "pods whose end was not reported keep their CPUs",

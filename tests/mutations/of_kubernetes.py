@@ -1,4 +1,4 @@
-"""More of the table: constraints of Kubernetes and its API. Values only."""
+"""Planted bugs of Kubernetes' constraints and its API (see `table`). Values only."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ LEDGER = (
         "shared/ledger/open_holdings.py",
         "    holdings: list[Ways] = [((), tuple(plain))] if plain else []",
         "    holdings: list[Ways] = [(tuple(plain),)] if plain else []",
-        "tests/scheduler/test_cycle_known_state.py -k claimed_is_free",
+        "tests/scheduler/test_cycle_known_state.py -k claimed_amounts_are_free",
     ),
     Mutation(
         "who started in the second in which another finished came first",

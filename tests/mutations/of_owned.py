@@ -34,7 +34,7 @@ OWNED = (
         "services/scheduler/select/select_node.py",
         "newcomers = () if has_zones else (remaining,)",
         "newcomers = ()",
-        f"{BOOKINGS} -k zone_of_a_pod_on_its_way",
+        f"{BOOKINGS} -k zone_of_a_pending_admission",
     ),
     Mutation(
         "a CPU that a pod holds is given again",

@@ -1,6 +1,7 @@
-"""More of the table: bugs that the simulation must find. Values only. Each row names the checker
-that is meant for its bug. Every row's seed is one of the same 200: worlds with everything in them
-(`tests.simulation.profile.NEWEST`).
+"""Planted bugs that the simulation must find (see `table`). Values only.
+
+Each row names the checker that must find its bug. All seeds are among the same 200, whose worlds
+have every fault and feature (`tests.simulation.profile.NEWEST`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`python -m tests.mutations.planted NAME`: a planted bug of the simulation, in a process of its
-own, until its checker speaks.
+"""`python -m tests.mutations.planted NAME`: run the simulation with a planted bug until the
+checker that is meant for the bug fails.
 
-The bug is planted while its module is imported; no file is touched and nothing is copied. The kept
-seed is asked first, then all that a bug must be found in. Prints each failure's first line.
+The bug is planted while its module is imported, so no file changes. The kept seed runs first, then
+the 200 seeds in which a bug must be found. Prints the first line of each failure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TIMEOUT_S = 590
 
 
 def stories(mutation: Mutation) -> list[str]:
-    """The first lines of what fails under the bug; the last one is the checker's that is meant for
-    it, if that spoke.
+    """Return the first line of each failure under the bug. If the checker that is meant for the
+    bug failed, its line is the last.
     """
     command = [sys.executable, "-m", "tests.mutations.planted", mutation.name]
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Planting a mutation in a scratch copy, asking its catcher, and saying what came of it."""
+"""Plants a mutation in a scratch copy, runs its catcher, and returns the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Verdict = Literal["caught", "survived", "stale", "unclear", "timed out"]
 
 
 def copy_to(folder: Path) -> None:
-    """The project as far as its tests need it."""
+    """Copy the parts of the project that its tests need."""
     ignore = shutil.ignore_patterns("__pycache__", ".*")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
@@ -78,8 +78,8 @@ def _tested(mutation: Mutation, folder: Path, timeout_s: float) -> tuple[Verdict
 def _simulated(
     mutation: Mutation, folder: Path, seeds: str, timeout_s: float
 ) -> tuple[Verdict, str]:
-    """Only the checker that is meant for the bug counts, on the first seed that it speaks of; what
-    others said is counted.
+    """Return "caught" only if the checker that is meant for the bug failed; the text names its
+    first seed and the number of other failures.
     """
     seeds = f"{mutation.seed},{seeds}" if mutation.seed >= 0 else seeds
     code, lines = _run(
@@ -100,8 +100,8 @@ def _simulated(
 
 
 def _run(arguments: list[str], folder: Path, timeout_s: float) -> tuple[int, list[str]]:
-    """Exit code, and the lines of what was said. A part of the tests is held to no floor of
-    branches.
+    """Return the exit code and the lines of output. The floor of covered branches applies to
+    whole test runs only.
     """
     env = {name: value for name, value in os.environ.items() if name != "MEASURE_BRANCHES"}
     # A planted line may be as long as the original, and bytecode of the same second would hide it.

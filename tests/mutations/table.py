@@ -1,9 +1,9 @@
 """The table of planted bugs: file, text, replacement, and the test that must fail. Values only.
 
-`old` must occur in the file exactly once; a test checks that, so that the table does not rot.
-`catcher` is given to pytest. For the simulation (`of_simulation`) it is the name of the checker
-that is meant for the bug, `seed` one on which that checker found it when the row was last tried,
-and `steps` how many steps with faults it took.
+`old` must occur in the file exactly once; a test checks this. `catcher` is an argument of pytest.
+In rows of the simulation (`of_simulation`) it is the name of the checker that is meant for the bug,
+`seed` is a seed on which that checker found the bug when the row was last tried, and `steps` is the
+number of steps with faults until then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Every bug that is planted for the simulation is found within 200 seeds, the same for all, by the
-checker meant for it.
+"""Every bug that is planted for the simulation is found by its checker within the same 200 seeds.
 
-The seed that the table keeps is asked first, which takes a second. A seed's world is another one as
-soon as a service asks for something else: then all 200 are asked, and a warning names the one to
+The seed in the table runs first, which takes a second. A change of a service can change a seed's
+world, so that the seed no longer shows the bug. Then all 200 run, and a warning names the seed to
 keep.
 """
 

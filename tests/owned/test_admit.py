@@ -143,7 +143,7 @@ def test_single_zone_by_strategy(strategy: str, used: list[Holding], expected: i
     assert by_zone(allocation(owner, share(4000, 4), *used)) == {expected: 4000}
 
 
-def test_restricted_spills_over_zones_by_what_is_free_and_not_by_capacity() -> None:
+def test_restricted_spills_over_zones_by_free_amounts_and_not_by_capacity() -> None:
     """4 of 8 CPUs are free in both zones, and the pod asks 6."""
     used = held(0, 4000), held(1, 4000)
     owner = node(policy=RESTRICTED)

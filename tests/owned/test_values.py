@@ -84,7 +84,7 @@ def test_the_annotations_are_those_of_koordinator() -> None:
 
 @settings(max_examples=60)
 @given(nodes(), requests(), requests())
-def test_what_is_written_is_read_back(
+def test_a_written_allocation_is_read_back(
     owner: OwnedNode, earlier: OwnedRequest, request: OwnedRequest
 ) -> None:
     from shared.owned.admit import admit

@@ -103,7 +103,7 @@ def test_a_token_in_a_file_is_read_again_when_it_changes_and_kept_while_it_canno
         assert answers() == [401, 200, 401]
 
 
-def test_what_is_open_to_the_network_is_warned_of_and_refused_in_production() -> None:
+def test_ports_open_to_the_network_cause_a_warning_and_are_refused_in_production() -> None:
     process = spawn(http_host="0.0.0.0", production="true")
     _, err = process.communicate(timeout=60)
     assert process.returncode == Exit.SETTINGS

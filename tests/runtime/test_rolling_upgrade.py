@@ -192,7 +192,7 @@ async def test_a_release_that_charges_pods_otherwise_does_not_take_the_place_of_
         assert earlier.leadership.lease is not None
 
 
-async def test_a_newer_schema_that_says_so_is_one_that_this_release_starts_and_stays_on(
+async def test_this_release_starts_and_stays_on_a_newer_schema_that_allows_it(
     database_url: str,
 ) -> None:
     """A replica of the release before starts again, and a rollback finds a log to work on; until a

@@ -136,7 +136,7 @@ def test_all_seekers_at_once_get_the_answer_of_each_alone(
         ] == alone
 
 
-def test_parts_that_come_one_after_the_other_are_those_that_came_together() -> None:
+def test_parts_that_come_in_sequence_equal_parts_that_come_together() -> None:
     first, second = PendingPart({CPU: 1}, {CPU: 2}), PendingPart({CPU: 3, GPU: 1}, {CPU: 3, GPU: 1})
     base: Bounds = {0: {CPU: 4}, 3: {CPU: 5, GPU: 1}}
     one_by_one, together = (
@@ -187,7 +187,7 @@ def test_a_part_that_fits_no_zone_blocks_none() -> None:
     assert not _told(4, [6, 6], [1, 8, 8], rooms=[8, 8])
 
 
-def test_the_zone_that_is_hardest_to_block_may_be_the_one_that_is_left() -> None:
+def test_the_zone_that_is_hardest_to_block_may_remain() -> None:
     """Two of 4 CPUs block a small zone each, and not the large one."""
     assert _told(4, [4, 4, 16], [4, 4])
 

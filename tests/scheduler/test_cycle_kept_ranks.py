@@ -173,7 +173,7 @@ class Kept:
     st.lists(ASKED, min_size=1, max_size=6),
     st.lists(TURNS, min_size=5, max_size=40),
 )
-def test_what_is_chosen_is_what_a_plain_look_at_every_node_chooses(
+def test_the_chosen_node_is_that_of_a_plain_look_at_every_node(
     strategy: str,
     compiled: bool,
     nodes: int,

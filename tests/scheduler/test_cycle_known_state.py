@@ -84,7 +84,7 @@ def test_under_best_effort_an_init_container_draws_the_others_to_its_zone() -> N
 
 
 @pytest.mark.parametrize("nominee", ["p", "other"])
-def test_what_is_claimed_is_free_to_a_kubelet(nominee: str) -> None:
+def test_claimed_amounts_are_free_to_a_kubelet(nominee: str) -> None:
     """As if zone 0 were taken, all would go to zone 1. In truth the sidecar and the init container
     go to zone 0, and draw the app container there, which finds too little (seed 795584358)."""
     world = World()

@@ -137,7 +137,7 @@ def test_with_many_threads_per_core_a_pod_with_init_containers_waits() -> None:
 
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted"])
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_taken_over_is_sound(policy: str, seed: int) -> None:
+def test_cpus_that_are_taken_over_are_judged_soundly(policy: str, seed: int) -> None:
     """Kubelets in which earlier pods left half-free cores."""
     rng = random.Random(seed)
     state = kubelet(2, policy, cores_per_zone=8)

@@ -168,7 +168,7 @@ def test_a_weight_moves_the_choice() -> None:
     assert chosen == {("cpu", "little-memory"), ("memory", "little-cpu")}
 
 
-def test_least_allocated_takes_shares_of_what_is_allocatable_not_of_what_is_left() -> None:
+def test_least_allocated_takes_shares_of_allocatable_not_of_free_amounts() -> None:
     """Both nodes have the same amount free, which is a small share of the large node. Upstream
     cannot distinguish them.
     """

@@ -297,7 +297,7 @@ async def test_a_nomination_is_not_sent_where_the_verdict_before_it_was_lost(sce
     assert not [one for one in await scene.log.read(0) if one.type == "PodNominated"]
 
 
-async def test_what_is_said_of_a_pod_that_waits_is_true_again_after_some_minutes(
+async def test_the_explanation_of_a_waiting_pod_is_renewed_after_some_minutes(
     scene: Scene,
 ) -> None:
     """A node that changes for the worse wakes no pod."""

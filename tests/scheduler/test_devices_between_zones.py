@@ -101,7 +101,7 @@ def test_what_a_pod_on_its_way_may_take_is_surely_free_in_no_zone_of_it(policy: 
     assert node.free_min[0]["cpu"] == (6000 if policy == SINGLE_NUMA_NODE else -1000)
 
 
-def test_what_is_held_is_free_at_best_in_no_zone_of_it() -> None:
+def test_held_amounts_are_not_free_even_at_best() -> None:
     state = admit(kubelet(2, gpus={"y": BETWEEN}), guaranteed("a", container("c0", 1, 1, 1))).state
     node = proven_world(state, CycleConfig()).ledger.nodes[NODE]
     assert [(node.free_min[zone][GPU], node.free_max[zone][GPU]) for zone in (0, 1)] == [

@@ -173,7 +173,7 @@ def test_every_name_has_a_scene() -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_refusal_names_what_is_known_within_bounds_only(name: str) -> None:
+def test_a_refusal_names_amounts_that_are_known_only_within_bounds(name: str) -> None:
     made, reason = SCENES[name]
     world, asking = made()
     refusal = world.cluster.verdict(asking, NODE)

@@ -48,7 +48,7 @@ def test_enough_is_enough_however_it_lies(free: tuple[int, ...], mask: int, amou
 
 
 @given(st.sampled_from(splits(5)), st.sampled_from([1, 2, 4, 3, 6, 7]), st.integers(1, 5))
-def test_what_is_taken_is_taken_of_all_and_comes_back(
+def test_taken_blocks_are_taken_from_every_zone_and_come_back(
     free: tuple[int, ...], mask: int, size: int
 ) -> None:
     blocks_before = loose((*free, 1))

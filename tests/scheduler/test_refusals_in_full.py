@@ -319,7 +319,7 @@ def test_the_zones_are_as_many_as_by_capacity_though_more_are_free() -> None:
     ), "whichever CPUs are free"
 
 
-def test_what_is_enough_over_several_zones_is_not_called_short() -> None:
+def test_a_resource_that_suffices_over_several_zones_is_not_called_short() -> None:
     refusal = wide_refusal(amounts(cpu=8, memory=2), amounts(cpu=8, memory=4), cpu=10, memory=20)
     assert (refusal.resource, refusal.remedy) == (
         "memory",

@@ -223,7 +223,7 @@ def test_a_device_that_is_listed_again_is_doubted_no_more_nor_one_of_an_earlier_
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_one_that_no_report_of_this_boot_ever_listed_is_known_by_the_nodes_object(
+def test_a_device_that_no_report_of_this_boot_listed_is_known_by_the_nodes_object(
     told: bool,
 ) -> None:
     """The Node object counts all devices and offers the healthy ones. A device that neither it nor

@@ -66,7 +66,7 @@ def test_one_healthy_device_is_enough_for_a_pod_that_requests_none(policy: str) 
 
 @pytest.mark.parametrize("policy", INSISTING)
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_one_unhealthy_device_in_a_zone_makes_zones_matter_for_those_that_lie_in_none(
+def test_one_unhealthy_device_in_a_zone_makes_zones_matter_for_devices_without_a_zone(
     policy: str, scope: str
 ) -> None:
     refusal = judged(
@@ -83,7 +83,7 @@ def test_nor_does_it_matter_where_no_hint_is_insisted_on(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", INSISTING)
-def test_one_that_is_held_is_listed_with_its_zone(policy: str) -> None:
+def test_a_held_device_is_listed_with_its_zone(policy: str) -> None:
     """Here it has no zone, so it hides none."""
     state = admit(
         with_gpus(policy, a=Device(None), b=Device(None)),
@@ -112,7 +112,7 @@ def lost(policy: str, before: Device, after: Device) -> World:
 
 
 @pytest.mark.parametrize("policy", INSISTING)
-def test_one_that_this_boot_listed_before_lies_where_it_lay(policy: str) -> None:
+def test_a_device_that_this_boot_listed_before_keeps_its_zone(policy: str) -> None:
     assert lost(policy, Device(None), Device(None, False)).cluster.verdict(naming(1), NODE) is None
     assert lost(policy, Device(1), Device(1, False)).cluster.verdict(naming(1), NODE) is not None
 

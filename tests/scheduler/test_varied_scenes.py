@@ -61,7 +61,7 @@ def sample(policy: str, scope: str) -> Outcome:
 
 
 @pytest.mark.parametrize(("policy", "scope"), RULES)
-def test_what_is_known_is_judged_as_the_kubelet_does_and_little_is_known_within_bounds_only(
+def test_known_scenes_are_judged_as_by_the_kubelet_and_few_are_known_only_within_bounds(
     policy: str, scope: str
 ) -> None:
     outcome = sample(policy, scope)

@@ -113,7 +113,7 @@ def refusal(found: World, pod: Pod) -> Refusal:
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "none"])
-def test_one_that_has_no_single_zone_and_many_together_is_not_blamed_for_what_others_refuse(
+def test_a_provider_without_a_single_zone_is_not_blamed_for_refusals_of_others(
     monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """Seats are given over both zones; of licences the first container takes what only the second
@@ -203,7 +203,9 @@ def test_two_that_ever_have_some_in_different_zones_only(
 
 
 @pytest.mark.parametrize("cpus", [2, 16])
-def test_one_that_has_none_on_this_node(monkeypatch: pytest.MonkeyPatch, cpus: int) -> None:
+def test_a_provider_without_hints_on_this_node_is_named(
+    monkeypatch: pytest.MonkeyPatch, cpus: int
+) -> None:
     use(monkeypatch, Licences(home=5))
     judged = world("single-numa-node")
     judged.observe("n", allocatable={"cpu": 16_000, "memory": 1 << 40, "pods": 110, LICENCE: 99})

@@ -84,7 +84,7 @@ def test_where_ids_leave_gaps_the_kubelet_reads_distances_of_other_nodes() -> No
 @pytest.mark.parametrize(
     ("cpus", "gpus"), [(10, 4), (4, 2), (4, 3), (12, 1), (4, 0), (14, 4), (15, 4)]
 )
-def test_a_machine_of_34_zones_is_judged_by_those_that_can_hold_something(
+def test_a_machine_of_34_zones_is_judged_by_zones_that_can_hold_something(
     policy: str, cpus: int, gpus: int
 ) -> None:
     """GB200: CPUs and GPUs on two zones, 32 zones of GPU memory."""

@@ -17,7 +17,7 @@ from services.simulator.api.settings import ApiSettings
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
 
 
-async def test_a_subscription_gives_what_is_there_and_what_comes() -> None:
+async def test_a_subscription_gives_existing_and_later_events() -> None:
     store = ClusterStore()
     store.create("pods", POD, "default")
     events = store.watch("pods", field_selector="spec.nodeName=n1")

@@ -58,7 +58,7 @@ def test_quantities_are_written_as_the_api_server_writes_them(given_text: str, w
 @pytest.mark.parametrize(
     "text", ["abc", "", "1x", "--1", "1 Gi", "Gi", "1e99", "1.2.3", "0x10", "1e"]
 )
-def test_what_is_no_quantity_is_none(text: str) -> None:
+def test_text_that_is_no_quantity_gives_none(text: str) -> None:
     assert quantities.canonical(text) is None
 
 
@@ -233,7 +233,7 @@ def _pod(**spec: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_with_a_pod_is_said_with_its_field(
+def test_an_invalid_pod_is_refused_with_the_name_of_its_field(
     pod: dict[str, Any], field: str, text: str
 ) -> None:
     refused = ClusterStore().create("pods", pod, "default")
@@ -496,7 +496,7 @@ def refused_pods() -> list[Any]:
     refused_pods(),
     ids=lambda value: "" if isinstance(value, list) else next(iter(value)),
 )
-def test_what_is_wrong_with_a_pods_place_is_said_as_the_real_server_does(
+def test_an_invalid_placement_rule_is_refused_as_by_the_real_server(
     said: dict[str, Any], causes: list[list[str]]
 ) -> None:
     refused = ClusterStore().create("pods", _pod(**copy.deepcopy(said)), "default")

@@ -240,7 +240,7 @@ WATCHES = (
 )
 
 
-async def test_watches_begin_with_what_is_there(api: Api) -> None:
+async def test_watches_begin_with_existing_objects(api: Api) -> None:
     """All at once, because each takes at least the second that its timeout is."""
     await _pages(api)
     differing = await asyncio.gather(*(_differences_of_watch(api, name) for name in WATCHES))

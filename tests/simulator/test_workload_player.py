@@ -154,7 +154,7 @@ async def test_start_that_wants_fewer_pods_than_were_created_plays_those_to_thei
     assert [one.task for one in summary.infeasible] == ["demo-0025-infeasible"]
 
 
-async def test_what_is_deleted_was_written_down_before(tmp_path: Path) -> None:
+async def test_an_object_is_written_to_the_file_before_it_is_deleted(tmp_path: Path) -> None:
     """A process that is killed after that loses no pod which the API no longer has."""
     simulation_run = Simulation(Options(tmp_path, nodes=2, pods=12, speed="400", load=2.0))
     deleted: list[int] = []
@@ -333,7 +333,7 @@ async def test_client_names_a_server_that_is_away() -> None:
         await client.request("POST", "/x", b"{}")
 
 
-def test_a_workload_without_end_goes_on_and_forgets_what_is_gone() -> None:
+def test_an_endless_workload_goes_on_and_forgets_ended_pods() -> None:
     progress = Progress(ENDLESS)
     for number in range(50):
         pod = {

@@ -154,7 +154,7 @@ def test_what_upstream_takes_silently_for_something_else_is_refused() -> None:
         ({"preemptionMode": "Enabled"}, "preemptionMode"),
     ],
 )
-def test_what_is_legal_but_without_effect_or_unkind_is_a_warning(
+def test_legal_settings_without_effect_or_with_harm_are_warnings(
     args: dict[str, object], field: str
 ) -> None:
     outcome = read(args)

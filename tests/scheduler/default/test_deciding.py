@@ -66,7 +66,9 @@ class TestR10SeveralSchedulers:
         assert await story.reservations() == [("uid-a", "n1")]
         assert second.decide(5) == []
 
-    async def test_default_decides_again_after_a_conflict_and_takes_what_is_left(self) -> None:
+    async def test_default_decides_again_after_a_conflict_and_takes_the_remaining_room(
+        self,
+    ) -> None:
         story = await one_zone(schedulers=2)
         await story.arrives(pod("b", cpus=2))
         second = story.cores[1]

@@ -80,7 +80,7 @@ async def test_a_gang_waits_for_its_pods_and_is_reserved_by_one_commit() -> None
     assert len({event.node for event in reservations}) == 3
 
 
-async def test_a_gang_that_does_not_fit_reserves_nothing_and_says_what_is_short() -> None:
+async def test_a_gang_that_does_not_fit_reserves_nothing_and_names_the_shortage() -> None:
     story = await world(4, 4)
     pods = [member(name) for name in "abc"]
     await story.arrives(*pods)
@@ -161,7 +161,7 @@ async def test_larger_pods_of_the_gang_are_left_out_if_enough_others_fit() -> No
 
 
 @pytest.mark.parametrize("lost", ["refused", "ended", "node"])
-async def test_a_lost_reservation_withdraws_those_that_no_binding_has_followed(lost: str) -> None:
+async def test_a_lost_reservation_withdraws_reservations_without_a_binding(lost: str) -> None:
     story = await world(4, 4, 4, 4)
     pods = {name: member(name) for name in "abcd"}
     await story.arrives(*(pods[name] for name in "abc"))

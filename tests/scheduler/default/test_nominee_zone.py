@@ -58,7 +58,7 @@ async def outcome(story: Story, made: Pod) -> str:
     return node_name or (await story.verdicts(made))[-1]
 
 
-async def test_a_pod_that_would_take_the_zone_waits_and_one_that_leaves_room_does_not() -> None:
+async def test_a_pod_that_would_take_the_zone_waits_and_a_pod_that_leaves_room_does_not() -> None:
     story = await half_full()
     await story.tell("nomination/uid-other", nominated(6))
     assert KEPT in await outcome(story, pod("large", cpus=4))

@@ -272,5 +272,5 @@ async def test_preferring_exclusive_zones_has_no_effect_where_pods_are_over_seve
     assert ("the kubelet chooses zones without regard to it" in message) is not has_effect
 
 
-async def test_a_value_that_is_nested_too_deeply_is_seen_as_one_that_is_not_kept() -> None:
+async def test_a_value_that_is_nested_too_deeply_counts_as_not_kept() -> None:
     assert seen(annotations={SPEC: '{"other":' + "[" * 9000}).pod.constraints.kept

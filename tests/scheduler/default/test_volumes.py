@@ -168,7 +168,7 @@ async def test_a_node_attaches_no_more_volumes_of_a_driver_than_its_csinode_says
     assert await story.decide() == {"uid-s": "n1"}
 
 
-async def test_a_claim_of_a_pod_that_stands_there_counts_once_it_is_bound_later() -> None:
+async def test_a_claim_of_a_pod_on_the_node_counts_once_if_it_is_bound_later() -> None:
     """Pods of other schedulers may be observed before their claims."""
     story = await world("n1")
     await shown(story, "csinode", takes("n1", 2))
@@ -183,7 +183,7 @@ async def test_a_claim_of_a_pod_that_stands_there_counts_once_it_is_bound_later(
     assert "exceed max volume count" in await placed(story, using("q", "a"))
 
 
-async def test_a_volume_that_stands_on_the_node_already_counts_once() -> None:
+async def test_a_volume_that_is_already_on_the_node_counts_once() -> None:
     story = await world("n1")
     await shown(story, "csinode", takes("n1", 1))
     await bound(story, "shared", mode="ReadWriteMany")

@@ -43,7 +43,7 @@ class TestR10TwoProfiles:
             guaranteed("b", cpu="6", scheduler="two"), "n1", offered([]), lambda _: None
         ).passes
 
-    def test_upstream_lets_the_last_profile_decide_what_is_foreign_for_all(self) -> None:
+    def test_upstream_lets_the_last_profile_decide_which_pods_are_foreign_for_all(self) -> None:
         profiles = Profiles(["one"], "All")
         story = Upstream(nrt(*two_zones()), detection="All", profiles=profiles)
         profiles.register(["two"], "OnlyExclusiveResources")

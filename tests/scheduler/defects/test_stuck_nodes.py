@@ -58,7 +58,7 @@ class TestR7WatchThatCloses:
     and nothing says that events are missing: the node keeps the configuration of the last event for
     ever."""
 
-    def test_upstream_never_learns_of_a_change_whose_event_did_not_arrive(self) -> None:
+    def test_upstream_never_learns_of_a_change_if_its_event_did_not_arrive(self) -> None:
         story = Upstream(nrt(*two_zones()))
         story.api["n1"] = nrt(*two_zones(cpu="1"), policy="none")
         for _ in range(3):

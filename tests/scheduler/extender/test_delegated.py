@@ -45,7 +45,7 @@ async def test_a_resource_that_a_class_names_is_left_to_its_driver_where_no_plug
     assert GPU in answer["FailedAndUnresolvableNodes"]["plugin"]
 
 
-async def test_one_that_no_class_names_is_what_nodes_offer() -> None:
+async def test_a_resource_that_no_class_names_is_read_from_the_nodes() -> None:
     world = await mixed()
     async with world.at_work():
         answer = await world.filter(asking({GPU: "1"}), "plugin", "gone", "claims")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from services.scheduler.extender.extender import MOST_S, SHARE, Patience
 
 
-def test_the_first_waits_longest_and_those_that_come_upon_it_wait_still() -> None:
+def test_the_first_pod_waits_longest_and_later_pods_keep_waiting() -> None:
     patience = Patience()
     assert [patience.take(10.0) for _ in range(3)] == [MOST_S / 2, MOST_S / 4, MOST_S / 8]
 

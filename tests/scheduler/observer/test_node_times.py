@@ -60,7 +60,7 @@ def test_containers_that_run_or_are_forgotten_give_no_time() -> None:
 @pytest.mark.parametrize(
     "told", [None, 5, "", "soon", "2026-11-21T02:28:08", "0001-01-01T00:00:00Z", "9" * 400, {}, []]
 )
-def test_what_is_no_time_is_unknown(told: object) -> None:
+def test_text_that_is_no_time_is_unknown(told: object) -> None:
     assert started_s({"startTime": told}) == 0
     assert finished_s({"containerStatuses": [container("a", terminated={"finishedAt": told})]}) == 0
 

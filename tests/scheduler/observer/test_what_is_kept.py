@@ -132,7 +132,7 @@ def test_nodes_keep_their_labels_and_none_of_their_annotations() -> None:
     assert SECRET.encode() not in encode(event)
 
 
-def test_what_is_decided_by_is_on_the_list() -> None:
+def test_labels_and_annotations_that_decide_are_on_the_list() -> None:
     assert policy.POD_ANNOTATION in POD_ANNOTATIONS
     assert "app" in POD_LABELS
 

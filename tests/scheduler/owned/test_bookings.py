@@ -100,7 +100,7 @@ def test_no_other_pod_takes_the_room() -> None:
     world.check()
 
 
-def test_restricted_pods_fit_into_what_is_left_or_go_elsewhere() -> None:
+def test_restricted_pods_fit_into_the_remaining_room_or_go_elsewhere() -> None:
     world = Booked()
     world.node()
     world.book(policy="Restricted")
@@ -171,7 +171,7 @@ def test_a_kubelets_node_keeps_room_as_for_a_pod_on_its_way() -> None:
     world.check()
 
 
-def test_what_is_left_on_a_kubelets_node_must_not_take_the_zone_of_a_pod_on_its_way() -> None:
+def test_a_pod_must_not_take_the_zone_of_a_pending_admission_on_a_kubelets_node() -> None:
     """The rest of 3 CPUs may come to zone 0 first, and `x` would find no zone."""
     world = Booked()
     world.kubelets_node(4, 8)

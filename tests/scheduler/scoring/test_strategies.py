@@ -107,7 +107,7 @@ def test_a_strategy_file_that_was_not_registered_is_noticed() -> None:
     assert with_a_score == {type(each).__module__.rsplit(".", 1)[1] for each in STRATEGIES.values()}
 
 
-def test_weights_count_only_for_what_is_requested_and_at_least_one() -> None:
+def test_weights_count_only_for_requested_resources_and_at_least_one() -> None:
     uneven = [zone(0, (8000, 4 * GI))]
     score = STRATEGIES["LeastAllocated"].score
     assert score(ASK, uneven, {}, {"cpu": 3}, 8) == (75 * 3 + 0) // 4
@@ -126,7 +126,7 @@ GPU = "vendor.example/gpu"
 WHOLE_ZONE = DemandClass((("cpu", 8000), (GPU, 4)), 4096)
 
 
-def test_keep_room_spares_the_zone_that_still_holds_what_is_in_demand() -> None:
+def test_keep_room_spares_the_zone_that_still_holds_resources_in_demand() -> None:
     whole, begun, without = (
         [zone(0, (cpu, 16 * GI), gpu=gpus)] for cpu, gpus in ((8000, 4), (6000, 3), (8000, 0))
     )

@@ -1,7 +1,7 @@
 """Resources that a node's kubelet gives to no pod, or at which it fails, whatever is free.
 
 Not a field of Kubernetes: nodes are known by resource (`ClusterView.unusable`), because few have
-such resources and every pod asks. Two rules fill it:
+such resources and every pod asks. Four rules fill it:
 
 1. Unhealthy devices. If none of a resource is healthy, the kubelet refuses every container that
    names it, also in an amount of 0. One unhealthy device that lies in a zone is enough for the
