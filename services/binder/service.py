@@ -35,7 +35,9 @@ from shared.telemetry.propagation import exemplar
 
 
 async def build(service: Service, settings: BinderSettings) -> None:
-    log = await PostgresEventLog.open(settings.database(), production=settings.production)
+    log = await PostgresEventLog.open(
+        settings.database(), production=settings.production, archive=settings.archive
+    )
     service.on_close("log", log.close)
     kube = KubeClient(settings.kubeconfig)
     service.on_close("kube", kube.close)

@@ -18,7 +18,7 @@ from services.cli.addresses import data_dir_option, database_option
 from services.cli.log import Database, DataDir, Json, log_app, run, user_name
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, json_line, say, say_table
-from services.cli.paths import path_argument, path_option
+from services.cli.paths import archive_here, archive_option, path_argument
 from services.cli.progress import progress_bar
 from services.replay.filters import clock
 from services.upkeep.errors import UpkeepRefused
@@ -29,6 +29,7 @@ from shared.eventlog.port import EventLog
 if TYPE_CHECKING:
     from services.upkeep.archiving import Archived
     from services.upkeep.pruning import Pruned
+    from shared.eventlog.archive_place import Place
     from shared.eventlog.postgres_care import Status
 
 # The tables of the log that grow, in the user's words.
@@ -116,7 +117,7 @@ def redact_command(
     source = LogSource(database_url, data_dir, writes=True)
 
     async def apply(log: EventLog) -> list[Redacted]:
-        everywhere = partial(mask_everywhere, source.url, log)
+        everywhere = partial(mask_everywhere, source.url, log, archive=archive_here())
         return await redact(log, pod, user_name(), reason[:500], time.time_ns() // 1000, everywhere)
 
     for redacted in run(source, apply):
@@ -149,9 +150,8 @@ def checkpoint_command(
 @log_app.command("archive")
 def archive_command(
     to: Annotated[
-        Path | None,
-        path_option("--to", help="Also write each partition to a checked file in this folder."),
-    ] = None,
+        str, archive_option("Also write each partition to a checked file in this folder or bucket.")
+    ] = "",
     older_than: Annotated[str, typer.Option(help="Archive only older partitions: 30d.")] = "",
     keep: Annotated[
         str, typer.Option(help="Archive only while rows use more space than this: 20GiB.")
@@ -181,7 +181,10 @@ def archive_command(
         if dry_run:
             return [Archived(partition.first, partition.last, "") for partition in partitions]
         return await archive(
-            log, partitions, to, lambda partition: care.archive(source.url, partition)
+            log,
+            partitions,
+            _place(to) if to else None,
+            lambda partition: care.archive(source.url, partition),
         )
 
     _print_done(
@@ -191,6 +194,16 @@ def archive_command(
         "see topolog log status",
         as_json,
     )
+
+
+def _place(to: str) -> Place:
+    """Return the place of the archive. Raises CommandError."""
+    from shared.eventlog.archive_place import place_of, trouble
+
+    problem = trouble(to) if to else "is missing"
+    if problem:
+        raise CommandError(f"--to {to!r} {problem}", "--to FOLDER, or TOPOLOG_ARCHIVE", EXIT_USAGE)
+    return place_of(to)
 
 
 def _print_done(done: Sequence[Archived | Pruned], verb: str, nothing: str, as_json: bool) -> None:
@@ -207,8 +220,8 @@ def _print_done(done: Sequence[Archived | Pruned], verb: str, nothing: str, as_j
 @log_app.command("prune")
 def prune_command(
     to: Annotated[
-        Path, path_option("--to", help="Folder of the archive's files: all from position 1 on.")
-    ],
+        str, archive_option("Folder or bucket of the archive's files: all from position 1 on.")
+    ] = "",
     older_than: Annotated[
         str, typer.Option(help="Prune only older partitions; at least 7d.")
     ] = "90d",
@@ -221,8 +234,9 @@ def prune_command(
 ) -> None:
     """Remove archived events from the database once files have them.
 
-    Missing files are written first. Replay reads the folder where it lies at the same path;
-    services begin from checkpoints and need it only to fold from the beginning. Safe to interrupt,
+    Missing files are written first. Replay reads them where they were written, or where
+    TOPOLOG_ARCHIVE says; services begin from checkpoints and need them only to fold from the
+    beginning. Safe to interrupt,
     and to run as a CronJob. Needs the owner's login, or a member of topolog_pruner.
     """
     from services.upkeep.pruning import Pruned, due, prune
@@ -236,7 +250,7 @@ def prune_command(
         if dry_run:
             return [Pruned(part.first, part.last, "") for part in ranges]
         drop = partial(postgres_pruning.prune, source.url)
-        return await prune(log, prunable, ranges, to, drop)
+        return await prune(log, prunable, ranges, _place(to), drop)
 
     _print_done(
         run(source, apply),

@@ -11,6 +11,7 @@ from types import TracebackType
 
 from services.cli.addresses import FILE, check_database, exists, path_of
 from services.cli.output import EXIT_USAGE, CommandError
+from services.cli.paths import archive_here
 from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
 from shared.domain.secret_url import looks_like_url
@@ -115,7 +116,10 @@ class LogSource:
         url = self.url = self._url or await self._url_of_folder(self._folder())
         try:
             log = await PostgresEventLog.open(
-                url, retry_for_s=RETRY_FOR_S, role=WRITER if self._writes else READER
+                url,
+                retry_for_s=RETRY_FOR_S,
+                role=WRITER if self._writes else READER,
+                archive=archive_here(),
             )
         except (LogUnavailable, LogNotMigrated) as error:
             problem = str(error).partition("; ")[0]

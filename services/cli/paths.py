@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 STDIN = "-"
+ARCHIVE = "TOPOLOG_ARCHIVE"
 
 
 def path_option(*flags: str, help: str, **rest: Any) -> Any:
@@ -33,6 +34,18 @@ def kubeconfig_option(help: str) -> Any:
         metavar="FILE|URL",
         help=help,
     )
+
+
+def archive_option(help: str) -> Any:
+    """Declare `--to`, the folder or bucket of the archive's files."""
+    return typer.Option(
+        "--to", envvar=ARCHIVE, parser=file_or_url, metavar="PATH|s3://BUCKET/PREFIX", help=help
+    )
+
+
+def archive_here() -> str:
+    """Return the archive that TOPOLOG_ARCHIVE names, "" for the one that the log names."""
+    return file_or_url(os.environ.get(ARCHIVE, ""))
 
 
 def absolute_path(text: str | Path) -> Path:

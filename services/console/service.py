@@ -46,7 +46,7 @@ class PageFiles(StaticFiles):
 
 
 async def build(service: Service, settings: ConsoleSettings) -> None:
-    log = await PostgresEventLog.open(settings.database(), role=READER)
+    log = await PostgresEventLog.open(settings.database(), role=READER, archive=settings.archive)
     service.on_close("log", log.close)
     serve(service, log, settings.database(), settings)
 

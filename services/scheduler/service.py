@@ -56,7 +56,9 @@ async def build(service: Service, settings: SchedulerSettings) -> None:
         logs.get("scheduler").warning(names.UNWISE_ARGUMENT, problem=warning)
     if kernel.COMPILED is None:
         logs.get("scheduler").warning(names.NO_KERNEL)
-    log = await PostgresEventLog.open(settings.database(), production=settings.production)
+    log = await PostgresEventLog.open(
+        settings.database(), production=settings.production, archive=settings.archive
+    )
     service.on_close("log", log.close)
     lent_lease = LentLease()
     decider = Decider(log, lent_lease, service.clock, settings.batch_pods, choice.resync_period_s)

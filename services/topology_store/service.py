@@ -49,7 +49,9 @@ LINGER_S = 0.1
 
 
 async def build(service: Service, settings: TopologyStoreSettings) -> None:
-    log = await PostgresEventLog.open(settings.database(), production=settings.production)
+    log = await PostgresEventLog.open(
+        settings.database(), production=settings.production, archive=settings.archive
+    )
     service.on_close("log", log.close)
     bus = JetStreamBus(
         settings.bus(), limits=StreamLimits(settings.nats_nodes, replicas=settings.nats_replicas)

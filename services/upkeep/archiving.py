@@ -9,13 +9,13 @@ an interruption the same command continues.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import msgspec
 
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.exporting import export
-from shared.eventlog.archive_folder import file_name
+from shared.eventlog.archive_files import file_name
+from shared.eventlog.archive_place import Place
 from shared.eventlog.history_file import HistoryFileError, checked
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres_care import Partition, Status
@@ -61,29 +61,51 @@ def due(status: Status, limits: Limits, now_us: int) -> list[Partition]:
 async def archive(
     log: EventLog,
     partitions: list[Partition],
-    folder: Path | None,
+    place: Place | None,
     drop: Callable[[Partition], Awaitable[None]],
 ) -> list[Archived]:
     """Archive these partitions one by one; `drop` turns rows into blocks. Raises UpkeepRefused."""
     done = []
+    if place is not None:
+        require_readable(place)
     for partition in partitions:
-        file = folder / file_name(partition.first, partition.last) if folder is not None else None
-        if file is not None:
-            await export(log, file, partition.first, partition.last)
-            read_back(file)
+        file = ""
+        if place is not None:
+            name = file_name(partition.first, partition.last)
+            await write(log, place, name, partition.first, partition.last)
+            file = f"{place}/{name}"
         await drop(partition)
-        done.append(Archived(partition.first, partition.last, str(file or "")))
+        done.append(Archived(partition.first, partition.last, file))
     return done
 
 
-def read_back(file: Path) -> None:
-    """Read a whole file that was just written. Raises UpkeepRefused."""
-    # Rows are only dropped for a file that can be read back.
+async def write(log: EventLog, place: Place, name: str, first: int, last: int) -> None:
+    """Write a file of the archive, and read it back. Raises UpkeepRefused."""
     try:
-        for _ in checked(file):
+        with place.writing(name) as file:
+            await export(log, file, first, last)
+        # Rows are only dropped for a file that can be read back.
+        for _ in checked(place.path(name)):
             pass
     except HistoryFileError as error:
         raise UpkeepRefused(
             f"the file that was just written cannot be read: {error}",
             "check the disk; nothing was archived",
         ) from error
+    except OSError as error:
+        raise _unusable(place, error) from error
+
+
+def require_readable(place: Place) -> None:
+    """Raise UpkeepRefused if the place cannot be listed."""
+    try:
+        place.names(again=True)
+    except OSError as error:
+        raise _unusable(place, error) from error
+
+
+def _unusable(place: Place, error: OSError) -> UpkeepRefused:
+    return UpkeepRefused(
+        f"the archive {place} cannot be used: {error.strerror}",
+        "check TOPOLOG_ARCHIVE, and for a bucket AWS_ENDPOINT_URL, AWS_REGION and the credentials",
+    )

@@ -8,14 +8,13 @@ commit is in ADR 50. After an interruption the same command continues.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
-from services.upkeep.archiving import DAY_US, read_back
+from services.upkeep.archiving import DAY_US, require_readable, write
 from services.upkeep.errors import UpkeepRefused
-from services.upkeep.exporting import export
-from shared.eventlog.archive_folder import ArchiveFolder, file_name
+from shared.eventlog.archive_files import ArchiveFiles, file_name
+from shared.eventlog.archive_place import Place
 from shared.eventlog.history_file import Block, Header, HistoryFileError, checked
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres_pruning import Prunable, Range
@@ -24,7 +23,7 @@ from shared.eventlog.redactions import redactions
 # A commit id is remembered at least this long.
 LEAST_DAYS = 7.0
 
-# Prunes the blocks that begin at these positions, whose files are in the folder.
+# Prunes the blocks that begin at these positions, whose files are in the place with this name.
 Drop = Callable[[Sequence[int], str], Awaitable[None]]
 
 
@@ -56,32 +55,31 @@ async def due(
 
 
 async def prune(
-    log: EventLog, prunable: Prunable, ranges: Sequence[Range], folder: Path, drop: Drop
+    log: EventLog, prunable: Prunable, ranges: Sequence[Range], place: Place, drop: Drop
 ) -> list[Pruned]:
     """Prune these ranges one by one. Raises UpkeepRefused."""
-    folder = folder.resolve()
     log_id = (await log.identity()).log_id
-    if not ArchiveFolder(folder, log_id).covers(prunable.pruned_to):
+    require_readable(place)
+    if not ArchiveFiles(place, log_id).covers(prunable.pruned_to):
         raise UpkeepRefused(
-            f"{folder} lacks files of positions 1 to {prunable.pruned_to}, which are only there",
-            f"--to {prunable.archive}; or copy its files to the new folder first",
+            f"{place} lacks files of positions 1 to {prunable.pruned_to}, which are only there",
+            f"--to {prunable.archive}; or copy its files to the new place first",
         )
     done = []
     for part in ranges:
-        file = folder / file_name(part.first, part.last)
-        if not await _is_whole(log, file, part):
-            await export(log, file, part.first, part.last)
-            read_back(file)
-        await drop(part.blocks, str(folder))
-        done.append(Pruned(part.first, part.last, str(file)))
+        name = file_name(part.first, part.last)
+        if not await _is_whole(log, place, name, part):
+            await write(log, place, name, part.first, part.last)
+        await drop(part.blocks, str(place))
+        done.append(Pruned(part.first, part.last, f"{place}/{name}"))
     if not done:
-        await drop((), str(folder))
+        await drop((), str(place))
     return done
 
 
-async def _is_whole(log: EventLog, file: Path, part: Range) -> bool:
+async def _is_whole(log: EventLog, place: Place, name: str, part: Range) -> bool:
     """Return whether the file holds these events as the log does, redacted events masked."""
-    if not file.exists():
+    if name not in place.names():
         return False
     masked = {
         position: digest
@@ -91,12 +89,12 @@ async def _is_whole(log: EventLog, file: Path, part: Range) -> bool:
     (newest,) = await log.read(part.last - 1, 1)
     header, chain = None, b""
     try:
-        for item in checked(file):
+        for item in checked(place.path(name)):
             if isinstance(item, Header):
                 header = item
             elif isinstance(item, Block):
                 chain = item.envelopes[-1].chain
-    except HistoryFileError:
+    except (HistoryFileError, OSError):
         return False
     return (
         header is not None

@@ -24,7 +24,8 @@ from services.replay.names import require_pod, uids_of
 from services.replay.reading import envelopes, ledger_at
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.out_file import replacing
-from shared.eventlog.archive_folder import ArchiveFolder, file_name
+from shared.eventlog.archive_files import ArchiveFiles, file_name
+from shared.eventlog.archive_place import place_of
 from shared.eventlog.history_file import Header, Writer, checked
 from shared.eventlog.port import Commit, Draft, EventLog
 from shared.eventlog.postgres_care import mask, masked_event
@@ -165,21 +166,35 @@ async def mask_everywhere(
     log: EventLog,
     positions: Collection[int],
     masked: Callable[[str, bytes], bytes | None],
+    *,
+    archive: str = "",
 ) -> int:
-    """Mask these positions in the database and in the files of pruned events."""
+    """Mask these positions in the database and in the files of pruned events, which are where they
+    were written or in `archive`."""
     pruned = await prunable(url)
     done = await mask(url, [p for p in positions if p > pruned.pruned_to], masked)
-    recorded, folder = await redactions(log), Path(pruned.archive)
-    for first, last in ArchiveFolder(folder, "").named() if pruned.pruned_to else ():
-        covered = {p for p in positions if first <= p <= min(last, pruned.pruned_to)}
-        if covered:
-            digests = {p: digest for p, digest in recorded.items() if first <= p <= last}
-            _mask_file(folder / file_name(first, last), covered, masked, digests)
-            done += len(covered)
+    if not pruned.pruned_to:
+        return done
+    recorded, place = await redactions(log), place_of(archive or pruned.archive)
+    try:
+        for first, last in ArchiveFiles(place, "").named(again=True):
+            covered = {p for p in positions if first <= p <= min(last, pruned.pruned_to)}
+            if covered:
+                digests = {p: digest for p, digest in recorded.items() if first <= p <= last}
+                name = file_name(first, last)
+                original = place.path(name)
+                with place.writing(name) as file:
+                    _mask_file(original, file, covered, masked, digests)
+                done += len(covered)
+    except OSError as error:
+        raise UpkeepRefused(
+            f"the archive {place} cannot be used: {error.strerror}", "run the command again"
+        ) from error
     return done
 
 
 def _mask_file(
+    original: Path,
     file: Path,
     positions: Collection[int],
     masked: Callable[[str, bytes], bytes | None],
@@ -187,7 +202,7 @@ def _mask_file(
 ) -> None:
     with replacing(file) as out:
         writer: Writer | None = None
-        for item in checked(file):
+        for item in checked(original):
             if isinstance(item, Header):
                 writer = Writer(out, msgspec.structs.replace(item, redacted=digests))
             elif writer is not None:

@@ -128,7 +128,8 @@ DELETE FROM projection_mark WHERE projection = $1 AND (
 
 class PostgresEventLog:
     """An EventLog on a migrated database. A lost database is hidden from callers for `retry_for_s`.
-    `role` limits the rights of a user that has more."""
+    `role` limits the rights of a user that has more. `archive` is the place of the files of pruned
+    events, "" for the one where they were written."""
 
     def __init__(
         self,
@@ -138,11 +139,12 @@ class PostgresEventLog:
         retry_for_s: float = 30.0,
         settings: dict[str, str] | None = None,
         role: str = WRITER,
+        archive: str = "",
     ) -> None:
         self._address, self._settings = address, settings
         self._retry_for_s = retry_for_s
         self._pool = make_pool(address, pool_size, settings, role)
-        self._archived = Archived(self._fetch)
+        self._archived = Archived(self._fetch, archive)
         self._watch = HeadWatch(lambda: connect(address, settings, role=role), self._head_once)
         self._appender = Appender(
             lambda: connect(address, settings, role=role), self._watch.hinted, retry_for_s

@@ -7,12 +7,13 @@ never does, because its page starts with the event at its own position.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from shared.eventlog.archive_folder import ArchiveFolder
+from shared.eventlog.archive_files import ArchiveFiles
+from shared.eventlog.archive_place import place_of
 from shared.eventlog.errors import LogBroken
 from shared.eventlog.history_file import HistoryFileError, unpack
 from shared.eventlog.limits import MAX_PAGE_BYTES
@@ -38,20 +39,22 @@ Fetch = Callable[..., Awaitable[list[Any]]]
 
 
 class Archived:
-    """The blocks of one log. `fetch` runs a query; the blocks read last are cached."""
+    """The blocks of one log. `fetch` runs a query; the blocks read last are cached. `archive` is
+    the place of the files, "" for the one where they were written."""
 
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
+    def __init__(self, fetch: Fetch, archive: str = "") -> None:
+        self._fetch, self._archive = fetch, archive
         self._kept = KeptBlocks()
-        self._folders: dict[str, ArchiveFolder] = {}
+        self._files: dict[str, ArchiveFiles] = {}
 
     async def begins(self) -> int:
         """Return the first position that can be read: 1, or the last pruned one, which the log
         keeps, if there are no files of what is before it."""
         (row,) = await self._fetch(_PRUNED)
-        if not row["position"] or self._folder(row).covers(row["position"]):
+        pruned_to = int(row["position"])
+        if not pruned_to or await asyncio.to_thread(self._files_of(row).covers, pruned_to):
             return 1
-        return int(row["position"])
+        return pruned_to
 
     async def completed(self, page: list[Envelope], after: int, limit: int) -> list[Envelope]:
         """Return the page, preceded by the archived events that belong to it."""
@@ -85,7 +88,10 @@ class Archived:
         (row,) = await self._fetch(_OF_STREAM, stream, after)
         first = row["first_version"] or (page[0].version if page else 0)
         if row["position"] and (first > after + 1 if first else row["more"]):
-            return page_of(self._folder(row).of_stream(stream, after, row["until"]), limit)
+            events = await asyncio.to_thread(
+                self._files_of(row).of_stream, stream, after, row["until"]
+            )
+            return page_of(events, limit)
         if row["block"] is None:
             return page
         blocks = await self._fetch(_BLOCK_AT, row["block"])
@@ -103,13 +109,15 @@ class Archived:
         for row in await self._fetch(_BLOCK_OF, position):
             return self._unpacked(row)
         (row,) = await self._fetch(_PRUNED)
-        return self._folder(row).block_of(position) if position <= row["position"] else []
+        if position > row["position"]:
+            return []
+        return await asyncio.to_thread(self._files_of(row).block_of, position)
 
-    def _folder(self, row: Any) -> ArchiveFolder:
-        archive = row["archive"]
-        if archive not in self._folders:
-            self._folders[archive] = ArchiveFolder(Path(archive), row["log_id"])
-        return self._folders[archive]
+    def _files_of(self, row: Any) -> ArchiveFiles:
+        archive = self._archive or row["archive"]
+        if archive not in self._files:
+            self._files[archive] = ArchiveFiles(place_of(archive), row["log_id"])
+        return self._files[archive]
 
     def _unpacked(self, row: Any) -> list[Envelope]:
         return self._kept.get(bytes(row["sha256"]), lambda: _unpacked(row))

@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from shared.domain.secret_url import Address, bus_trouble, database_trouble
+from shared.eventlog.archive_place import trouble as archive_trouble
 from shared.runtime.secret_file import ENDING, SecretFile, SecretUnreadable, Token, UrlFile, read
 from shared.telemetry.scrubbing import scrub
 
@@ -45,6 +46,11 @@ DatabaseUrl = Annotated[
 BusUrl = Annotated[
     str,
     msgspec.Meta(description="nats://HOST:PORT", extra={"secret": True, "trouble": bus_trouble}),
+]
+
+Archive = Annotated[
+    str,
+    msgspec.Meta(description="a folder or s3://BUCKET/PREFIX", extra={"trouble": archive_trouble}),
 ]
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -81,10 +87,12 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     reaches, or with the database owner's login. `database_url_file` and `nats_url_file` name files
     of these URLs, `http_token_file` a file of the token. `fold_differs`: whether a process becomes
     ready if its fold promises pods something else than the running release
-    (`shared.runtime.marks`)."""
+    (`shared.runtime.marks`). `archive` is the place of the files of pruned events, if it is not the
+    one where they were written."""
 
     database_url: DatabaseUrl = ""
     database_url_file: str = ""
+    archive: Archive = ""
     nats_url: BusUrl = "nats://127.0.0.1:4222"
     nats_url_file: str = ""
     nats_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1

@@ -34,6 +34,7 @@ from services.upkeep import pruning
 from shared.domain.state_hash import state_hash
 from shared.eventlog import postgres_care as care
 from shared.eventlog import postgres_pruning
+from shared.eventlog.archive_place import Folder
 from shared.eventlog.history_file import Header
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres import PostgresEventLog
@@ -153,7 +154,9 @@ async def _pruned(url: str, log: PostgresEventLog, folder: Path) -> float:
     begun_s = time.monotonic()
     prunable = await postgres_pruning.prunable(url)
     ranges = await pruning.due(log, prunable, pruning.LEAST_DAYS, time.time_ns() // 1000)
-    done = await pruning.prune(log, prunable, ranges, folder, partial(postgres_pruning.prune, url))
+    done = await pruning.prune(
+        log, prunable, ranges, Folder(folder), partial(postgres_pruning.prune, url)
+    )
     seconds, last = round(time.monotonic() - begun_s, 1), done[-1].last if done else 0
     owner = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
     sizes, pods = {}, await owner.fetchval("SELECT count(*) FROM pruned_stream")

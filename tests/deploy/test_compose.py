@@ -182,7 +182,7 @@ def test_a_container_gets_the_secrets_of_its_settings_only() -> None:
         variables = {
             value.removeprefix("/run/secrets/")
             for value in environment.values()
-            if value.startswith("/run/secrets/")
+            if str(value).startswith("/run/secrets/")
         }
         assert variables == set(service.get("secrets", [])), name
     holders = {

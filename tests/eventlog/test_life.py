@@ -25,6 +25,7 @@ from services.upkeep.importing import import_history
 from services.upkeep.redacting import redact
 from shared.domain.state_hash import state_hash
 from shared.eventlog import postgres_care as care
+from shared.eventlog.archive_place import Folder
 from shared.eventlog.errors import LogBroken, LoginTooWeak
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import Commit, Draft, Duplicate, Place
@@ -145,7 +146,10 @@ async def archived(
 ) -> int:
     partitions = due(await care.status(url), limits, BEGIN_US)
     done = await archiving.archive(
-        log, partitions, folder, lambda partition: care.archive(url, partition)
+        log,
+        partitions,
+        Folder(folder) if folder else None,
+        lambda partition: care.archive(url, partition),
     )
     return done[-1].last if done else 0
 

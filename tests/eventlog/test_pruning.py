@@ -27,6 +27,7 @@ from services.upkeep.redacting import mask_everywhere, redact
 from shared.domain.state_hash import state_hash
 from shared.eventlog import history_file, postgres_pruning
 from shared.eventlog import postgres_care as care
+from shared.eventlog.archive_place import place_of
 from shared.eventlog.checkpoints import Checkpoint, Form, save_checkpoint
 from shared.eventlog.errors import LogBusy, LoginTooWeak, LogPruned
 from shared.eventlog.file_log import FileLog
@@ -69,15 +70,15 @@ async def checkpointed(log: PostgresEventLog, position: int, name: str = "schedu
     await save_checkpoint(log, name, Form(), Checkpoint(place, "f", b"state"))
 
 
-async def pruned(url: str, log: PostgresEventLog, folder: Path) -> int:
+async def pruned(url: str, log: PostgresEventLog, folder: Path | str) -> int:
     prunable = await postgres_pruning.prunable(url)
     ranges = await pruning.due(log, prunable, DAYS, NOW_US)
     drop = partial(postgres_pruning.prune, url)
-    done = await pruning.prune(log, prunable, ranges, folder, drop)
+    done = await pruning.prune(log, prunable, ranges, place_of(str(folder)), drop)
     return done[-1].last if done else 0
 
 
-async def given_pruned(url: str, log: PostgresEventLog, folder: Path) -> int:
+async def given_pruned(url: str, log: PostgresEventLog, folder: Path | str) -> int:
     """Archive and prune all full partitions but the last one, and return the last position."""
     await relayed(log)
     head = await log.head()

@@ -288,7 +288,9 @@ def _passes(options: UpOptions, service: str) -> tuple[str, ...]:
         return (*NETWORK, *WATCHED, *ours)
     plugin = (FOREIGN,) if options.kubeconfig and runs_plugin(options.kubeconfig) else ()
     database = POSTGRES if options.database_url else ()
-    return (*NETWORK, *WATCHED, *database, *plugin, *ours)
+    # The credentials of an archive in a bucket.
+    bucket = ("AWS_*",) if os.environ.get("TOPOLOG_ARCHIVE", "").startswith("s3://") else ()
+    return (*NETWORK, *WATCHED, *database, *bucket, *plugin, *ours)
 
 
 def _python(
