@@ -122,9 +122,7 @@ def reachable_states(
 ) -> ReachableStates:
     """Return what the pending pods may make of the node, if none ended that the report may still
     count. Raises OverBudgetError."""
-    by_key = {(pod.is_admitted, pod.request.key): pod for pod in pending}
-    numbers = Counter((pod.is_admitted, pod.request.key) for pod in pending)
-    kinds, counts = tuple(by_key.values()), tuple([numbers[key] for key in by_key])
+    kinds, counts = kinds_of(pending)
     if bases and fewest_steps(counts) > budget.left:
         raise OverBudgetError
     may_be_rejected = set[int]()
@@ -143,6 +141,15 @@ def reachable_states(
     if inits_are_over and not any(model.later(states) for states in bases):
         current = [state for state in current if not model.later(state.states)]
     return ReachableStates(kinds, tuple(current), frozenset(may_be_rejected))
+
+
+def kinds_of(
+    pending: Sequence[PendingAdmission],
+) -> tuple[tuple[PendingAdmission, ...], tuple[int, ...]]:
+    """Return a pod of each kind, and how many there are."""
+    by_key = {(pod.is_admitted, pod.request.key): pod for pod in pending}
+    numbers = Counter((pod.is_admitted, pod.request.key) for pod in pending)
+    return tuple(by_key.values()), tuple([numbers[key] for key in by_key])
 
 
 def fewest_steps(counts: Sequence[int]) -> int:

@@ -73,7 +73,7 @@ class Exploration:
         admissions = steps * self._admissions_a_step
         earlier, budget = self.before(steps), Budget(admissions)
         if earlier is not None:
-            result = judge_newcomer(self._model, earlier, request, budget)
+            result = self._judge(earlier, request, budget)
             if result != UNKNOWN:
                 taken = self._needed + admissions - budget.left
                 return KeptResult(result, -(-taken // self._admissions_a_step))
@@ -82,6 +82,11 @@ class Exploration:
             if taken:
                 return KeptResult("refused", max(taken, SAMPLED_FROM))
         return KeptResult(UNKNOWN, steps)
+
+    def _judge(
+        self, earlier: Sequence[ReachableStates], request: HintRequest, budget: Budget
+    ) -> SearchResult:
+        return judge_newcomer(self._model, earlier, request, budget)
 
     def before(self, steps: int) -> Sequence[ReachableStates] | None:
         """Return all states before the newcomer, by base state if they must be kept apart.

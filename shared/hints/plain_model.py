@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ class PlainModel:
         self._shifts = {name: WIDTH * place for place, name in enumerate(names)}
         self._sizes = [sizes[zone] for zone in self._zones]
         self._guards = sum(GUARD << shift for shift in self._shifts.values())
+        self.shape = len(self._zones), len(names)
         self._needs: dict[int, tuple[HintRequest, tuple[Need, ...] | None]] = {}
 
     def packed(self, free: AmountsByZone) -> NodeState:
@@ -86,6 +87,21 @@ class PlainModel:
             ]
             needs.append((self._pack(items), tuple(could_hold)))
         return tuple(needs)
+
+    def numbers(self, states: NodeState) -> list[int]:
+        """Return the free amounts [zone, resource]."""
+        shifts = self._shifts.values()
+        return [zone >> shift & FIELD for zone in states for shift in shifts]
+
+    def needed_numbers(self, request: HintRequest) -> list[int]:
+        """Return what a plain pod needs: how many containers it has, and for each the mask of the
+        zones that could ever hold it, and its amounts.
+        """
+        needs = self.needs(request) or ()
+        numbers = [len(needs)]
+        for need, positions in needs:
+            numbers += [sum(1 << position for position in positions), *self.numbers((need,))]
+        return numbers
 
     def _is_plain(self, name: str, amount: int) -> bool:
         is_whole = name != CPU or not amount % MILLI
@@ -147,10 +163,10 @@ def plain_form(
     model: KubeletModel,
     bases: Sequence[NodeState],
     requests: Iterable[HintRequest],
-    held: Iterable[Sequence[ZonedAmount]],
+    held: Collection[Sequence[ZonedAmount]],
 ) -> PlainForm | None:
     """Return the node in plain form, for these requests of pending and ended pods, and what ended
-    pods held; None if it is not plain."""
+    pods held; None if it is not plain, or if managers may correct what is free at an end."""
     topology = model.topology_manager
     if topology.policy != SINGLE_NUMA_NODE or topology.scope != "container":
         return None
@@ -162,6 +178,8 @@ def plain_form(
             if amounts is not None and None not in amounts_of_bases:
                 _add(free, amounts.free, number)
                 _add(sizes, amounts.sizes, number)
+    if held and any(_exceeds(free, sizes) for free in free_of_bases):
+        return None
     every = [amount for free in free_of_bases for zone in free.values() for amount in zone.values()]
     if len(sizes) < 2 or min(every, default=0) < 0 or max(every, default=0) >= MOST:
         return None
@@ -178,6 +196,15 @@ def plain_form(
 def _model(sizes: tuple[tuple[int, RequestedAmounts], ...]) -> PlainModel:
     """Nodes of one kind share their model, and what requests need there."""
     return PlainModel({zone: dict(amounts) for zone, amounts in sizes})
+
+
+def _exceeds(free: AmountsByZone, sizes: AmountsByZone) -> bool:
+    """Return whether a zone has more free than its size."""
+    return any(
+        amount > sizes[zone].get(name, 0)
+        for zone, amounts in free.items()
+        for name, amount in amounts.items()
+    )
 
 
 def _add(amounts: AmountsByZone, more: AmountsByZone, owner: int) -> None:

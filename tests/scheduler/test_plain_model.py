@@ -7,6 +7,8 @@ from typing import NamedTuple
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.filter.topology.kubelet_search import CompiledExploration
+from services.scheduler.snapshot import kernel
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import ContainerKind
 from shared.domain.report import Zone, ZonedAmount, ZoneResource
@@ -82,7 +84,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     observed = observe(shown, (), policy, "container", False)
     assert observed is not None
     pending = list[PendingAdmission]()
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.integers(0, 4))):
         sent = draw(st.integers(1, 6))
         pending.append(
             PendingAdmission(draw(requests()), sent, draw(st.sampled_from((0, sent + 1))))
@@ -132,3 +134,16 @@ def test_the_plain_form_reaches_the_same_states_and_gives_the_same_answers(scene
     refuses = exact.refuses_when_full(scene.newcomer)
     assert refuses == plain.refuses_when_full(scene.newcomer)
     assert not refuses or answer in ("refused", UNKNOWN)
+
+
+@given(scenes(), st.integers(0, 400))
+@settings(max_examples=examples(200), deadline=None)
+def test_the_kernel_answers_as_the_plain_form_within_every_budget(scene: Scene, steps: int) -> None:
+    form = scene._replace(ended_pods=()).plain_form()
+    if kernel.COMPILED is None or form is None or form.model.needs(scene.newcomer) is None:
+        return
+    plain = Exploration(form.model, form.bases, scene.pending, ())
+    compiled = CompiledExploration(form.model, form.bases, scene.pending, ())
+    answer = plain.search(scene.newcomer, steps)
+    event(answer.result)
+    assert compiled.search(scene.newcomer, steps) == answer

@@ -63,7 +63,9 @@ def alignment_refusal(
     node_info: NodeInfo, pod_class: PodClass, plan: Plan, config: CycleConfig, steps: int
 ) -> Refusal | None:
     """Return why the node's zones cannot take the pod; None if they can."""
-    result = filter_result(node_info, pod_class, plan, config, steps)
+    # Amounts alone refuse most nodes.
+    is_possible = plan.needs_search or possible(node_info, plan)
+    result = filter_result(node_info, pod_class, plan, config, steps) if is_possible else REFUSED
     if result == ADMITTED:
         return None
     if plan.rule.one_zone:
@@ -204,11 +206,10 @@ def _node_shortage(node_info: NodeInfo, part: AlignedPart) -> Refusal | None:
 def _zone_shortage(node_info: NodeInfo, plan: Plan, whole_part: AlignedPart) -> Refusal | None:
     """Return the refusal of a part that no zone, or no set of zones, has room for now."""
     report, needs_one_zone = node_info.report, plan.rule.policy == SINGLE_NUMA_NODE
-    free_min = {
-        zone: amounts
-        for zone, amounts in node_info.free_min.items()
-        if _providers_allow(report, whole_part, zone)
-    }
+    free_min = node_info.free_min
+    if not registry.amounts_are_all():
+        allowed = (zone for zone in free_min if _providers_allow(report, whole_part, zone))
+        free_min = {zone: free_min[zone] for zone in allowed}
     part = _decided_by_amounts(whole_part)
     if (
         report is not None
@@ -256,14 +257,14 @@ class Nearest(NamedTuple):
 def _nearest_zone(places: ZoneAmounts, part: AlignedPart) -> Nearest:
     """Return the nearest of zones, or of sets of zones with their summed amounts."""
     name, key, free = _scarcest(places, part)
+    if free < part.amounts[name] or len(part.amounts) == 1:
+        return Nearest(name, key, free, "")
+    free, key = _most_with_the_others(places, part, name)
     others = [
         f"{format_amount(other, asked)} {other}"
         for other, asked in part.amounts.items()
         if other != name
     ]
-    if free < part.amounts[name] or not others:
-        return Nearest(name, key, free, "")
-    free, key = _most_with_the_others(places, part, name)
     return Nearest(name, key, free, "with " + " and ".join(others))
 
 
@@ -343,11 +344,9 @@ def _larger_than_every_zone(node_info: NodeInfo, part: AlignedPart) -> Refusal |
     largest zone, and of equal zones the lowest.
     """
     report = node_info.report
-    zones = [
-        zone
-        for zone in (report.zones if report is not None else ())
-        if _providers_allow(report, part, zone.id)
-    ]
+    zones = report.zones if report is not None else ()
+    if not registry.amounts_are_all():
+        zones = tuple(zone for zone in zones if _providers_allow(report, part, zone.id))
     if not zones and report is not None and report.zones:
         return _no_common_zone(node_info, report, part)
     for name, asked in _decided_by_amounts(part).amounts.items():
@@ -399,7 +398,7 @@ def _scarcest(places: ZoneAmounts, part: AlignedPart) -> tuple[str, int, int]:
     """
     coverage = []
     for name, asked in part.amounts.items():
-        free, zone = max((amounts.get(name, 0), -zone) for zone, amounts in places.items())
+        free, zone = max([(amounts.get(name, 0), -zone) for zone, amounts in places.items()])
         coverage.append((max(0, free) / asked, name, -zone, free))
     _, name, zone, free = min(coverage)
     return name, zone, free

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 # Raised with every change of a signature, as in `_kernel.c`.
-INTERFACE = 5
+INTERFACE = 6
 
 
 def _loaded() -> Any:

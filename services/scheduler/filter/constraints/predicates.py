@@ -195,6 +195,8 @@ def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool
 
 def resource_refusal(request: Amounts, node_info: NodeInfo) -> Refusal | None:
     """Return the refusal for the first resource, by name, that the whole node lacks."""
+    if fits_node(request, node_info):
+        return None
     for name in sorted(request):
         free, asked = node_info.free(name), request[name]
         if free >= asked:

@@ -33,7 +33,6 @@ from shared.domain import pod_level
 from shared.domain.demand import peak
 from shared.domain.policies import BEST_EFFORT, SINGLE_NUMA_NODE
 from shared.domain.refusal import Reason, Refusal
-from shared.domain.report import Report
 from shared.domain.resources import memory_of
 from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.hints.registry import amounts_are_all, beyond_amounts
@@ -204,8 +203,12 @@ def _filter_result(
         if plan.may_be_split and is_sure(node_info, pod_class, plan):
             return ADMITTED
         return search_result(node_info, plan, steps)
-    is_bounded = cores_unknown or not plan.full_pcpus_only
-    if is_bounded and is_sure(node_info, pod_class, plan, True, finds_zones):
+    is_bounded = (cores_unknown or not plan.full_pcpus_only) and _amounts_decide(node_info)
+    if is_bounded and _takes_no_zone(node_info, pod_class, plan, finds_zones):
+        return ADMITTED
+    # Once an aligned node has a search, that costs less than to count the parts of pending pods.
+    counts = is_bounded and (node_info.unaligned or node_info.kubelet_searches is None)
+    if counts and _every_pod_finds_a_zone(node_info, plan, by_counting=not node_info.unaligned):
         return ADMITTED
     if not bounds.possible(node_info, plan):
         return REFUSED
@@ -216,7 +219,7 @@ def _filter_result(
     answer = search.result(plan.request, steps) if search.is_plain(plan.request) else UNKNOWN
     if answer != UNKNOWN:
         return answer
-    if is_bounded and is_sure(node_info, pod_class, plan):
+    if is_bounded and _every_pod_finds_a_zone(node_info, plan):
         return ADMITTED
     return search.result(plan.request, steps)
 
@@ -229,33 +232,29 @@ def search_result(node_info: NodeInfo, plan: Plan, steps: int) -> SearchResult:
     return search.result(plan.request, steps)
 
 
-def is_sure(
-    node_info: NodeInfo,
-    pod_class: PodClass,
-    plan: Plan,
-    by_counting: bool = False,
-    finds_zones: bool = False,
-) -> bool:
-    """Return True if bounds prove that the node takes the pod: sufficient and cheap, above all if
-    the parts of pending pods are only counted (`by_counting`). They prove nothing next to pending
-    pods whose zones do not follow from amounts.
+def is_sure(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
+    """Return True if bounds prove that the node takes the pod: sufficient and cheap. They prove
+    nothing next to pending pods whose zones do not follow from amounts.
     """
-    report = node_info.report
-    if report is None or _some_go_beyond_amounts(node_info) or _some_are_promised(node_info):
-        return False
+    return _amounts_decide(node_info) and (
+        _takes_no_zone(node_info, pod_class, plan) or _every_pod_finds_a_zone(node_info, plan)
+    )
+
+
+def _takes_no_zone(
+    node_info: NodeInfo, pod_class: PodClass, plan: Plan, finds_zones: bool = False
+) -> bool:
+    """Return whether amounts prove that the pod finds its zones, and takes none from a pending
+    pod.
+    """
     if node_info.unaligned:
         charge = _newcomer(node_info, pod_class)
-        if bounds.enough_on_the_node(node_info, plan, charge, _pending(node_info)):
-            return True
-        return _all_in_single_zones(node_info, plan)
+        return bounds.enough_on_the_node(node_info, plan, charge, _pending(node_info))
     if not bounds.one_zone_each(node_info, plan):
         return False
-    finds_zones = finds_zones or bounds.each_finds_a_zone(node_info, plan)
-    if finds_zones and (not node_info.pending or _is_harmless(node_info, pod_class, plan)):
-        return True
-    if report.unlisted:  # the zones of pending pods do not follow from amounts
+    if not (finds_zones or bounds.each_finds_a_zone(node_info, plan)):
         return False
-    return node_info.unconfirmed and _every_pod_finds_a_zone(node_info, plan, report, by_counting)
+    return not node_info.pending or _is_harmless(node_info, pod_class, plan)
 
 
 def _newcomer(node_info: NodeInfo, pod_class: PodClass) -> Charge:
@@ -267,24 +266,22 @@ def _pending(node_info: NodeInfo) -> list[Charge]:
     return [charge for charge in node_info.charges() if charge.uid in node_info.pending]
 
 
-def _some_go_beyond_amounts(node_info: NodeInfo) -> bool:
-    """Return whether an unconfirmed pod uses a provider that looks at more than amounts."""
-    if amounts_are_all() or not node_info.unconfirmed:
+def _amounts_decide(node_info: NodeInfo) -> bool:
+    """Return whether amounts decide the zones of unconfirmed pods: none of them must be in one
+    zone, or uses a provider that looks at more.
+    """
+    if node_info.report is None or not node_info.unconfirmed:
+        return node_info.report is not None
+    unconfirmed = [charge for charge in node_info.charges() if not charge.confirmed]
+    if any(charge.one_zone for charge in unconfirmed):
         return False
-    for charge in node_info.charges():
-        if charge.zones and not charge.confirmed:
-            for part in charge.demand:
-                if any(beyond_amounts(name) for name in part.amounts):
-                    return True
-    return False
-
-
-def _some_are_promised(node_info: NodeInfo) -> bool:
-    """Return whether an unconfirmed pod must be in one zone: then amounts do not decide its
-    zone."""
-    if not node_info.unconfirmed:
-        return False
-    return any(charge.one_zone and not charge.confirmed for charge in node_info.charges())
+    return amounts_are_all() or not any(
+        beyond_amounts(name)
+        for charge in unconfirmed
+        if charge.zones
+        for part in charge.demand
+        for name in part.amounts
+    )
 
 
 def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
@@ -302,25 +299,22 @@ def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
     return bounds.each_pending_pod_keeps_a_zone(node_info, _pending(node_info), charge)
 
 
-def _all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
-    """Return whether every pod of a best-effort node certainly is in single zones. best-effort
-    never refuses a pod for a mask: a part for which some zone certainly has room takes the lowest
-    such zone, as under single-numa-node. This does not hold if an ended pod, or an earlier group of
-    zones, may have led a pod elsewhere.
+def _every_pod_finds_a_zone(node_info: NodeInfo, plan: Plan, by_counting: bool = False) -> bool:
+    """Return whether every pod certainly finds single zones, in any order; with `by_counting`,
+    whether that follows from the numbers of their parts.
     """
     report = node_info.report
-    if plan.rule.policy != BEST_EFFORT or node_info.grouped_zones or report is None:
+    if report is None:
         return False
-    if node_info.ledger.ended or node_info.ledger.freed or not node_info.is_plain():
-        return False
-    if not node_info.unconfirmed and not node_info.pending:
-        return bounds.one_zone_holds_all(node_info, plan)
-    return _every_pod_finds_a_zone(node_info, plan, report)
-
-
-def _every_pod_finds_a_zone(
-    node_info: NodeInfo, plan: Plan, report: Report, by_counting: bool = False
-) -> bool:
+    if node_info.unaligned:
+        if not _may_be_all_in_single_zones(node_info, plan):
+            return False
+        if not node_info.unconfirmed and not node_info.pending:
+            return bounds.one_zone_holds_all(node_info, plan)
+    elif report.unlisted or not (node_info.unconfirmed and bounds.one_zone_each(node_info, plan)):
+        return (
+            False  # if memory is not listed, the zones of pending pods do not follow from amounts
+        )
     parts = None if plan.full_pcpus_only else pending_parts_of(node_info)
     return parts is not None and parts.leave_room_for(
         plan.demand,
@@ -330,6 +324,17 @@ def _every_pod_finds_a_zone(
         node_info.profile.between,
         by_counting,
     )
+
+
+def _may_be_all_in_single_zones(node_info: NodeInfo, plan: Plan) -> bool:
+    """Return whether every pod of a best-effort node is in single zones if it finds them.
+    best-effort never refuses a pod for a mask: a part for which some zone certainly has room takes
+    the lowest such zone, as under single-numa-node. This does not hold if an ended pod, or an
+    earlier group of zones, may have led a pod elsewhere.
+    """
+    if plan.rule.policy != BEST_EFFORT or node_info.grouped_zones:
+        return False
+    return not (node_info.ledger.ended or node_info.ledger.freed) and node_info.is_plain()
 
 
 class CountedParts(NamedTuple):
