@@ -48,6 +48,7 @@ class Reason(StrEnum):
     POLICY_UNKNOWN = "unknown topology policy"
     POLICY_MISMATCH = "topology policy does not match"
     NO_ZONES = "node without zones"
+    UNLISTED = "resource in no zone of the report"
     ONE_ZONE = "not certain to be in one zone"
     KUBELET_FAILS = "its kubelet would fail"
     NEVER_ALIGNED = "can never be aligned there"

@@ -23,6 +23,13 @@ KUBERNETES = (
         "tests/scheduler/test_node_info.py -k charged_otherwise",
     ),
     Mutation(
+        "a report without CPUs says that the kubelet pins none",
+        "services/scheduler/snapshot/topology_policy.py",
+        '            may_reject = decides and (is_open or report.cpu_policy == "static")',
+        "            may_reject = False",
+        "tests/scheduler/test_unlisted_resources.py -k names_the_resource",
+    ),
+    Mutation(
         "a held node takes other pods",
         "services/scheduler/filter/constraints/held_nodes.py",
         "        if hold.uid != pod.uid",

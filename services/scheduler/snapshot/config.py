@@ -34,7 +34,8 @@ class CycleConfig(msgspec.Struct, frozen=True):
     `near_misses` the refusals that an outcome carries. `prediction: observe` records where the
     kubelet model expects each reservation, `trust` also charges it only there. `rank_by_zones`:
     nodes on which the kubelet model predicts fewer, or nearer, zones come first, whatever they
-    score.
+    score. `unpinned` are resources (`*` stands for any text) that no kubelet pins if its
+    NodeResourceTopology object lists them in no zone.
     """
 
     on_missing_report: OnMissing = "refuse"
@@ -50,3 +51,4 @@ class CycleConfig(msgspec.Struct, frozen=True):
     threads_per_core: int = 2
     prediction: Prediction = "observe"
     rank_by_zones: bool = True
+    unpinned: tuple[str, ...] = ("memory", "hugepages-*", "*/*")

@@ -67,7 +67,7 @@ class Profile(NamedTuple):
     that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
     resource whose exclusive use it concerns. `pod_level_scope` is the report's. `owners` says who
     chooses zones. `counted_zones` is the node's label if it ranks the node by zones in use.
-    `device_types` are the types of devices that Topolog chooses there.
+    `device_types` are those that Topolog chooses there. `unlisted` resources may be pinned.
     """
 
     state: str
@@ -82,6 +82,7 @@ class Profile(NamedTuple):
     owners: Owners = Owners()
     counted_zones: str = ""
     device_types: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
 
 class MachineType(NamedTuple):
@@ -372,11 +373,9 @@ class NodeInfo:
         earlier, report = self.report, node.basis
         if earlier is None or report is None:
             return False
-        if self.observed is not node.observed or self.expired != node.expired:
+        if self.observed is not node.observed or self.devices is not node.devices:
             return False
-        if self.devices is not node.devices:
-            return False
-        if len(earlier.zones) != len(report.zones):
+        if self.expired != node.expired or len(earlier.zones) != len(report.zones):
             return False
         return earlier is report or _STEADY(earlier) == _STEADY(report)
 
@@ -401,6 +400,7 @@ class NodeInfo:
             owners,
             counted_zones(labels) if owners.is_owned else "",
             device_types_of(node) if owners.is_owned else (),
+            () if owners.is_owned else policy.unlisted(report, node.observed, config.unpinned),
         )
         return cast("Profile", _shared(profile, profile))
 

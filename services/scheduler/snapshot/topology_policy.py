@@ -14,7 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -22,9 +23,10 @@ from services.scheduler.snapshot.config import Precedence
 from services.scheduler.snapshot.owners import memory_policy
 from shared.domain.pod import Pod
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE, parse
-from shared.domain.report import Report
-from shared.domain.resources import CPU, MEMORY, is_memory
+from shared.domain.report import KOORDLET, OBJECT, Report
+from shared.domain.resources import CPU, MEMORY, is_device, is_memory
 from shared.domain.scheduler_keys import asked_by_node
+from shared.events.cluster_events import NodeObserved
 from shared.owned.request import NUMA_TOPOLOGY_SPEC, TopologySpec
 
 POLICY_LABEL = "node.koordinator.sh/numa-topology-policy"
@@ -245,6 +247,36 @@ def unkept_labels(report: Report, labels: Mapping[str, str]) -> tuple[tuple[str,
         if not keeps:
             unkept.append((resource, f"{row.shown}: {row.remedy}"))
     return tuple(unkept)
+
+
+def unlisted(
+    report: Report, observed: NodeObserved | None, unpinned: Collection[str]
+) -> tuple[str, ...]:
+    """Return what the node offers and its report lists in no zone, as far as the kubelet may pin it
+    and reject a pod for its zone: the exporter leaves it out, or its object does not say. The
+    Memory Manager pins every kind of memory or none. Under none and best-effort the zones of CPUs
+    and devices matter only for memory next to them.
+    """
+    if len(report.zones) < 2 or report.exporter == KOORDLET:
+        return ()
+    is_object = report.source == OBJECT
+    pins_memory = any(map(is_memory, report.tracked)) or report.memory_policy == "Static"
+    decides = report.policy not in (NONE, BEST_EFFORT)
+    decides = decides or (report.policy == BEST_EFFORT and pins_memory)
+    allocatable = observed.allocatable if observed is not None else {}
+    offered = {CPU, MEMORY, *(name for name, amount in allocatable.items() if amount > 0)}
+    names = []
+    for name in sorted(offered.difference(report.tracked)):
+        is_open = is_object and not any(fnmatchcase(name, pattern) for pattern in unpinned)
+        if is_memory(name):
+            may_reject = is_open or pins_memory
+        elif name == CPU:
+            may_reject = decides and (is_open or report.cpu_policy == "static")
+        else:
+            may_reject = decides and is_open and is_device(name)
+        if may_reject:
+            names.append(name)
+    return tuple(names)
 
 
 def gives_full_cores(report: Report) -> bool:

@@ -45,13 +45,19 @@ def check(case: Json) -> list[str]:
 def judge(case: Json) -> Judgement:
     """Put the case to the scheduler.
 
-    A node without a report takes no pod that needs zones, unless a setting says so. The peers have
-    no such setting: if only that makes the difference, the case passes with a remark."""
+    A node without a report, or with CPUs in no zone, takes no pod that needs them, unless a setting
+    says so. The peers have no such settings: if only one makes the difference, the case passes with
+    a remark."""
     judgement = _judge(case, world_of(case))
-    if judgement.differences and any("zones" not in n and "machine" not in n for n in _nodes(case)):
-        passing = _judge(case, world_of(case, on_missing_report="pass"))
+    if not judgement.differences:
+        return judgement
+    settings: list[tuple[str, Json]] = [("unpinned: *", {"unpinned": ("*",)})]
+    if any("zones" not in n and "machine" not in n for n in _nodes(case)):
+        settings.append(("on_missing_report: pass", {"on_missing_report": "pass"}))
+    for shown, setting in settings:
+        passing = _judge(case, world_of(case, **setting))
         if not passing.differences:
-            return passing._replace(remarks=(*passing.remarks, "with on_missing_report: pass"))
+            return passing._replace(remarks=(*passing.remarks, f"with {shown}"))
     return judgement
 
 

@@ -97,6 +97,12 @@ NOT_IN_ONE_ZONE = RefusalReason(
     phrase="node(s) were not certain to put the pod into one NUMA zone: %s",
     remedy="use nodes with topologyManagerPolicy single-numa-node",
 )
+UNLISTED = RefusalReason(
+    name=Reason.UNLISTED,
+    phrase="node(s) had a topology report without %s, which the kubelet may pin to zones",
+    remedy="remove the resource from the exporter's resourceExclude; or, if no kubelet pins it to "
+    "zones, add it to TOPOLOG_CYCLE_UNPINNED",
+)
 POD_LEVEL_MANAGERS = RefusalReason(
     name=Reason.FEATURE,
     phrase="node(s) had a kubelet with PodLevelResourceManagers on: %s",
@@ -112,6 +118,7 @@ REASONS = (
     NOTHING_PINNED,
     NOBODY_CHOOSES,
     NOT_IN_ONE_ZONE,
+    UNLISTED,
     POD_LEVEL_MANAGERS,
 )
 
@@ -152,6 +159,9 @@ def blocked(
     is_unkept = plan.mode == "free" and plan.rule.one_zone and profile.owners.cpu == "nobody"
     if is_unkept and any(map(is_owned_resource, pod_class.asked)):
         return NOBODY_CHOOSES, profile.owners.reason
+    for resource in profile.unlisted:
+        if pod_class.kind.demand((resource,)):
+            return UNLISTED, resource
     for resource, label in profile.unkept:
         if pod_class.kind.demand((resource,)):
             return NOT_KEPT, label
