@@ -4,7 +4,9 @@ gives none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
+from typing import TypeVar, cast
 
 from shared.domain.policies import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, Policy
 from shared.domain.refusal import Refusal
@@ -12,7 +14,13 @@ from shared.domain.zone_allocation import DeviceHolding
 from shared.kubelet.masks import mask_of
 from shared.owned import refusals
 from shared.owned.allocate import Shortage, Trial, allocate, is_possible, trial_of
-from shared.owned.device_choice import DevicesError, choose_devices, completed
+from shared.owned.device_choice import (
+    DeviceNeeds,
+    DevicesError,
+    choose_devices,
+    completed,
+    needs_of,
+)
 from shared.owned.device_hints import device_hints_of
 from shared.owned.devices import DeviceRequest, FreeDevices
 from shared.owned.free import Free
@@ -35,6 +43,10 @@ from shared.owned.values import (
     OwnedRequest,
     ZoneExclusive,
 )
+
+# Most answers about devices that are kept for one state of them.
+MOST_ANSWERS = 256
+_Answer = TypeVar("_Answer")
 
 
 def admit(
@@ -78,8 +90,9 @@ def _admitted(
     if policy != NONE:
         if not zones:
             return refusals.no_zones(trial.node, policy)
-        merged = one_zone(trial, policy, first_zone) if devices is None else None
-        merged = merged or merged_hint(trial, policy, devices)
+        cards = None if devices is None else _narrowest_of_cards(*devices)
+        merged = one_zone(trial, policy, first_zone, cards)
+        merged = merged or merged_hint(trial, policy, devices, cards)
     if merged is None:
         return _unaligned(trial, policy)
     mask = merged.mask
@@ -101,11 +114,44 @@ def _admitted(
     )
 
 
+def _needs(free: FreeDevices, request: DeviceRequest) -> DeviceNeeds:
+    return _answered(free, request, "needs", lambda: needs_of(free, request))
+
+
+def _narrowest_of_cards(free: FreeDevices, request: DeviceRequest) -> Hints:
+    def hints() -> Hints:
+        return device_hints_of(free, request, only_narrowest=True, needs=_needs(free, request))
+
+    return _answered(free, request, "hints", hints)
+
+
 def _chosen(
     free: FreeDevices, request: DeviceRequest, mask: int | None
 ) -> tuple[DeviceHolding, ...]:
-    chosen = choose_devices(free, request, mask, is_scored=True)
-    return tuple(completed(free.devices[card.type][card.minor], card) for card in chosen)
+    def chosen() -> tuple[DeviceHolding, ...]:
+        return choose_devices(free, request, mask, is_scored=True, needs=_needs(free, request))
+
+    cards = _answered(free, request, mask, chosen)
+    return tuple([completed(free.devices[card.type][card.minor], card) for card in cards])
+
+
+def _answered(
+    free: FreeDevices, request: DeviceRequest, question: object, answer: Callable[[], _Answer]
+) -> _Answer:
+    """Return the answer, which is kept with the free devices. Raises DevicesError."""
+    kept = free.answers.get((id(request), question))
+    if kept is None:
+        try:
+            kept = request, answer(), ""
+        except DevicesError as error:
+            kept = request, None, str(error)
+        if len(free.answers) >= MOST_ANSWERS:
+            free.answers.clear()
+        # The request is kept with its answer, so that no other gets its id.
+        free.answers[id(request), question] = kept
+    if kept[2]:
+        raise DevicesError(kept[2])
+    return cast("_Answer", kept[1])
 
 
 def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refusal:
@@ -115,20 +161,27 @@ def _short(trial: Trial, shortage: Shortage, policy: Policy, width: int) -> Refu
     return refusals.insufficient(trial.node, trial.free, trial.request, resource, policy, width)
 
 
-def one_zone(trial: Trial, policy: Policy, first_zone: int | None = None) -> Merged | None:
-    """Return `merged_hint`, the reference, without other providers if the pod fits one zone and the
-    narrowest masks are by what is free; else None. `first_zone` wins, without a score, if the pod
-    fits it.
+def one_zone(
+    trial: Trial, policy: Policy, first_zone: int | None = None, cards: Hints | None = None
+) -> Merged | None:
+    """Return `merged_hint`, the reference, if the pod fits one zone and the narrowest masks are by
+    what is free; else None. `cards` are the hints of devices. Without them `first_zone` wins,
+    without a score, if the pod fits it.
     """
     free, request, best = trial.free, trial.request, None
     zoned = sum([name in free.listed for name in request.amounts])
     if trial.node.preferred != "free" or not zoned or 0 in request.amounts.values():
         return None
+    by_cards = _scores_by_cards(cards) if cards else None
+    first_zone = None if cards is not None else first_zone
     zones = _zones_of(trial)
     for zone in sorted(free.zones, key=lambda zone: zone != first_zone):
         mask = 1 << zone
+        if by_cards is not None and mask not in by_cards:
+            continue
         if is_possible(trial, mask) and zones.keeps_apart(mask):
             score = 0 if zone == first_zone else zoned * score_of_mask(trial, mask)
+            score += by_cards[mask] if by_cards is not None else 0
             if best is None or score > best.score:
                 best = Merged(mask, True, score=score, is_admitted=True)
             if zone == first_zone:
@@ -138,26 +191,44 @@ def one_zone(trial: Trial, policy: Policy, first_zone: int | None = None) -> Mer
     return best
 
 
+def _scores_by_cards(cards: Hints) -> dict[int, int]:
+    """Return the scores of the preferred masks of devices, summed over their types."""
+    listed = [hint for hints in cards.values() for hint in hints or () if hint.preferred]
+    scores = dict.fromkeys([hint.mask or 0 for hint in listed], 0)
+    for hint in listed:
+        scores[hint.mask or 0] += hint.score
+    return scores
+
+
 def _zones_of(trial: Trial) -> Zones:
     free = trial.free
     return Zones(mask_of(free.zones), free.use, exclusive_of(trial.request))
 
 
 def merged_hint(
-    trial: Trial, policy: Policy, devices: tuple[FreeDevices, DeviceRequest] | None = None
+    trial: Trial,
+    policy: Policy,
+    devices: tuple[FreeDevices, DeviceRequest] | None = None,
+    cards: Hints | None = None,
 ) -> Merged | None:
     """Return the merged hint; None if a strict policy admits none. Masks are tried by width, from
-    the narrowest that has enough free until a preferred one is found.
+    the narrowest that has enough free until a preferred one is found. `cards` are the narrowest
+    hints of devices: strict policies try only theirs, because every mask is preferred that has room
+    for the pod under restricted, and every single zone.
     """
     free, zones = trial.free, _zones_of(trial)
     masks: list[OfferedMask] = []
     hints: Hints = hints_of(trial, masks, policy)
-    others = [device_hints_of(*devices, only_narrowest=True)] if devices is not None else []
     widest = 1 if policy == SINGLE_NUMA_NODE else len(free.zones)
+    is_bound = policy != BEST_EFFORT and trial.node.preferred == "free"
+    by_cards = _scores_by_cards(cards) if cards and is_bound else None
     for width in range(_narrowest(trial), widest + 1):
-        masks += offered(trial, masks_of_width(free.zones, width))
+        tried = masks_of_width(free.zones, width)
+        if by_cards is not None:
+            tried = (mask for mask in by_cards if mask.bit_count() == width)
+        masks += offered(trial, tried)
         hints = hints_of(trial, masks, policy)
-        merged = aligned(policy, (hints, *others), zones)
+        merged = aligned(policy, (hints, cards), zones)
         if merged is not None:
             return merged
     if policy != BEST_EFFORT:

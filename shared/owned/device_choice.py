@@ -12,16 +12,17 @@ Source: Koordinator a7a1b76b, plugins/deviceshare/device_allocator.go.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import DeviceHolding, DeviceType
+from shared.kubelet.masks import mask_of, nodes_of
 from shared.owned import gpu_choice
 from shared.owned.device_request import CARDS, GPU_MEMORY, GPU_RATIO
 from shared.owned.device_scores import device_score
 from shared.owned.devices import (
-    ANY_ZONE,
     APPLY_FOR_ALL,
     DEVICE_LEVEL,
     GPU,
@@ -40,10 +41,14 @@ class DevicesError(Exception):
 
 
 class DeviceNeeds(msgspec.Struct, frozen=True):
-    """How many devices of each type a pod gets on a node, and how much of each."""
+    """How many devices of each type a pod gets on a node, and how much of each. `candidates` are
+    the devices (minors as bits) that its hint allows, `fitting` those of them with enough free.
+    """
 
     per_card: Mapping[DeviceType, Amounts]
     count: Mapping[DeviceType, int]
+    candidates: Mapping[DeviceType, int]
+    fitting: Mapping[DeviceType, int]
 
 
 def needs_of(free: FreeDevices, request: DeviceRequest) -> DeviceNeeds:
@@ -61,11 +66,21 @@ def needs_of(free: FreeDevices, request: DeviceRequest) -> DeviceNeeds:
             if kind == GPU
             else _cards(kind, amounts[CARDS[kind]], request, list(devices))
         )
-    for kind in per_card:
-        wants_function = request.hint(kind).function_selector is not None
-        if wants_function and not any(d.functions for d in free.devices[kind].values()):
+    candidates: dict[DeviceType, int] = {}
+    fitting: dict[DeviceType, int] = {}
+    for kind, asked in per_card.items():
+        hint, cards, sizes = request.hint(kind), free.devices[kind], free.amounts[kind]
+        if hint.function_selector is not None and not any(d.functions for d in cards.values()):
             raise DevicesError(f"Insufficient {kind} VirtualFunctions")
-    return DeviceNeeds(per_card, count)
+        allowed = [
+            minor
+            for minor, card in cards.items()
+            if matches(hint.selector, card.labels)
+            and (hint.exclusive != PCIE_LEVEL or _is_alone(free, kind, minor))
+        ]
+        candidates[kind] = mask_of(allowed)
+        fitting[kind] = mask_of([minor for minor in allowed if fits(asked, sizes[minor])])
+    return DeviceNeeds(per_card, count, candidates, fitting)
 
 
 def _cards(
@@ -97,7 +112,7 @@ def choose_devices(
     `is_scored` orders devices by score before their number, as the reservation does; hints do not.
     """
     needs = needs or needs_of(free, request)
-    candidates = _candidates(free, request, mask)
+    search = _Choice(free, request, needs, mask, is_scored)
     chosen: dict[DeviceType, list[DeviceHolding]] = {}
     joint = request.joint if len(needs.per_card) > 1 else ()
     switches: frozenset[str] = frozenset()
@@ -105,44 +120,16 @@ def choose_devices(
         count = needs.count[kind]
         if chosen and request.same_pcie:
             count = max(count, len(switches))
-        most = max(count, len(switches))
-        chosen[kind] = _of_type(
-            candidates, request, kind, needs.per_card[kind], (count, most), switches, is_scored
-        )
+        chosen[kind] = search.of_type(kind, count, max(count, len(switches)), switches)
         if len(chosen) == 1:
             switches = _switches(free, chosen[kind])
         elif request.same_pcie and _switches(free, chosen[kind]) != switches:
             raise DevicesError("node(s) Device Joint-Allocate rules violation")
-    for kind, per_card in needs.per_card.items():
+    for kind in needs.per_card:
         if kind not in chosen:
             count = max(needs.count[kind], 1)
-            chosen[kind] = _of_type(
-                candidates, request, kind, per_card, (count, count), frozenset(), is_scored
-            )
-    return tuple(holding for kind in request.amounts for holding in chosen[kind])
-
-
-def _candidates(free: FreeDevices, request: DeviceRequest, mask: int | None) -> FreeDevices:
-    hints = request.hints.values()
-    if mask is None and not any(h.selector or h.exclusive == PCIE_LEVEL for h in hints):
-        return free
-    amounts: dict[DeviceType, dict[int, Amounts]] = {}
-    for kind in request.amounts:
-        hint = request.hint(kind)
-        amounts[kind] = {
-            minor: size
-            for minor, size in free.amounts.get(kind, {}).items()
-            if _is_in(free.devices[kind][minor], mask, free.every)
-            and matches(hint.selector, free.devices[kind][minor].labels)
-            and (hint.exclusive != PCIE_LEVEL or _is_alone(free, kind, minor))
-        }
-    return msgspec.structs.replace(free, amounts=amounts)
-
-
-def _is_in(device: Device, mask: int | None, every: int) -> bool:
-    if mask is None or device.zone == ANY_ZONE or mask == every:
-        return True
-    return device.zone is not None and bool(mask >> device.zone & 1)
+            chosen[kind] = search.of_type(kind, count, count, frozenset())
+    return tuple([holding for kind in request.amounts for holding in chosen[kind]])
 
 
 def _is_alone(free: FreeDevices, kind: DeviceType, minor: int) -> bool:
@@ -162,74 +149,91 @@ def _switches(free: FreeDevices, holdings: Sequence[DeviceHolding]) -> frozenset
     return frozenset(device.pcie for device in devices if device.zone is not None)
 
 
-def _of_type(
-    free: FreeDevices,
-    request: DeviceRequest,
-    kind: DeviceType,
-    per_card: Amounts,
-    counts: tuple[int, int],
-    switches: frozenset[str],
-    is_scored: bool,
-) -> list[DeviceHolding]:
-    """Return at least and at most as many devices as `counts` says."""
-    if kind == GPU:
-        minors = _gpus(free, request, is_scored)
-        if minors is not None:
-            return [DeviceHolding(GPU, minor, per_card) for minor in minors]
-        switches = frozenset()
-    least, most = counts
-    holdings: list[DeviceHolding] = []
-    for minor in _ordered(free, kind, per_card, switches, is_scored):
-        function = _function(free, request, kind, minor)
-        if function is not None and len(holdings) < most:
-            holdings.append(DeviceHolding(kind, minor, per_card, function))
-    if len(holdings) < least:
-        raise DevicesError(f"Insufficient {kind} devices")
-    return holdings
+class _Choice(NamedTuple):
+    """A choice under one mask of zones."""
 
+    free: FreeDevices
+    request: DeviceRequest
+    needs: DeviceNeeds
+    mask: int | None
+    is_scored: bool
 
-def _gpus(free: FreeDevices, request: DeviceRequest, is_scored: bool) -> gpu_choice.Minors | None:
-    """Return the GPUs by partition or by the tree; None if the node has neither for the request."""
-    keeps_partitions = request.partition is not None or free.node.keeps_partitions
-    if not request.gpu.is_shared:
-        minors = gpu_choice.by_partition(free, request)
-        if minors is not None or keeps_partitions:
-            if minors is None:
+    def of_type(
+        self, kind: DeviceType, least: int, most: int, switches: frozenset[str]
+    ) -> list[DeviceHolding]:
+        """Return at least and at most so many devices."""
+        per_card = self.needs.per_card[kind]
+        if kind == GPU:
+            minors = self._gpus()
+            if minors is not None:
+                return [DeviceHolding(GPU, minor, per_card) for minor in minors]
+            switches = frozenset()
+        holdings: list[DeviceHolding] = []
+        for minor in self._ordered(kind, switches):
+            function = _function(self.free, self.request, kind, minor)
+            if function is not None:
+                holdings.append(DeviceHolding(kind, minor, per_card, function))
+                if len(holdings) == most:
+                    break
+        if len(holdings) < least:
+            raise DevicesError(f"Insufficient {kind} devices")
+        return holdings
+
+    def _gpus(self) -> gpu_choice.Minors | None:
+        """Return the GPUs by partition or by the tree; None if the node has neither for the
+        request.
+        """
+        free, request = self.free, self.request
+        fitting = self.needs.fitting[GPU] & free.minors_in(GPU, self.mask)
+        if not request.gpu.is_shared:
+            minors = gpu_choice.by_partition(free, request, fitting)
+            if minors is not None:
+                return minors
+            if keeps_partitions(free, request):
                 raise DevicesError("Insufficient Partitioned GPU Devices")
+        if gpu_choice.has_tree(free, request):
+            minors = gpu_choice.by_tree(free, request, fitting, self.is_scored)
+            if minors is None:
+                raise DevicesError("Insufficient GPU Devices")
             return minors
-    if gpu_choice.has_tree(free, request):
-        minors = gpu_choice.by_tree(free, request, is_scored)
-        if minors is None:
-            raise DevicesError("Insufficient GPU Devices")
-        return minors
-    if request.hint(GPU).scope:
-        raise DevicesError("node(s) missing GPU Device Topology Tree")
-    return None
+        if request.hint(GPU).scope:
+            raise DevicesError("node(s) missing GPU Device Topology Tree")
+        return None
+
+    def _ordered(self, kind: DeviceType, switches: frozenset[str]) -> list[int]:
+        """Return the devices with enough free: in turns over the switches, then the others; each
+        time by score, then by number.
+        """
+        free, in_mask = self.free, self.free.minors_in(kind, self.mask)
+        fitting = self.needs.fitting[kind] & in_mask
+        order = list(nodes_of(self.needs.candidates[kind] & in_mask if switches else fitting))
+        if self.is_scored:
+            per_card = self.needs.per_card[kind]
+            order.sort(key=lambda minor: -device_score(free, kind, minor, per_card))
+        if not switches:
+            return order
+        turns: dict[str, int] = {}
+        turn_of: dict[int, int] = {}
+        for minor in order:
+            device = free.devices[kind][minor]
+            if device.zone is not None and device.pcie in switches:
+                turn_of[minor] = turns[device.pcie] = turns.get(device.pcie, -1) + 1
+        fitting_ones = [minor for minor in order if fitting >> minor & 1]
+        return sorted(fitting_ones, key=lambda minor: turn_of.get(minor, len(order)))
 
 
-def _ordered(
-    free: FreeDevices,
-    kind: DeviceType,
-    per_card: Amounts,
-    switches: frozenset[str],
-    is_scored: bool,
-) -> list[int]:
-    """Return the devices with enough free: in turns over the switches, then the others; each time
-    by score, then by number.
-    """
-    sizes = free.amounts.get(kind, {})
-    scores = {
-        minor: device_score(free, kind, minor, per_card) if is_scored else 0 for minor in sizes
-    }
-    order = sorted(sizes, key=lambda minor: (-scores[minor], minor))
-    turns: dict[str, int] = {}
-    turn_of: dict[int, int] = {}
-    for minor in order:
-        device = free.devices[kind][minor]
-        if device.zone is not None and device.pcie in switches:
-            turn_of[minor] = turns[device.pcie] = turns.get(device.pcie, -1) + 1
-    fitting = [minor for minor in order if fits(per_card, sizes[minor])]
-    return sorted(fitting, key=lambda minor: turn_of.get(minor, len(order)))
+def keeps_partitions(free: FreeDevices, request: DeviceRequest) -> bool:
+    """Return whether whole GPUs are given by the table of partitions or not at all."""
+    return request.partition is not None or free.node.keeps_partitions
+
+
+def is_by_count(free: FreeDevices, request: DeviceRequest) -> bool:
+    """Return whether any devices with enough free serve the request, if they are enough."""
+    if len(request.joint) > 1 or request.hint(GPU).scope:
+        return False
+    if GPU in request.amounts and not request.gpu.is_shared and keeps_partitions(free, request):
+        return False
+    return all(hint.function_selector is None for hint in request.hints.values())
 
 
 def _function(

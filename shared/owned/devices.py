@@ -6,14 +6,16 @@ apis/extension/device_share.go and plugins/deviceshare).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, Literal
 
 import msgspec
+import xxhash
 
 from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import DeviceHolding, DeviceType
-from shared.kubelet.masks import mask_of
+from shared.kubelet.cpuset import union
+from shared.kubelet.masks import nodes_of
 from shared.owned.values import LEAST_ALLOCATED, Strategy
 
 Scope = Literal["", "Device", "PCIe", "NUMANode", "Node"]
@@ -168,50 +170,112 @@ def tree_of(devices: Iterable[Device]) -> Part | None:
     return Part(NODE, sum(part.gpus for part in parts), parts) if parts else None
 
 
+class Layout(msgspec.Struct, frozen=True):
+    """What pods do not change in the devices of a node: each by type and minor, the amounts that
+    healthy ones have, the minors (as bits) by type and zone, the zones, and the tree of the GPUs.
+    """
+
+    devices: Mapping[DeviceType, Mapping[int, Device]]
+    sizes: Mapping[DeviceType, Mapping[int, Amounts]]
+    by_zone: Mapping[DeviceType, Mapping[int | None, int]]
+    zones: tuple[int, ...]
+    tree: Part | None
+
+
+def layout_of(devices: Collection[Device]) -> Layout:
+    by_type: dict[DeviceType, dict[int, Device]] = {}
+    sizes: dict[DeviceType, dict[int, Amounts]] = {}
+    by_zone: dict[DeviceType, dict[int | None, int]] = {}
+    for device in devices:
+        kind, minor, bits = device.type, device.minor, by_zone.setdefault(device.type, {})
+        by_type.setdefault(kind, {})[minor] = device
+        sizes.setdefault(kind, {})[minor] = device.resources if device.is_healthy else {}
+        bits[device.zone] = bits.get(device.zone, 0) | 1 << minor
+    zones = {zone for bits in by_zone.values() for zone in bits if zone is not None} - {ANY_ZONE}
+    return Layout(by_type, sizes, by_zone, tuple(sorted(zones)), tree_of(devices))
+
+
 class FreeDevices(msgspec.Struct, frozen=True):
-    """Candidate devices by type and minor, with their free amounts. `used` are the minors of GPUs
-    that pods hold or that are no candidates although pods hold them. `functions` are the taken
-    virtual functions by type and minor. `every` is the mask of all zones of the node: under it a
-    device of unknown place counts, because it is in some zone. `tree` is that of the GPUs, and
-    `usable` are the healthy ones that have anything.
+    """The devices of a node and their free amounts, by type and minor. `used` are the minors of
+    GPUs that pods hold, `functions` the taken virtual functions by type and minor. `every` is the
+    mask of all zones of the node: under it a device of unknown place counts, because it is in some
+    zone. `answers` are those that were computed from this value.
     """
 
     node: OwnedDevices
+    layout: Layout
     amounts: Mapping[DeviceType, Mapping[int, Amounts]]
-    devices: Mapping[DeviceType, Mapping[int, Device]]
     used: int = 0
     functions: Mapping[tuple[DeviceType, int], frozenset[str]] = {}
     every: int = 0
-    tree: Part | None = None
-    usable: int = 0
+    answers: dict[object, Any] = {}
+
+    @property
+    def devices(self) -> Mapping[DeviceType, Mapping[int, Device]]:
+        return self.layout.devices
+
+    def minors_in(self, kind: DeviceType, mask: int | None) -> int:
+        """Return the devices of a type in the zones of the mask (None: in all)."""
+        by_zone = self.layout.by_zone.get(kind, {})
+        if mask is None or mask == self.every:
+            return union(by_zone.values())
+        zones = (ANY_ZONE, *nodes_of(mask))
+        return union([by_zone[zone] for zone in zones if zone in by_zone])
+
+    def less(self, holdings: Iterable[DeviceHolding]) -> FreeDevices:
+        """Return what remains after more holdings."""
+        amounts = {kind: dict(by_minor) for kind, by_minor in self.amounts.items()}
+        used, functions = self.used, dict(self.functions)
+        for holding in holdings:
+            kind, minor = holding.type, holding.minor
+            if minor in amounts.get(kind, {}):
+                free = amounts[kind][minor]
+                amounts[kind][minor] = {
+                    name: max(0, size - holding.resources.get(name, 0))
+                    for name, size in free.items()
+                }
+            if kind == GPU:
+                used |= 1 << minor
+            if holding.functions:
+                taken = functions.get((kind, minor), frozenset())
+                functions[kind, minor] = taken.union(holding.functions)
+        return FreeDevices(self.node, self.layout, amounts, used, functions, self.every)
 
 
 def free_devices_of(
-    node: OwnedDevices, holdings: Iterable[DeviceHolding], every: int = 0
+    node: OwnedDevices,
+    holdings: Iterable[DeviceHolding],
+    every: int = 0,
+    layout: Layout | None = None,
 ) -> FreeDevices:
-    """Return what the holdings leave free. An unhealthy device has nothing free."""
-    amounts: dict[DeviceType, dict[int, Amounts]] = {}
-    devices: dict[DeviceType, dict[int, Device]] = {}
-    for device in node.devices:
-        size = dict(device.resources) if device.is_healthy else {}
-        amounts.setdefault(device.type, {})[device.minor] = size
-        devices.setdefault(device.type, {})[device.minor] = device
-    used, functions = 0, dict[tuple[DeviceType, int], frozenset[str]]()
-    for holding in holdings:
-        free = amounts.get(holding.type, {}).get(holding.minor, {})
-        for name in free.keys() & holding.resources.keys():
-            free[name] = max(0, free[name] - holding.resources[name])
-        if holding.type == GPU:
-            used |= 1 << holding.minor
-        taken = functions.get((holding.type, holding.minor), frozenset())
-        functions[holding.type, holding.minor] = taken | set(holding.functions)
-    usable = mask_of(
-        device.minor
-        for device in node.devices
-        if device.type == GPU and device.is_healthy and any(device.resources.values())
-    )
-    tree = tree_of(node.devices)
-    return FreeDevices(node, amounts, devices, used, functions, every, tree, usable)
+    """Return what the holdings leave free. An unhealthy device has nothing free. `layout` is that
+    of the node's devices, if it is known.
+    """
+    layout = layout or layout_of(node.devices)
+    return FreeDevices(node, layout, layout.sizes, every=every).less(holdings)
+
+
+# Most states of devices whose answers are shared.
+MOST_STATES = 8192
+_answers: dict[object, dict[object, Any]] = {}
+
+
+def likeness(devices: Iterable[Device]) -> bytes:
+    """Return equal bytes for devices that differ in ids only."""
+    listed = [msgspec.structs.replace(device, id="") for device in devices]
+    return xxhash.xxh3_128_digest(msgspec.msgpack.encode(listed))
+
+
+def with_shared_answers(free: FreeDevices, likeness: bytes) -> FreeDevices:
+    """Return the value with the answers of all nodes whose devices differ in ids only and are free
+    in the same way.
+    """
+    node, functions = free.node, sorted((key, sorted(ids)) for key, ids in free.functions.items())
+    state = node.partitions, node.keeps_partitions, node.strategy, free.amounts, functions
+    key = likeness, free.every, free.used, msgspec.msgpack.encode(state)
+    if len(_answers) >= MOST_STATES:
+        _answers.clear()
+    return msgspec.structs.replace(free, answers=_answers.setdefault(key, {}))
 
 
 def totals_of(devices: Iterable[Device]) -> Amounts:

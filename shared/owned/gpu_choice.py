@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shared.kubelet.masks import mask_of, nodes_of
+from shared.kubelet.masks import nodes_of
 from shared.owned.device_scores import device_score
 from shared.owned.devices import (
     GPU,
@@ -28,7 +28,6 @@ from shared.owned.devices import (
     Part,
     Partition,
     Partitions,
-    fits,
 )
 
 Minors = tuple[int, ...]
@@ -38,16 +37,15 @@ _WEIGHTS = {8: 10000, 4: 100, 2: 1}
 _LEVELS = {"": 0, "Node": NODE, "NUMANode": ZONE, "PCIe": SWITCH, "Device": 4}
 
 
-def by_partition(free: FreeDevices, request: DeviceRequest) -> Minors | None:
-    """Return the GPUs of the best free partition; None if there is none, or no table."""
+def by_partition(free: FreeDevices, request: DeviceRequest, fitting: int) -> Minors | None:
+    """Return the best partition of GPUs that fit; None if there is none, or no table."""
     table, spec = free.node.partitions or {}, request.partition
-    candidates = mask_of(free.amounts.get(GPU, {})) & free.usable
     groups = _by_score(table.get(request.gpu.count, ()))
     for group in groups[:1] if spec is not None and spec.is_restricted else groups:
         feasible = [
             partition
             for partition in group
-            if not partition.minors & (free.used | ~candidates)
+            if not partition.minors & (free.used | ~fitting)
             and (spec is None or partition.bandwidth >= spec.bandwidth)
         ]
         if feasible:
@@ -93,17 +91,15 @@ def has_tree(free: FreeDevices, request: DeviceRequest) -> bool:
     """Return whether the tree can serve the request: the place of every GPU is known, and no
     several GPUs are shared.
     """
-    return free.tree is not None and not (request.gpu.is_shared and request.gpu.count > 1)
+    return free.layout.tree is not None and not (request.gpu.is_shared and request.gpu.count > 1)
 
 
-def by_tree(free: FreeDevices, request: DeviceRequest, is_scored: bool) -> Minors | None:
-    """Return the GPUs in the best part of the tree; None if no part has enough."""
-    per_card = request.gpu.per_card
-    fitting = mask_of(
-        minor for minor, size in free.amounts.get(GPU, {}).items() if fits(per_card, size)
-    )
-    fitting &= free.usable
-    if free.tree is None or fitting.bit_count() < request.gpu.count:
+def by_tree(
+    free: FreeDevices, request: DeviceRequest, fitting: int, is_scored: bool
+) -> Minors | None:
+    """Return GPUs that fit, in the best part of the tree; None if no part has enough."""
+    per_card, tree = request.gpu.per_card, free.layout.tree
+    if tree is None:
         return None
     scores: dict[int, int] = {}
     if request.gpu.is_shared:
@@ -111,7 +107,7 @@ def by_tree(free: FreeDevices, request: DeviceRequest, is_scored: bool) -> Minor
             minor: device_score(free, GPU, minor, per_card) if is_scored else 0
             for minor in nodes_of(fitting)
         }
-    place = _Search(free.used, fitting, request, scores).best(free.tree, 0, 0)
+    place = _Search(free.used, fitting, request, scores).best(tree, 0, 0)
     return None if place is None else place.minors
 
 
@@ -127,7 +123,8 @@ class _Search:
         self.count, self.required = request.gpu.count, _LEVELS[request.hint(GPU).scope]
 
     def best(self, part: Part, depth: int, used_parts: int) -> _Place | None:
-        if part.gpus.bit_count() < self.count:
+        fitting = part.gpus & self.fitting
+        if fitting.bit_count() < self.count:
             return None
         depth += 1
         used_parts += bool(part.gpus & self.used)
@@ -138,8 +135,7 @@ class _Search:
                 best = place
         if best is not None:
             return best
-        fitting = part.gpus & self.fitting
-        if self.required > part.level or fitting.bit_count() < self.count:
+        if self.required > part.level:
             return None
         minors = nodes_of(fitting)
         if not self.scores:

@@ -39,14 +39,18 @@ from shared.domain.cpus import CpuLayout
 from shared.domain.pod import Container, ContainerKind, Pod
 from shared.domain.report import Report, Zone, ZoneResource
 from shared.domain.resources import Amounts
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import PodAllocationFound
+from shared.events.surroundings_events import NodeDevicesObserved
 from shared.hints.request import HintRequest
 from shared.ledger import fold
 from shared.ledger.alike import share
 from shared.ledger.state import Ledger
+from shared.owned.devices import Device
 from tests.bench._against import compare
 from tests.bench._cycle_pods import SPECS, PodsOfAKind, labels, unconfirmed
 
@@ -94,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         "--owner",
         choices=("kubelet", "topolog"),
         help="who chooses zones; pods then request CPUs, memory and hugepages only",
+    )
+    parser.add_argument(
+        "--devices",
+        action="store_true",
+        help="with --owner: nodes have 8 GPUs and 8 RDMA cards, two of each on a switch, some in "
+        "use; pods request 1 or 2 GPUs, every second class an RDMA card, too",
     )
     parser.add_argument("--strategy", choices=STRATEGIES, default=CycleConfig().strategy)
     parser.add_argument(
@@ -221,7 +231,7 @@ class Bench:
             for name, size in SIZES.items()
             if options.owner is None or not name.startswith("example.com/")
         }
-        self.shapes, self.zones = options.shapes, options.zones
+        self.shapes, self.zones, self.has_devices = options.shapes, options.zones, options.devices
         self.serial = 0
         for number in range(nodes):
             self._node(f"n{number}", options, number < options.unhealthy * nodes)
@@ -238,6 +248,7 @@ class Bench:
     def _node(self, name: str, options: argparse.Namespace, sick: bool) -> None:
         sizes = self.sizes
         allocatable = {each: held * options.zones for each, held in sizes.items()} | {"pods": 250}
+        allocatable |= {"nvidia.com/gpu": 8} if options.devices else {}
         unhealthy = {"example.com/gpu": 1} if sick else {}
         self.fold(
             f"node/{name}",
@@ -264,10 +275,24 @@ class Bench:
         if options.owner == "topolog":
             report = _owned(report)
         self.fold(f"report/{name}", NodeReported(report))
+        if options.devices:
+            self.fold(f"devices/{name}", NodeDevicesObserved(name, devices=_cards(options.zones)))
+            held = [card for card in _cards(options.zones)[:8] if self.random.random() < 0.25]
+            for card in held:
+                self._holder(name, card)
         for _ in range(options.unsettled):
             pod = self.pod(self.serial)
             self.fold(f"pod/{pod.uid}", PodObserved(pod=pod, node=name))
         self.cluster.put_node(self.ledger.nodes[name])
+
+    def _holder(self, node: str, card: Device) -> None:
+        """Let a pod hold the card."""
+        self.serial += 1
+        uid, gpu = f"pod-{self.serial}", {"nvidia.com/gpu": 1}
+        pod = Pod(uid, "ns", uid, "Burstable", (Container("c0", "app", gpu, gpu),))
+        self.fold(f"pod/{uid}", PodObserved(pod, node=node))
+        held = ZoneAllocation(devices=(DeviceHolding(card.type, card.minor, card.resources),))
+        self.fold(f"pod/{uid}", PodAllocationFound(uid, node, held, "annotation"))
 
     def _resources(self) -> dict[str, ZoneResource]:
         used = self.random.random() * 0.6
@@ -298,6 +323,10 @@ class Bench:
         containers = tuple(
             Container(f"c{i}", kind, amounts, amounts) for i, kind in enumerate(kinds)
         )
+        if self.has_devices:
+            first = {**amounts, "nvidia.com/gpu": 1 + (self.zones < 8 and size // 2 % 2)}
+            first |= {"koordinator.sh/rdma": 10} if size % 2 else {}
+            containers = (Container("c0", "app", first, first), *containers[1:])
         uid = f"pod-{self.serial}"
         pod = Pod(uid=uid, namespace="ns", name=uid, qos="Guaranteed", containers=containers)
         share((pod,))  # as the fold of `PodObserved` does
@@ -374,6 +403,20 @@ class Bench:
                     if not (takes_over and takes_over(draft.event, self.ledger.nodes)):
                         self.cluster.put_node(node)
         return count / (time.process_time() - start), refused
+
+
+def _cards(zones: int) -> tuple[Device, ...]:
+    """Return eight GPUs and eight RDMA cards, two of each on a switch."""
+    sizes = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    gpus = [
+        Device("gpu", minor, sizes, minor * zones // 8, str(minor // 2), id=f"GPU-{minor}")
+        for minor in range(8)
+    ]
+    cards = [
+        Device("rdma", minor, {"koordinator.sh/rdma": 100}, minor * zones // 8, str(minor // 2))
+        for minor in range(8)
+    ]
+    return (*gpus, *cards)
 
 
 def _owned(report: Report) -> Report:

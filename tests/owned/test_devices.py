@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.domain.refusal import Refusal
 from shared.domain.zone_allocation import DeviceHolding
+from shared.kubelet.masks import mask_of
 from shared.owned.admit import admit
-from shared.owned.device_choice import DevicesError, choose_devices, completed
+from shared.owned.device_choice import DevicesError, choose_devices, completed, needs_of
 from shared.owned.device_hints import device_hints_of
 from shared.owned.device_request import DeviceRequestError, device_amounts, gpu_needs
 from shared.owned.devices import (
@@ -20,6 +22,7 @@ from shared.owned.devices import (
     DeviceRequest,
     OwnedDevices,
     Partition,
+    Partitions,
     PartitionSpec,
     VirtualFunctions,
     free_devices_of,
@@ -200,6 +203,72 @@ def test_no_card_gives_more_than_it_has_and_none_outside_the_mask(
             assert sum(holding.resources.get(name, 0) for holding in of_device) <= size
         taken = [function for holding in of_device for function in holding.functions]
         assert len(taken) == len(set(taken))
+
+
+boards = st.lists(
+    st.tuples(st.sampled_from([0, 1, 2, -1, None]), st.sampled_from("ab"), st.booleans()),
+    min_size=2,
+    max_size=7,
+)
+hints = st.sampled_from(
+    [{}, {"gpu": DeviceHint(scope="PCIe")}, {"rdma": DeviceHint(function_selector={})}]
+)
+
+
+@settings(max_examples=150)
+@given(boards, amounts, hints, st.sampled_from([None, HOPPER]), st.sampled_from([0, 0b111]),
+       st.lists(st.integers(0, 6), max_size=3), st.booleans())  # fmt: skip
+def test_hints_are_the_choices_under_every_mask(
+    board: list[tuple[int | None, str, bool]],
+    requests: dict[str, int],
+    hints: dict[str, DeviceHint],
+    partitions: Partitions | None,
+    every: int,
+    held: list[int],
+    is_joint: bool,
+) -> None:
+    """The plain reference chooses under each mask, and compares the GPUs with those under all."""
+    devices = [Device("gpu", n, CARD, zone, pcie, {}, healthy)
+               for n, (zone, pcie, healthy) in enumerate(board)]  # fmt: skip
+    functions = (VirtualFunctions({}, {"1": 1}),)
+    devices += [Device("rdma", n, {RDMA: 100}, zone, pcie, {}, healthy, functions)
+                for n, (zone, pcie, healthy) in enumerate(board[::2])]  # fmt: skip
+    node = OwnedDevices(tuple(devices), partitions)
+    free = free_devices_of(node, gpu(*[n for n in held if n < len(board)]), every)
+    request = asked(requests, hints=hints, joint=("gpu", "rdma") if is_joint else ())
+    request = msgspec.structs.replace(request, same_pcie=is_joint)
+    zones = {zone for zone, _, _ in board if zone is not None and zone >= 0}
+    placed = [d.zone for d in devices if d.type in request.amounts]
+    if every and None in placed:
+        zones = {0, 1, 2}
+    expected: dict[int, int] | None = {}
+    masks = [m for m in range(1, 8) if not any(m >> z & 1 and z not in zones for z in range(3))]
+    for mask in masks:
+        counted = [sum(d.type == kind and d.zone is not None and d.zone >= 0 and mask >> d.zone & 1
+                       for d in devices) for kind in request.amounts]  # fmt: skip
+        try:
+            needs = needs_of(free, request).count.values()
+            if any(0 < have < need for have, need in zip(counted, needs, strict=True)):
+                raise DevicesError
+            chosen = choose_devices(free, request, mask, is_scored=False)
+        except DevicesError:
+            expected = None if mask == mask_of(zones) else expected
+            continue
+        if expected is not None:
+            expected[mask] = mask_of(card.minor for card in chosen if card.type == "gpu")
+    try:
+        found = device_hints_of(free, request)
+    except DevicesError:
+        assert expected is None
+        return
+    best = (expected or {}).get(mask_of(zones))
+    for listed in found.values():
+        assert {h.mask: h.score for h in listed} == {
+            mask: 500 if gpus == best else 0 for mask, gpus in (expected or {}).items()
+        }
+        narrow = {h.mask: h for h in listed if h.preferred}
+        narrowest = device_hints_of(free, request, only_narrowest=True)
+        assert narrow == {h.mask: h for h in next(iter(narrowest.values())) if h.preferred}
 
 
 def _zone(holding: DeviceHolding) -> int:

@@ -28,13 +28,19 @@ from shared.owned.devices import (
     HOPPER_MODELS,
     Device,
     FreeDevices,
+    Layout,
     OwnedDevices,
     free_devices_of,
+    layout_of,
+    likeness,
+    with_shared_answers,
 )
 from shared.owned.values import Allocation
 
 # Most answers that are kept for one node: pods come in few types.
 REMEMBERED = 256
+# Most layouts of devices that are kept, one for each Device object.
+MOST_LAYOUTS = 8192
 
 
 def allocate(
@@ -89,8 +95,27 @@ def _free_devices(node_info: NodeInfo, state: OwnedState) -> FreeDevices:
         holdings = list(device_holdings(node_info.charges(), observed.devices))
         holdings += (card for claim in claims for card in claim)
         every = mask_of(zone.zone for zone in state.node.zones)
-        state.devices = free_devices_of(node, holdings, every)
+        layout = _layout_of(observed.devices)[1]
+        state.devices = free_devices_of(node, holdings, every, layout)
+    if not state.devices.answers:
+        _, _, alike = _layout_of(state.devices.node.devices)
+        state.devices = with_shared_answers(state.devices, alike)
     return state.devices
+
+
+_layouts: dict[int, tuple[tuple[Device, ...], Layout, bytes]] = {}
+
+
+def _layout_of(devices: tuple[Device, ...]) -> tuple[tuple[Device, ...], Layout, bytes]:
+    """Return the devices of a Device object with their layout and likeness, which are kept, because
+    each state of the node asks.
+    """
+    kept = _layouts.get(id(devices))
+    if kept is None or kept[0] is not devices:
+        if len(_layouts) >= MOST_LAYOUTS:
+            _layouts.clear()
+        kept = _layouts[id(devices)] = devices, layout_of(devices), likeness(devices)
+    return kept
 
 
 def device_holdings(

@@ -34,6 +34,7 @@ from shared.events.cluster_events import NodeObserved
 from shared.kubelet.cpuset import each_cpu, parse_cpus
 from shared.kubelet.topology import Cpu
 from shared.ledger.state import Charge, ZoneAmounts
+from shared.owned.device_request import TYPES
 from shared.owned.devices import FreeDevices
 from shared.owned.free import Free, free_of, less
 from shared.owned.machine import CpuNesting, nesting
@@ -141,7 +142,18 @@ def with_pod(state: OwnedState, charge: Charge) -> OwnedState | None:
     for zone, amounts in devices_by_zone(charge).items():
         _take(zones, zone, amounts)
     holdings = {**state.holdings, charge.uid: _Held(charge.request, charge.allocation, holding)}
-    return OwnedState(state.node, state.made_for, free, zones, state.sizes, holdings)
+    devices = None if state.devices is None else _less(state.devices, charge)
+    return OwnedState(
+        state.node, state.made_for, free, zones, state.sizes, holdings, devices=devices
+    )
+
+
+def _less(devices: FreeDevices, charge: Charge) -> FreeDevices | None:
+    """Return what remains of the devices after one more pod; None if its cards are not known."""
+    cards = charge.allocation.devices if charge.allocation is not None else ()
+    asked = {TYPES[name] for name in charge.request.keys() & TYPES.keys()}
+    is_known = (asked & devices.devices.keys()) <= {card.type for card in cards}
+    return devices.less(cards) if is_known else None
 
 
 def taken_by_zone(charge: Charge) -> ZoneAmounts:
