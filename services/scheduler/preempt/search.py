@@ -24,7 +24,7 @@ from itertools import combinations, islice
 import msgspec
 
 from services.scheduler.filter.constraints.predicates import constraint_refusal, fits_node
-from services.scheduler.filter.topology.bounds import fits, one_zone_each
+from services.scheduler.filter.topology.bounds import fits, one_zone_each, possible
 from services.scheduler.filter.topology.fit import (
     ADMITTED,
     blocked,
@@ -173,9 +173,11 @@ class _Search:
         """Return whether the pod may have room here now, or once the terminating pods have ended.
         Then it waits for the next report.
         """
-        ending = self.ending(node_info)
+        ending, plan = self.ending(node_info), self._plan(node_info)
+        by_bounds = plan.mode in BY_KUBELET and not (ending or plan.needs_search)
+        if by_bounds and not possible(node_info, plan):
+            return False
         freed = self._without(node_info, ending) if ending else node_info
-        plan = self._plan(node_info)
         if self._barred(node_info) or not fits_node(self._class.request, freed):
             return False
         if plan.mode not in BY_KUBELET:
@@ -226,8 +228,15 @@ class _Search:
     def fewest(self, node_info: NodeInfo, candidates: list[str], ending: Victims) -> Victims | None:
         """Reduce the candidates of each zone, and all candidates together, to pods that must be
         evicted. Return the least costly of these sets, None if none helps."""
-        sets = (self._reduced(node_info, group, ending) for group in _groups(node_info, candidates))
-        helping = [victims for victims in sets if victims]
+        if not candidates:
+            return None
+        cheapest = min(self.cost(node_info, frozenset({uid})) for uid in candidates)
+        helping: list[Victims] = []
+        for group in _groups(node_info, candidates):
+            victims = self._reduced(node_info, group, ending)
+            helping += [victims] if victims else []
+            if victims and self.cost(node_info, victims) == cheapest:
+                break
         return min(helping, key=lambda victims: self.cost(node_info, victims), default=None)
 
     def on_node_by_few(self, node_info: NodeInfo) -> Victims | None:
