@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.addresses import data_dir_option, database_option
+from services.cli.addresses import data_dir_option, database_option, http_token
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_USAGE, CommandError, is_screen, json_line
 
@@ -20,6 +20,14 @@ def register(app: typer.Typer) -> None:
 def top(
     database_url: Annotated[str, database_option()] = "",
     data_dir: Annotated[Path | None, data_dir_option()] = None,
+    console: Annotated[
+        str,
+        typer.Option(
+            "--console",
+            metavar="URL",
+            help="Ask this console, not the database. Its token is TOPOLOG_HTTP_TOKEN.",
+        ),
+    ] = "",
     once: Annotated[bool, typer.Option("--once", help="Print the picture once and exit.")] = False,
     width: Annotated[
         int, typer.Option(help="Columns of --once. Default: the terminal's.", min=0, max=500)
@@ -33,6 +41,7 @@ def top(
 
     Press ? for the keys. q closes the view; the cluster keeps running.
     """
+    from services.top.follow import Follower
     from services.top.once import picture_once, snapshot
     from services.top.screen import Screen
 
@@ -44,12 +53,37 @@ def top(
         )
 
     async def session() -> None:
+        if console:
+            await _remote(console, once, as_json, width, height)
+            return
         async with LogSource(database_url, data_dir) as log:
+            follower = Follower(log)
+            if not once and not as_json:
+                await Screen().show(follower)
+                return
+            await follower.at_head()
             if as_json:
-                json_line(await snapshot(log))
-            elif once:
-                await picture_once(log, width, height)
+                json_line(snapshot(follower))
             else:
-                await Screen().show(log)
+                picture_once(follower, width, height)
 
     asyncio.run(session())
+
+
+async def _remote(address: str, once: bool, as_json: bool, width: int, height: int) -> None:
+    """Show what a console answers."""
+    from services.top.once import picture_once
+    from services.top.remote import API, ConsoleError, RemotePicture
+    from services.top.screen import Screen
+
+    if as_json:
+        raise CommandError("--json reads the log", f"curl CONSOLE{API}/top", EXIT_USAGE)
+    try:
+        remote = RemotePicture(address, http_token())
+        if once:
+            await remote.ask()
+            picture_once(remote, width, height)
+        else:
+            await Screen().show(remote)
+    except ConsoleError as error:
+        raise CommandError(str(error), "topolog console, or its address and token") from error

@@ -18,9 +18,11 @@ from services.replay import explain, listing, shapes, state_at, why_not
 from services.replay.filters import Filter, FilterError, clock
 from services.replay.fragmentation import ClassRoom
 from services.replay.positions import position_of
+from services.replay.words import Sentence
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state.state import SchedulerState
-from services.top.model import resources_of
+from services.top import model
+from services.top.follow import NEWEST_SHOWN
 from shared.domain.resources import CPU
 
 MOST_EVENTS = 500
@@ -47,6 +49,12 @@ class MapQuery(msgspec.Struct, frozen=True):
     ] = ""
     label: Annotated[Text, msgspec.Meta(description="The node label to group by.")] = ""
     since: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class TopQuery(msgspec.Struct, frozen=True):
+    """Without a resource, the first one."""
+
+    resource: Text = ""
 
 
 class PodsQuery(msgspec.Struct, frozen=True):
@@ -155,9 +163,38 @@ class Handlers:
             self._live.head,
             time,
             self._live.newest(),
-            resources_of(state.ledger.nodes.values()),
+            model.resources_of(state.ledger.nodes.values()),
             views.labels_of(state.ledger),
             list(plots.PLOTS),
+        )
+
+    async def top(self, query: TopQuery) -> model.Picture:
+        """Return what `topolog top` draws. `rejected` counts since the console began."""
+        state, _ = await self._state("")
+        ledger, sample = state.ledger, self._live.newest()
+        totals = model.totals_of(ledger, self._live.created_us, sample.time_us)
+        resource = query.resource or model.resource_at(totals.resources, 0)
+        rows = [model.node_row(node, resource) for node in ledger.nodes.values()]
+        position, head = ledger.position, self._live.head
+        events = (await self.events(EventsQuery(limit=NEWEST_SHOWN))).events
+        newest = [
+            model.Newest(
+                row["position"],
+                row["time"][11:19],
+                Sentence(row["pod"], row["node"], row["text"]),
+            )
+            for row in events
+        ]
+        return model.Picture(
+            position,
+            head,
+            len(rows),
+            resource,
+            rows,
+            totals,
+            sample.rates_per_s,
+            sample.rejected,
+            newest,
         )
 
     async def map(self, query: MapQuery) -> MapAnswer:
@@ -234,6 +271,7 @@ class Handlers:
         """Return the API: path, meaning, parameters, answer."""
         table: list[tuple[str, str, type[Any], Any, Callable[[Any], Awaitable[Any]]]] = [
             ("/now", "The newest moment: counts, rates, lag", At, Now, self.now),
+            ("/top", "What topolog top draws", TopQuery, model.Picture, self.top),
             ("/map", "Nodes by zones for one resource", MapQuery, MapAnswer, self.map),
             ("/pods", "Live pods, waiting ones first", PodsQuery, PodsAnswer, self.pods),
             ("/node", "One node: zones, charges, marks", NodeQuery, dict[str, Any], self.node),

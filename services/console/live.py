@@ -5,6 +5,7 @@ Starts at the nearest snapshot of the scheduler. Counts of a sample begin with t
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Any
 
@@ -21,7 +22,7 @@ from services.top.rates import Rates
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.catalog import Event
-from shared.events.cluster_events import PodEnded
+from shared.events.cluster_events import PodEnded, PodObserved
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
@@ -48,7 +49,8 @@ class Sample(msgspec.Struct, frozen=True):
 
 class Live:
     """The state at the head of the log. `changed` has the position of the last change of each node
-    that changed since the console began, at position `begin`.
+    that changed since the console began, at position `begin`. `created_us` has the time at which
+    each live pod was observed first, as far as it is known.
     """
 
     def __init__(self, log: EventLog, clock: Clock, sample_every_s: float) -> None:
@@ -56,6 +58,7 @@ class Live:
         self.state = SchedulerState()
         self.head = self.begin = 0
         self.changed: dict[str, int] = {}
+        self.created_us: dict[str, int] = {}
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
         self.quarantined = QuarantinedStreams()
         self._clock, self._sample_every_s = clock, sample_every_s
@@ -63,7 +66,7 @@ class Live:
         self._unproven: dict[str, PodReserved] = {}
         self._rejected = self._predicted = self._hit = 0
         self._time_us = 0
-        self._has_begun = False
+        self._begun = asyncio.Event()
 
     @property
     def time_us(self) -> int:
@@ -73,7 +76,7 @@ class Live:
     def waits_for(self) -> str:
         """Return what the first answer waits for, "" for nothing."""
         behind = self.head - self.state.ledger.position
-        return "" if self._has_begun and behind < PAGE else f"the fold, {behind} events behind"
+        return "" if self._begun.is_set() and behind < PAGE else f"the fold, {behind} events behind"
 
     async def run(self) -> None:
         """Fold the log until cancelled."""
@@ -81,7 +84,7 @@ class Live:
         self.head = await self.log.head()
         self.state = await nearest_state(self.log, self.head, self.quarantined)
         self.begin = self.state.ledger.position
-        self._has_begun = True
+        self._begun.set()
         while True:
             position = self.state.ledger.position
             self.head = await self.log.head()
@@ -92,6 +95,14 @@ class Live:
             async for envelope in reading.envelopes(self.log, position, last):
                 event, touched = follow(self.state, envelope, self.quarantined)
                 self._note(envelope, event, touched)
+
+    async def find_ages(self) -> None:
+        """Find the times of pods that are older than the console. A pruned event is unknown."""
+        await self._begun.wait()
+        for uid in list(self.state.ledger.pods):
+            for first in await self.log.read_stream(f"pod/{uid}", 0, 1):
+                if first.version == 1 and uid in self.state.ledger.pods:
+                    self.created_us.setdefault(uid, first.time_us)
 
     async def sample(self) -> None:
         """Take a sample at each interval, until cancelled."""
@@ -121,6 +132,10 @@ class Live:
                 self.changed.pop(name, None)
         if event is None:
             return
+        if isinstance(event, PodObserved):
+            self.created_us.setdefault(event.pod.uid, envelope.time_us)
+        elif isinstance(event, PodEnded):
+            self.created_us.pop(event.uid, None)
         self._rates.add(ALL_EVENTS, envelope.time_us)
         if envelope.type in COUNTED:
             self._rates.add(COUNTED[envelope.type], envelope.time_us)

@@ -57,6 +57,7 @@ def serve(service: Service, log: EventLog, database: Address, settings: ConsoleS
     service.health.check("fold", live.waits_for)
     service.task("fold", live.run)
     service.task("samples", live.sample)
+    service.task("ages", live.find_ages, lasts=False)
     handlers = Handlers(live, WhatIf(database, settings.what_if_limit_s), CycleConfig())
     endpoints = handlers.endpoints()
     description = openapi(endpoints, VERSION)

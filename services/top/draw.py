@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 from rich.text import Text
 
-from services.top.follow import ALL_EVENTS, Newest
-from services.top.model import NodeRow, PodRow, Waiting, ZoneBar, age_text
+from services.top.follow import ALL_EVENTS
+from services.top.model import Newest, NodeRow, PodRow, Waiting, ZoneBar, age_text
 from services.top.view import HELP, LISTS, SORTS, View
 from shared.domain.quantity import format_amount
 from shared.telemetry.printable import is_printable, printable

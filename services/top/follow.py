@@ -7,14 +7,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-
-import msgspec
+from typing import Any
 
 from services.replay import reading, words
-from services.replay.filters import clock
+from services.replay.explain import Story, explain
+from services.replay.filters import FilterError, clock
 from services.replay.names import Names
-from services.replay.words import Sentence
-from services.top.model import NodeRow, node_row
+from services.replay.state_at import node_state
+from services.top import model
+from services.top.model import Newest, NodeRow, Picture, node_row
 from services.top.rates import Rates
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
@@ -27,20 +28,14 @@ NEWEST_SHOWN = 50
 WAIT_S = 0.5
 PAGE = 2000
 ALL_EVENTS = "events"
+# Counting over all pods may take one part in so many of the time.
+COUNTING_SHARE = 10
 COUNTED = {
     "PodReserved": "reserved",
     "PodBound": "bound",
     "PodRunning": "admitted",
     "PodEnded": "ended",
 }
-
-
-class Newest(msgspec.Struct, frozen=True):
-    """One of the newest events in words."""
-
-    position: int
-    time: str
-    words: Sentence
 
 
 class Follower:
@@ -64,11 +59,8 @@ class Follower:
         self._folded_s = time.monotonic()
         self._rows: dict[str, NodeRow] = {}
         self._resource = ""
-
-    @property
-    def log(self) -> EventLog:
-        """The followed log."""
-        return self._log
+        self._totals = model.Totals([], [], [], {})
+        self._count_again_s = 0.0
 
     @property
     def now_us(self) -> int:
@@ -127,3 +119,45 @@ class Follower:
                 name: row for name, row in self._rows.items() if name in self.ledger.nodes
             }
         return list(self._rows.values())
+
+    async def at_head(self) -> None:
+        """Fold as far as the log has events now."""
+        async for _ in self.follow():
+            if self.ledger.position >= self.head:
+                return
+
+    def picture(self, number: int) -> Picture:
+        """Return the values of this moment, with the rows of one resource, by its number."""
+        totals = self._counted()
+        resource = model.resource_at(totals.resources, number)
+        return Picture(
+            self.ledger.position,
+            self.head,
+            len(self.ledger.nodes),
+            resource,
+            self.rows(resource),
+            totals,
+            self.rates(),
+            self.rejected,
+            list(self.newest),
+        )
+
+    def _counted(self) -> model.Totals:
+        """Return the totals. In a large cluster they may be a little old, because counting may
+        take only a small part of the time.
+        """
+        began_s = time.monotonic()
+        if began_s >= self._count_again_s:
+            self._totals = model.totals_of(self.ledger, self.created_us, self.now_us)
+            self._count_again_s = time.monotonic() + COUNTING_SHARE * (time.monotonic() - began_s)
+        return self._totals
+
+    async def node(self, name: str) -> dict[str, Any]:
+        """Return one node as `topolog replay at` does. Raises FilterError."""
+        if name not in self.ledger.nodes:
+            raise FilterError(f"{name}: deleted", "")
+        return node_state(self.ledger, self.ledger.nodes[name])
+
+    async def story(self, uid: str) -> list[Story]:
+        """Return the story of a pod. Raises FilterError."""
+        return await explain(self._log, uid)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from services.replay.words import Sentence
 from shared.domain.report import Zone
 from shared.domain.resources import CPU, MEMORY
 from shared.ledger.state import Ledger, LedgerNode
@@ -79,6 +80,30 @@ class PodRow(msgspec.Struct, frozen=True):
     age_s: int = 0
 
 
+class Newest(msgspec.Struct, frozen=True):
+    """One of the newest events in words."""
+
+    position: int
+    time: str
+    words: Sentence
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """All values of one moment. `rows` are of `resource`, and `nodes` is their number. `rejected`
+    counts rejections by kubelets since the reader began.
+    """
+
+    position: int = 0
+    head: int = 0
+    nodes: int = 0
+    resource: str = ""
+    rows: list[NodeRow] = []
+    totals: Totals = Totals([], [], [], {})
+    rates: dict[str, float] = {}
+    rejected: int = 0
+    newest: list[Newest] = []
+
+
 def node_row(node: LedgerNode, resource: str) -> NodeRow:
     """Return the node's row for one resource."""
     bars = (
@@ -130,6 +155,11 @@ def resources_of(nodes: Iterable[LedgerNode]) -> list[str]:
         resources,
         key=lambda name: (name != CPU, name != MEMORY, name.startswith("hugepages-"), name),
     )
+
+
+def resource_at(resources: list[str], number: int) -> str:
+    """Return the resource of a number, counted around; "" if there is none."""
+    return resources[number % len(resources)] if resources else ""
 
 
 def age_s(uid: str, created_us: Mapping[str, int], now_us: int) -> int:

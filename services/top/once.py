@@ -10,27 +10,24 @@ from rich.console import Console
 from services.top import model
 from services.top.draw import draw
 from services.top.follow import Follower
-from services.top.screen import Screen
-from shared.eventlog.port import EventLog
+from services.top.screen import Screen, Source
 from shared.ledger.state import LedgerNode
 
 PIPE_COLUMNS = 120
 
 
-async def picture_once(log: EventLog, width: int, height: int) -> None:
-    """Print the picture at the head of the log."""
-    follower = await _folded(log)
+def picture_once(source: Source, width: int, height: int) -> None:
+    """Print the picture of a source."""
     columns = width or (Console().width if sys.stdout.isatty() else PIPE_COLUMNS)
     console = Console(
         highlight=False, width=columns, no_color=None if sys.stdout.isatty() else True
     )
-    for line in draw(Screen(console).scene(follower), columns, height):
+    for line in draw(Screen(console).scene(source), columns, height):
         console.print(line)
 
 
-async def snapshot(log: EventLog) -> dict[str, Any]:
-    """Return nodes, pods, counts and rates at the head of the log, amounts in Topolog's units."""
-    follower = await _folded(log)
+def snapshot(follower: Follower) -> dict[str, Any]:
+    """Return nodes, pods, counts and rates, amounts in Topolog's units."""
     ledger = follower.ledger
     totals = model.totals_of(ledger, follower.created_us, follower.now_us)
     return {
@@ -57,11 +54,3 @@ def _node(node: LedgerNode) -> dict[str, Any]:
         "pods": len(node.charges),
         "zones": [{"zone": zone, "resources": zones[zone]} for zone in sorted(zones)],
     }
-
-
-async def _folded(log: EventLog) -> Follower:
-    follower = Follower(log)
-    async for _ in follower.follow():
-        if follower.ledger.position >= follower.head:
-            break
-    return follower

@@ -8,30 +8,27 @@ import contextlib
 import os
 import sys
 import termios
-import time
 import tty
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from services.replay.explain import explain
+from services.replay.explain import Story
 from services.replay.filters import FilterError
-from services.replay.words import placement_text
 from services.top import model
 from services.top.draw import Scene, draw
 from services.top.follow import Follower
+from services.top.model import Picture
 from services.top.view import LISTS, View, pressed
 from shared.domain.quantity import format_amount
-from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER
 from shared.runtime.waiting import set_within
 
 DRAW_EVERY_S = 0.4
-# Counting over all pods may take one part in so many of the time.
-COUNTING_SHARE = 10
 # Alternate scroll mode (xterm): the mouse wheel sends arrow keys. Selecting text keeps working,
 # which full mouse reporting would prevent.
 WHEEL_ON, WHEEL_OFF = "\x1b[?1007h", "\x1b[?1007l"
@@ -63,6 +60,24 @@ def keys_in(text: str) -> list[str]:
     return keys
 
 
+class Source(Protocol):
+    """Where the values come from: a fold of the log, or a console. `node` and `story` raise
+    FilterError.
+    """
+
+    def follow(self) -> AsyncIterator[None]:
+        """Go on for ever."""
+
+    def picture(self, number: int) -> Picture:
+        """Return the values of now, with the rows of the resource of this number."""
+
+    async def node(self, name: str) -> dict[str, Any]:
+        """Return one node as `topolog replay at` does."""
+
+    async def story(self, uid: str) -> list[Story]:
+        """Return the story of a pod."""
+
+
 class Screen:
     """One picture. `note` may be called at any time; `run` returns when the user closes it.
 
@@ -76,9 +91,7 @@ class Screen:
         self._changed = asyncio.Event()
         self._body: list[str] = []
         self._shown: Scene | None = None
-        self._follower: Follower | None = None
-        self._totals: model.Totals | None = None
-        self._count_again_s = 0.0
+        self._source: Source | None = None
 
     def note(self, text: str) -> None:
         """Show a message in the picture."""
@@ -89,14 +102,14 @@ class Screen:
         """Draw the log until the user closes the picture."""
         log = await PostgresEventLog.open(database_url, retry_for_s=5.0, role=READER)
         try:
-            await self.show(log)
+            await self.show(Follower(log))
         finally:
             await log.close()
 
-    async def show(self, log: EventLog) -> None:
-        """Draw an open log until the user closes the picture."""
-        follower = self._follower = Follower(log)
-        folding = asyncio.create_task(self._fold(follower))
+    async def show(self, source: Source) -> None:
+        """Draw what a source has until the user closes the picture."""
+        self._source = source
+        following = asyncio.create_task(self._follow(source))
         try:
             with (
                 self._keyboard(),
@@ -105,52 +118,50 @@ class Screen:
                 ) as live,
             ):
                 while not self._view.over:
-                    if folding.done():
-                        folding.result()
-                    await self._turn_page(follower)
-                    self._draw(follower, live)
+                    if following.done():
+                        following.result()
+                    await self._turn_page(source)
+                    self._draw(source, live)
                     await self._rest()
         finally:
-            folding.cancel()
-            await asyncio.gather(folding, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
-    async def _fold(self, follower: Follower) -> None:
-        async for _ in follower.follow():
+    async def _follow(self, source: Source) -> None:
+        async for _ in source.follow():
             await asyncio.sleep(0)
 
     async def _rest(self) -> None:
         self._changed.clear()
         await set_within(self._changed, DRAW_EVERY_S)
 
-    def _draw(self, follower: Follower, live: Live) -> None:
+    def _draw(self, source: Source, live: Live) -> None:
         if self._shown is None or not self._view.paused:
-            self._shown = self.scene(follower)
+            self._shown = self.scene(source)
         scene = msgspec.structs.replace(
             self._shown, view=self._view, notes=self._notes, body=self._body
         )
         if self._view.paused:
-            scene = self._searched(scene, follower)
+            scene = self._searched(scene, source)
         width, height = self._console.size
         live.update(Group(*draw(scene, width, height)), refresh=True)
 
-    def _searched(self, scene: Scene, follower: Follower) -> Scene:
+    def _searched(self, scene: Scene, source: Source) -> Scene:
         """Return the paused scene, moved, sorted and searched by the keys since."""
         return msgspec.structs.replace(
-            self.scene(follower),
+            self.scene(source),
             position=scene.position,
             newest=scene.newest,
             rates=scene.rates,
             stages=scene.stages,
         )
 
-    def scene(self, follower: Follower) -> Scene:
+    def scene(self, source: Source) -> Scene:
         """Return the values to draw now."""
-        view, ledger = self._view, follower.ledger
-        totals = self._counted(follower)
-        resources = totals.resources
-        resource = resources[view.resource % len(resources)] if resources else ""
-        text = view.search.lower()
-        rows = [row for row in follower.rows(resource) if node_matches(row, text)]
+        view = self._view
+        picture = source.picture(view.resource)
+        totals, text = picture.totals, view.search.lower()
+        rows = [row for row in picture.rows if node_matches(row, text)]
         orders = (lambda row: row.rank, lambda row: row.name, lambda row: (-row.pods, row.name))
         rows.sort(key=orders[view.sort])
         queue = [
@@ -159,30 +170,20 @@ class Screen:
         pods = [pod for pod in totals.pods if text in pod.pod.lower() or text in pod.node.lower()]
         return Scene(
             view=view,
-            resource=resource,
-            position=ledger.position,
-            head=follower.head,
-            nodes=len(ledger.nodes),
+            resource=picture.resource,
+            position=picture.position,
+            head=picture.head,
+            nodes=picture.nodes,
             rows=rows,
             queue=queue,
             stages=totals.stages,
-            rates=follower.rates(),
-            rejected=follower.rejected,
-            newest=list(follower.newest),
+            rates=picture.rates,
+            rejected=picture.rejected,
+            newest=picture.newest,
             pods=pods,
             body=self._body,
             notes=self._notes,
         )
-
-    def _counted(self, follower: Follower) -> model.Totals:
-        """Return the totals. In a large cluster they may be a little old, because counting may
-        take only a small part of the time.
-        """
-        began_s = time.monotonic()
-        if self._totals is None or began_s >= self._count_again_s:
-            self._totals = model.totals_of(follower.ledger, follower.created_us, follower.now_us)
-            self._count_again_s = time.monotonic() + COUNTING_SHARE * (time.monotonic() - began_s)
-        return self._totals
 
     def press(self, key: str) -> None:
         """Handle one key."""
@@ -191,18 +192,26 @@ class Screen:
         rows = len(names) or len(self._body)
         selected = names[self._view.cursor] if self._view.cursor < len(names) else ""
         self._view = pressed(self._view, key, selected, rows)
-        if self._view.paused and scene is not None and self._follower is not None:
-            self._shown = self._searched(scene, self._follower)
+        if self._view.paused and scene is not None and self._source is not None:
+            self._shown = self._searched(scene, self._source)
         self._changed.set()
 
-    async def _turn_page(self, follower: Follower) -> None:
+    async def _turn_page(self, source: Source) -> None:
         view = self._view
-        if view.page == "node":
-            self._body = node_page(follower, view.subject)
-        elif view.page == "pod":
-            self._body = await pod_page(follower, view.subject)
-        else:
+        if view.page not in ("node", "pod"):
             self._body = []
+            return
+        picture = source.picture(view.resource)
+        ages = {pod.uid: pod.age_s for pod in picture.totals.pods}
+        flags = {row.name: row.flags for row in picture.rows}
+        try:
+            if view.page == "node":
+                node = await source.node(view.subject)
+                self._body = node_page(node, flags.get(view.subject, ""), ages)
+            else:
+                self._body = story_page(await source.story(view.subject), ages)
+        except FilterError as error:
+            self._body = [str(error)]
 
     @contextlib.contextmanager
     def _keyboard(self) -> Iterator[None]:
@@ -249,49 +258,42 @@ def node_matches(row: model.NodeRow, text: str) -> bool:
     return any(text in key.lower() for key in row.pod_keys)
 
 
-def node_page(follower: Follower, name: str) -> list[str]:
-    """Return a node's zones in every resource, and its pods."""
-    node = follower.ledger.nodes.get(name)
-    if node is None:
-        return [f"{name}: deleted"]
-    policy = (
-        f"{node.report.policy} by {node.report.scope}"
-        if node.report is not None
-        else "no report yet"
-    )
+def node_page(node: dict[str, Any], flags: str, ages: Mapping[str, int]) -> list[str]:
+    """Return a node's zones in every resource, and its pods. `node` is as of `replay at`."""
+    policy = f"{node['policy']} by {node['scope']}" if node["policy"] else "no report yet"
     lines = [
-        f"{name}  {policy}, report {node.report_version} at position {node.report_position}  "
-        f"{model.flags_of(node)}"
+        f"{node['node']}  {policy}, report {node['report_version']} at position "
+        f"{node['report_position']}  {flags}",
+        *(f"  {problem}" for problem in node["problems"]),
     ]
-    for resource in model.resources_of([node]):
-        bars = model.node_row(node, resource).bars
-        parts = [f"zone {bar.zone}: {_amounts(resource, bar)}" for bar in bars if bar.total]
+    for resource in sorted({name for zone in node["zones"] for name in zone["resources"]}):
+        parts = [
+            f"zone {zone['zone']}: {_amounts(resource, zone['resources'][resource])}"
+            for zone in node["zones"]
+            if zone["resources"].get(resource, {}).get("allocatable")
+        ]
         lines.append(f"  {resource}: " + "; ".join(parts))
-    for charge in sorted(node.charges.values(), key=lambda charge: charge.key):
-        entry = follower.ledger.pods.get(charge.uid)
-        zones = placement_text(charge, entry.predicted if entry else {}, node.report)
-        age = model.age_text(model.age_s(charge.uid, follower.created_us, follower.now_us))
-        lines.append(f"  {charge.key}: {zones} (age {age}, since position {charge.charged_at})")
+    for charge in sorted(node["charges"], key=lambda charge: str(charge["pod"])):
+        age = model.age_text(ages.get(charge["uid"], 0))
+        lines.append(
+            f"  {charge['pod']}: {charge['text']} (age {age}, since position {charge['since']})"
+        )
     return lines
 
 
-def _amounts(resource: str, bar: model.ZoneBar) -> str:
+def _amounts(resource: str, amounts: Mapping[str, int]) -> str:
+    total, least, most = amounts["allocatable"], amounts["free_min"], amounts["free_max"]
     used, charged, free = (
-        format_amount(resource, part) for part in (bar.used, bar.charged, bar.free)
+        format_amount(resource, part) for part in (total - most, most - least, least)
     )
     return f"{used} used, {charged} charged, {free} free"
 
 
-async def pod_page(follower: Follower, uid: str) -> list[str]:
-    """Return a pod's story."""
-    try:
-        stories = await explain(follower.log, uid)
-    except FilterError as error:
-        return [str(error)]
+def story_page(stories: list[Story], ages: Mapping[str, int]) -> list[str]:
+    """Return a pod's story as lines."""
     lines = []
     for story in stories:
-        age = model.age_text(model.age_s(story.uid, follower.created_us, follower.now_us))
-        lines.append(f"{story.key}  age {age}  {story.current}")
+        lines.append(f"{story.key}  age {model.age_text(ages.get(story.uid, 0))}  {story.current}")
         for step in story.lines:
             lines.append(f"  {step.position:>8}  {step.time[11:23]}  {step.title}")
             lines += [f"            {text}" for text in step.detail]

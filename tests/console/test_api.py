@@ -126,7 +126,7 @@ async def test_the_description_names_every_endpoint_and_its_parameters() -> None
     async with served((await small_cluster()).log) as url:
         description = await ask(url, "/openapi.json")
         paths = description["paths"]
-        assert len(paths) == 11
+        assert len(paths) == 12
         names = [item["name"] for item in paths[f"{PREFIX}/map"]["get"]["parameters"]]
         assert names == ["resource", "at", "shape", "label", "since"]
         for path in paths:
