@@ -1,6 +1,8 @@
 # One image for all services and servers. The command selects one: python -m services.<name>, or
-# topolog.
-FROM python:3.11-slim-bookworm AS build
+# topolog. Built for each platform natively or by emulation; every package of the lock has wheels for
+# amd64 and arm64. `make digests` sets the digest of the base image's index, which has all platforms.
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv /opt/topolog
 COPY pyproject.toml requirements.lock ./
@@ -13,7 +15,7 @@ COPY scripts/build_kernel.py scripts/
 COPY services/scheduler/snapshot/_kernel.c services/scheduler/snapshot/
 RUN python scripts/build_kernel.py --required
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 # Postgres refuses root, and initdb asks the password database for its user. Folders are here for the volumes, which take their owner
 # from them: root may be the first to write a seed (credentials-real), and others must be able to after it.
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/topolog --shell /usr/sbin/nologin topolog \
@@ -37,7 +39,14 @@ ENV PYTHONPATH=/opt/topolog/app \
     PATH=/opt/topolog/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
+# Here, because a changed value would discard the layers below it.
+ARG BASE
+ARG VERSION=""
+ARG REVISION=""
 LABEL org.opencontainers.image.title="Topolog" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="docker.io/library/${BASE}" \
       org.opencontainers.image.description="A scheduling control plane for Kubernetes that places pods onto NUMA zones, and remembers." \
       org.opencontainers.image.licenses="Apache-2.0"
 # There is no VOLUME, because every container that mounts no volume there would leave an unnamed

@@ -14,7 +14,7 @@ KUBECTL ?= kubectl
 # Topolog and its tests start many processes: without bytecode on disk, each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors chart docs lock stubs dist site sbom image config deploy deploy-pod clean
+.PHONY: help install up test coverage mutations test-cluster sim chaos lint types format bench vectors chart docs lock stubs dist site sbom image digests config deploy deploy-pod clean
 
 help:  ## Show the verbs.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -60,9 +60,9 @@ coverage: install  ## Which branches of each shell's file no test of its own run
 mutations: install  ## Plant known bugs one by one, which the tests must catch: all of them, or make mutations SAMPLE=12 for at most 90 s.
 	$(BIN)/python -m tests.mutations $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
-test-cluster: install  ## Hold the Kubernetes client to a real API server: make test-cluster KUBECONFIG=~/.kube/config
+test-cluster: install  ## Hold the Kubernetes client, k8s/ and the chart to a real API server: make test-cluster KUBECONFIG=~/.kube/config
 	$(if $(KUBECONFIG),,$(error name the server: make test-cluster KUBECONFIG=~/.kube/config))
-	TOPOLOG_TEST_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/kube/test_real.py $(ARGS)
+	TOPOLOG_TEST_KUBECONFIG=$(KUBECONFIG) $(BIN)/python -m pytest tests/kube/test_real.py tests/deploy/test_api_server.py $(ARGS)
 
 sim: install  ## Simulate the whole of Topolog with new seeds for 5 minutes, and keep one that fails: make sim MINUTES=10, or SEEDS=30000..30100.
 	$(BIN)/python -m tests.simulation --keep $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
@@ -94,8 +94,8 @@ docs: install  ## Make docs/metrics.md, docs/events.md and docs/messages.md agai
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
 	PYTHONPATH=. $(BIN)/python scripts/messages.py
 
-dist: install  ## Build the sdist and the wheel into dist/.
-	$(BIN)/python scripts/dist.py dist
+dist: install  ## Build sdist, wheel and kubectl plugin into dist/: make dist URL=https://HOST/vX.Y.Z (where they will be).
+	$(BIN)/python scripts/dist.py dist $(URL)
 
 # The tools of a release, which need none of Topolog's packages, and which nothing else needs.
 $(RELEASE)/.installed: requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/python
@@ -115,8 +115,17 @@ sbom: $(RELEASE)/.installed  ## List the packages of the image in dist/sbom.json
 	@$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json $(VENV)/runtime.lock
 	@echo dist/sbom.json
 
-image:  ## Build the image: make image IMAGE=registry.example.com/topolog:1.
-	$(CONTAINER_TOOL) build --tag $(IMAGE) .
+image:  ## Build the image: make image IMAGE=registry.example.com/topolog:1, with PLATFORMS=linux/amd64,linux/arm64 PUSH=yes for a registry.
+	$(CONTAINER_TOOL) build --tag $(IMAGE) $(if $(PLATFORMS),--platform $(PLATFORMS)) $(if $(PUSH),--push) \
+		--build-arg VERSION=$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) \
+		--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) .
+
+digests:  ## Ask the registry for the newest digest of the base image, and set it in the Dockerfile.
+	@base=$$(sed -n 's/^ARG BASE=\([^@]*\).*/\1/p' Dockerfile) && \
+		digest=$$($(CONTAINER_TOOL) buildx imagetools inspect "$$base" --format '{{.Manifest.Digest}}') && \
+		echo "$$digest" | grep -Eqx 'sha256:[0-9a-f]{64}' && \
+		sed "s|^ARG BASE=.*|ARG BASE=$$base@$$digest|" Dockerfile > Dockerfile.new && cat Dockerfile.new > Dockerfile && \
+		rm Dockerfile.new && grep '^ARG BASE=' Dockerfile
 
 config:  ## Print what make deploy applies (the exporter alone, with its objects).
 	@$(KUBECTL) kustomize k8s/overlays/exporter-only

@@ -12,6 +12,7 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -392,7 +393,12 @@ def schema(chart: Chart) -> str:
         }
 
     flags = {value_name(name): {"type": "boolean"} for name in components()}
-    one_bus = {"not": {"properties": {name: {"const": True} for name in ("nats", "natsCluster")}}}
+    kubelets = [name for name in components() if name.startswith("kubelet-")]
+    servers = [("nats", "nats-cluster"), ("postgres", "cloudnative-pg")]
+    both = [*servers, *combinations(kubelets, 2)]
+    refused = [
+        {"properties": {value_name(name): {"const": True} for name in pair}} for pair in both
+    ]
     workloads = {
         name: closed({key: kinds[key] for key in defaults})
         for name, defaults in sorted(chart.workloads.items())
@@ -404,7 +410,7 @@ def schema(chart: Chart) -> str:
             "production": {"type": "boolean"},
             "runbooks": {"type": "string", "minLength": 1},
             "trialSecrets": {"type": "boolean"},
-            "components": closed(flags, **one_bus),
+            "components": closed(flags, **{"not": {"anyOf": refused}}),
             "workloads": closed(workloads),
         }
     )
@@ -424,7 +430,7 @@ def description() -> str:
         "type": "application",
         "version": project["version"],
         "appVersion": project["version"].rpartition(".")[0],
-        "kubeVersion": ">=1.27.0-0",
+        "kubeVersion": ">=1.28.0-0",
     }
     return "# Made by scripts/chart.py.\n" + yaml.safe_dump(content, sort_keys=False, width=200)
 

@@ -17,7 +17,7 @@ from services.console.live import Sample
 Series = dict[str, Callable[[Sample], float | None]]
 _SCRIPT = re.compile(rb"<script.*?</script>", re.DOTALL)
 POINTS = 120
-LABELS = 5
+LABELS = 4
 
 
 def _rate(kind: str) -> Callable[[Sample], float]:
@@ -41,7 +41,7 @@ PLOTS: dict[str, tuple[str, Series]] = {
         {"unconfirmed": lambda sample: sample.counts.unconfirmed},
     ),
     "rejections": (
-        "Pods rejected by a kubelet, since the console began",
+        "Pods rejected by kubelets",
         {"rejected": lambda sample: sample.rejected},
     ),
     "nodes": (
@@ -83,7 +83,7 @@ def plot(name: str, samples: Sequence[Sample], is_dark: bool) -> bytes:
         major_guide_stroke_dasharray="1",
         colors=_COLORS,
         font_family="system-ui, sans-serif",
-        title_font_size=16,
+        title_font_size=14,
         label_font_size=11,
         major_label_font_size=11,
         legend_font_size=12,
@@ -94,8 +94,8 @@ def plot(name: str, samples: Sequence[Sample], is_dark: bool) -> bytes:
     chart = pygal.Line(
         style=style,
         title=title,
-        width=560,
-        height=260,
+        width=420,
+        height=240,
         js=(),
         include_x_axis=True,
         dots_size=1.5,

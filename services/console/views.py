@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from services.replay.words import placement_text
 from services.scheduler.state.state import SchedulerState
 from services.top.model import node_row
 from shared.domain.resources import Amounts
@@ -41,7 +42,9 @@ class NodeCell(msgspec.Struct, frozen=True):
 
 
 class PodCell(msgspec.Struct, frozen=True):
-    """One live pod. `reason` is why it waits; `predicted` and `actual` are zones by container."""
+    """One live pod. `reason` is why it waits, and `placement` says its zones in words. `predicted`
+    are zones by container; `charged` are the zones in which it may be, or is if `is_confirmed`.
+    """
 
     uid: str
     pod: str
@@ -53,6 +56,7 @@ class PodCell(msgspec.Struct, frozen=True):
     certain: bool = False
     charged: tuple[int, ...] = ()
     is_confirmed: bool = False
+    placement: str = ""
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -128,6 +132,10 @@ def pods_of(ledger: Ledger, stage: str, search: str, limit: int = MOST_PODS) -> 
 def pod_cell(ledger: Ledger, uid: str, entry: LedgerPod) -> PodCell:
     node = ledger.nodes.get(entry.node)
     charge = node.charges.get(uid) if node is not None else None
+    zones, placement = dict[int, Amounts](), ""
+    if node is not None and charge is not None:
+        zones = charge.confirmed_zones if charge.confirmed else charge.zones
+        placement = placement_text(charge, entry.predicted, node.report)
     return PodCell(
         uid,
         entry.pod.key,
@@ -137,8 +145,9 @@ def pod_cell(ledger: Ledger, uid: str, entry: LedgerPod) -> PodCell:
         entry.zone_wait,
         entry.predicted,
         entry.certain,
-        tuple(sorted(charge.zones)) if charge is not None else (),
+        tuple(sorted(zones)),
         charge is not None and charge.confirmed,
+        placement,
     )
 
 

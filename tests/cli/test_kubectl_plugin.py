@@ -115,5 +115,5 @@ def test_completion_offers_verbs_and_live_names(
 
 
 def test_help_names_what_users_type(path: str) -> None:
-    assert "Usage: kubectl topolog explain" in plugin(path, "explain", "--help").stdout
+    assert "usage: kubectl topolog explain" in plugin(path, "explain", "--help").stdout
     assert "kubectl topolog why-not --help" in plugin(path, "why-not", "web-0").stderr

@@ -11,6 +11,7 @@ from services.replay.deciding_state import followed_at
 from services.replay.filters import FilterError
 from services.scheduler.state.state import SchedulerState
 from tests.console.served import small_cluster
+from tests.ledger.given import held, zone
 
 
 @pytest.fixture
@@ -43,8 +44,19 @@ async def test_waiting_pods_come_first_with_their_reason(state: SchedulerState) 
     assert (large.pod, large.stage, large.zone_wait) == ("ns/large", "pending", "cpu")
     assert large.reason.startswith("0/2 nodes are available")
     assert (placed.stage, placed.charged, placed.is_confirmed) == ("reserved", (0, 1), False)
+    assert placed.placement == "unconfirmed: may be on zones 0 and 1, predicted on zone 0"
     assert [pod.pod for pod in views.pods_of(state.ledger, "reserved", "")] == ["ns/placed"]
     assert [pod.pod for pod in views.pods_of(state.ledger, "", "larg")] == ["ns/large"]
+
+
+async def test_a_confirmed_pod_is_in_the_zones_of_its_report() -> None:
+    story = await small_cluster()
+    zones = zone(0, 6), zone(1, 6, free=2)
+    await story.report(*zones, node="n1", at=2, placements=(held("placed", 1, 4),))
+    ledger = (await followed_at(story.log, await story.log.head()))[0].ledger
+    (placed,) = views.pods_of(ledger, "", "placed")
+    assert (placed.charged, placed.is_confirmed) == ((1,), True)
+    assert placed.placement.startswith("confirmed on zone 1: cpu 4")
 
 
 async def test_counts_are_of_what_needs_a_look(state: SchedulerState) -> None:

@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,17 @@ def test_the_other_components_give_the_same_objects(kubelet: str, tmp_path: Path
     check_equal(objects, expected)
 
 
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+@pytest.mark.parametrize("file", ["values.yaml", "values-trial.yaml"])
+def test_helm_itself_renders_what_gotpl_renders(file: str) -> None:
+    command = ["helm", "template", "topolog", str(CHART), "--namespace=topolog"]
+    command += [f"--values={CHART / file}", "--set=components.monitoring=true"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    chosen = yaml.safe_load((CHART / file).read_text(encoding="utf-8"))
+    objects = by_name(rendered(values(chosen, {"components": {"monitoring": True}})))
+    check_equal(by_name(read(ended.stdout)), objects)
+
+
 def check_equal(objects: Objects, expected: Objects) -> None:
     assert objects.keys() == expected.keys()
     for key, document in expected.items():
@@ -175,6 +187,7 @@ def test_settings_of_a_workload_reach_its_container() -> None:
         {"components": {"consol": True}},
         {"workloads": {"scheduler": {"replicas": 0}}},
         {"components": {"nats": True, "natsCluster": True}},
+        {"components": {"kubeletEks": True, "kubeletK3s": True}},
         {"image": {"repository": ""}},
     ],
 )

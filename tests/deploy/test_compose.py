@@ -455,11 +455,30 @@ def test_grafana_shows_the_dashboards_that_the_tests_know() -> None:
 def test_the_image_builds_from_one_base_and_runs_as_an_ordinary_user() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM")]
-    assert set(bases) == {"python:3.11-slim-bookworm"}
+    assert set(bases) == {"${BASE}"}
+    (base,) = [line for line in lines if line.startswith("ARG BASE=")]
+    assert re.fullmatch(r"ARG BASE=python:3\.11-slim-bookworm(@sha256:[0-9a-f]{64})?", base)
     assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]
     for line in (line for line in lines if line.startswith("COPY") and "--from" not in line):
         for source in line.split()[1:-1]:
             assert (ROOT / source).exists(), source
+
+
+def test_a_digest_of_the_base_image_is_set_and_replaced_by_a_newer_one(tmp_path: Path) -> None:
+    for name in ("Dockerfile", "Makefile"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    tool, file = tmp_path / "registry", tmp_path / "Dockerfile"
+    image = file.read_text(encoding="utf-8")
+    tag = "python:3.11-slim-bookworm"
+    for digest in ("sha256:" + "a" * 64, "sha256:" + "b" * 64, ""):
+        tool.write_text(f'#!/bin/sh\ntest "$4" = {tag} && echo "{digest}"\n')
+        tool.chmod(0o755)
+        made = ["make", "--silent", "digests", f"CONTAINER_TOOL={tool}"]
+        ended = subprocess.run(made, cwd=tmp_path, capture_output=True, check=False)
+        assert (ended.returncode == 0) == bool(digest)
+        if digest:
+            image = re.sub("(?m)^ARG BASE=.*", f"ARG BASE={tag}@{digest}", image)
+        assert file.read_text(encoding="utf-8") == image
 
 
 def test_the_image_has_the_services_commands_and_code_asks_for_no_metadata() -> None:

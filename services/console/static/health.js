@@ -18,7 +18,7 @@ export class HealthView {
     this.room = element("div");
     this.plots = element("div", { class: "plots" });
     this.pictures = new Map();
-    root.append(this.counts, this.room, this.plots);
+    root.append(element("div", { class: "pair" }, this.counts, this.room), this.plots);
   }
 
   async show(_place, now) {
@@ -43,7 +43,7 @@ export class HealthView {
   async #plot(name, dark) {
     const url = URL.createObjectURL(await ask("/plot", { name, dark }));
     if (!this.pictures.has(name)) {
-      const picture = element("img", { alt: `Plot: ${name}`, width: "560", height: "260" });
+      const picture = element("img", { alt: `Plot: ${name}`, width: "420", height: "240" });
       this.pictures.set(name, picture);
       this.plots.append(picture);
     }

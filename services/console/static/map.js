@@ -2,7 +2,7 @@
 // 8 zones are 40,000 cells. Arrow keys move over the nodes, and the node's panel says it in words.
 
 import { ask } from "./api.js";
-import { amount, choice, element, field, table } from "./elements.js";
+import { choice, element, field, share, table } from "./elements.js";
 import { go, here } from "./place.js";
 
 const GAP = 2;
@@ -206,9 +206,7 @@ export function nodePanel(node) {
 
 function free(resource, amounts) {
   if (!amounts) return "";
-  const { allocatable, free_min: least, free_max: most } = amounts;
-  const range = least === most ? amount(resource, least) : `${amount(resource, least)} to ${amount(resource, most)}`;
-  return `${range} of ${amount(resource, allocatable)}`;
+  return share(resource, [amounts.free_min, amounts.free_max], amounts.allocatable);
 }
 
 export class MapView {
@@ -264,7 +262,7 @@ export class MapView {
 const MEANINGS = {
   use: [["used", "used"], ["charged", "charged, zone not confirmed"], ["free", "free"]],
   uncertainty: [["charged", "charged, zone not confirmed"], ["free", "the rest"]],
-  fits: [["used", "the shape surely fits; the darker, the more often"], ["free", "it may not fit"]],
+  fits: [["used", "the shape surely fits; the stronger, the more often"], ["free", "it may not fit"]],
 };
 
 export function legend(mode = "use") {

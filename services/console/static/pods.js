@@ -6,13 +6,6 @@ import { go } from "./place.js";
 
 const STAGES = ["pending", "reserved", "intended", "bound", "running"];
 
-function zones(pod) {
-  const predicted = Object.entries(pod.predicted).map(([name, ids]) => `${name}: ${ids.join(" and ")}`);
-  const hope = predicted.length ? `predicted ${predicted.join(", ")}${pod.certain ? " (certain)" : ""}` : "";
-  const real = pod.charged.length ? `${pod.is_confirmed ? "is in" : "charged in"} ${pod.charged.join(", ")}` : "";
-  return [hope, real].filter(Boolean).join("; ");
-}
-
 export class PodsView {
   constructor(root) {
     this.controls = element("div", { class: "controls" });
@@ -23,7 +16,7 @@ export class PodsView {
       placeholder: "part of namespace/name",
       oninput: () => go({ search: this.search.value }, { replace: true }),
     });
-    root.append(this.controls, element("div", { class: "split" }, this.list, this.side));
+    root.append(this.controls, element("div", { class: "split chosen-first" }, this.list, this.side));
   }
 
   async show(place) {
@@ -37,14 +30,15 @@ export class PodsView {
       element("a", { href: `#pods?${new URLSearchParams({ ...keep(place), pod: pod.uid })}` }, pod.pod),
       pod.stage,
       pod.node ? element("a", { href: `#map?node=${encodeURIComponent(pod.node)}` }, pod.node) : "",
-      pod.reason || zones(pod),
+      pod.reason || `${pod.placement}${pod.certain ? " (certain)" : ""}`,
     ]);
     const caption = `${rows.length} of ${answer.total} live pods`;
-    this.list.replaceChildren(table(caption, ["pod", "stage", "node", "why it waits, or its zones"], rows));
+    this.list.replaceChildren(table(caption, ["pod", "stage", "node", "why it waits, or its zones"], rows, [], true));
     if (!place.pod) {
       this.side.replaceChildren(element("p", { class: "subtle" }, "Choose a pod to read its story."));
     } else if (this.shown !== `${place.pod} ${place.whyNot}` || !place.at) {
       this.shown = `${place.pod} ${place.whyNot}`;
+      if (!this.side.querySelector(".panel")) this.side.textContent = "Reading its events ...";
       await this.#story(place);
     }
   }
@@ -65,7 +59,8 @@ export class PodsView {
       element(
         "li",
         {},
-        element("a", { href: `#map?at=${line.position}`, title: line.time }, `${line.time.slice(11, 19)} `),
+        element("a", { href: `#map?at=${line.position}`, title: line.time }, line.time.slice(11, 19)),
+        " ",
         line.title,
         line.detail.length ? element("ul", {}, ...line.detail.map((text) => element("li", {}, text))) : null,
       ),

@@ -62,7 +62,7 @@ export class TimeView {
     const about = place.node ? ` of ${place.node}` : "";
     this.events.replaceChildren(
       place.node ? element("p", {}, element("button", { onclick: () => go({ node: "" }) }, "Events of all nodes")) : "",
-      table(`Events${about} around position ${position}`, ["position", "time", "pod", "node", "event"], rows, [0]),
+      table(`Events${about} around position ${position}`, ["position", "time", "pod", "node", "event"], rows, [0], true),
     );
   }
 
