@@ -26,8 +26,7 @@ from services.replay.explain import Story
 from services.replay.why_not import WhyNot
 from services.replay.words import Sentence
 from services.top.draw import Scene, draw
-from services.top.follow import Newest
-from services.top.model import NodeRow, PodRow, Waiting, ZoneBar
+from services.top.model import Newest, NodeRow, PodRow, Waiting, ZoneBar
 from services.top.view import Page, View
 from shared.telemetry.printable import is_printable, printable
 

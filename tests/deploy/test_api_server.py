@@ -27,7 +27,8 @@ INSTEAD = {"nats": "nats-cluster", "postgres": "cloudnative-pg"}
 # `runbooks` has no objects, and changes only a kind of another project.
 ADDED = [folder.name for folder in COMPONENTS if folder.name != "runbooks"]
 
-pytestmark = pytest.mark.skipif(not KUBECONFIG, reason="TOPOLOG_TEST_KUBECONFIG names no server")
+if not KUBECONFIG:
+    pytest.skip("TOPOLOG_TEST_KUBECONFIG names no server", allow_module_level=True)
 
 
 def kubectl(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -46,9 +47,13 @@ def namespace() -> Iterator[None]:
     yield
     if is_made:
         kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-        left = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        without_finalizers = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE},
+        }
         path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
-        kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(left))
+        kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(without_finalizers))
 
 
 @pytest.fixture(scope="module")
