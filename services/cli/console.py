@@ -44,7 +44,9 @@ async def _serve(source: LogSource, port: int) -> int:
 
     name = "topolog-console"
     try:
-        settings = load(ConsoleSettings, os.environ | {"TOPOLOG_HTTP_PORT": str(port)})
+        settings = load(
+            ConsoleSettings, source.settings(os.environ) | {"TOPOLOG_HTTP_PORT": str(port)}
+        )
     except SettingsInvalid as error:
         raise CommandError("; ".join(error.problems), "see docs/settings.md", EXIT_USAGE) from error
     service = Service(name, settings, set_up(name, TelemetrySettings(log_level="warning")))

@@ -7,6 +7,7 @@ Exit code 1 if there is a problem, else 0.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import msgspec
 import typer
 
 from services.cli.addresses import bus_option, data_dir_option, database_option
+from services.cli.deciding_here import deciding_here
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_OK, CommandError, json_line, say_table
 from services.cli.paths import kubeconfig_option
@@ -42,7 +44,8 @@ _RANK = {"problem": 0, "warning": 1, "note": 2}
 
 class Installation(msgspec.Struct, frozen=True):
     """Addresses of one installation. Services run as pods in `namespace`, or if it is empty as
-    processes of `topolog up`. A stopped data folder has no `running` services.
+    processes of `topolog up`. A stopped data folder has no `running` services. `settings` are the
+    variables by which the schedulers decide.
     """
 
     database_url: str
@@ -50,6 +53,7 @@ class Installation(msgspec.Struct, frozen=True):
     kubeconfig: str = ""
     namespace: str = ""
     running: bool = True
+    settings: dict[str, str] = {}
 
 
 def register(app: typer.Typer) -> None:
@@ -82,7 +86,11 @@ def doctor_command(
 
     async def examined() -> list[Finding]:
         if database_url:
-            return await examine(Installation(database_url, nats_url, kubeconfig, namespace))
+            return await examine(
+                Installation(
+                    database_url, nats_url, kubeconfig, namespace, settings=dict(os.environ)
+                )
+            )
         source = LogSource("", data_dir)
         async with source.database(make=False) as url:
             running = not source.started_here
@@ -92,6 +100,7 @@ def doctor_command(
                     nats_url or (source.nats_url() if running else ""),
                     kubeconfig or source.kubeconfig(running),
                     running=running,
+                    settings=source.settings(os.environ),
                 )
             )
 
@@ -125,7 +134,7 @@ async def examine(target: Installation) -> list[Finding]:
         async with LogSource(target.database_url, None) as log:
             ledger, rejections, quarantined = await fold(log)
         findings += nodes.judge(ledger, machines, rejections)
-        findings += pods.judge(ledger)
+        findings += pods.judge(ledger, deciding_here(target.settings).cycle)
         findings += reading.judge(quarantined)
     return findings
 

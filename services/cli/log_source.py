@@ -4,7 +4,7 @@ stopped, or a file of `topolog log export` (or a folder of such files) given in 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -93,6 +93,14 @@ class LogSource:
         kubeconfig = read_kubeconfig(self._folder())
         is_stopped = not running and kubeconfig == str(simulated(self._folder()))
         return "" if is_stopped else kubeconfig
+
+    def settings(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables by which the log's schedulers decide: those of the data folder, and
+        over them those of the environment.
+        """
+        from services.embedded.up.scheduler_settings import read_settings
+
+        return (read_settings(self._folder()) if not self._url else {}) | dict(environment)
 
     def nats_url(self) -> str:
         """Return the bus of the data folder, "" if it is unknown."""

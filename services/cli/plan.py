@@ -49,15 +49,16 @@ def defragment_command(
 ) -> None:
     """Show the cheapest moves of pods that make room for pods of a shape.
 
-    Evicts nothing. Decides with the scheduler's settings in this shell (TOPOLOG_CYCLE_*,
-    TOPOLOG_CONFIG). Exit code 1 if there is no room for all of them.
+    Evicts nothing. Decides with the schedulers' settings in the data folder, and over them those in
+    this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG). Exit code 1 if there is no room for all of them.
     """
     from services.cli.deciding_here import deciding_here
     from services.cli.disruptions import disruptions
     from services.replay.deciding_state import followed_at
     from services.replay.defragmenting import defragment, wanted_pod
 
-    cycle, source = deciding_here(os.environ).cycle, LogSource(database_url, data_dir)
+    source = LogSource(database_url, data_dir)
+    cycle = deciding_here(source.settings(os.environ)).cycle
 
     async def planned(log: EventLog) -> dict[str, Any]:
         pod = await wanted_pod(log, shape, priority)

@@ -163,15 +163,15 @@ def explain_command(
 ) -> None:
     """Explain one pod: why it waits, or why it was placed on its node and zone.
 
-    Decisions are computed again with the scheduler's settings in this shell (TOPOLOG_CYCLE_*,
-    TOPOLOG_CONFIG).
+    Decisions are computed again with the schedulers' settings in the data folder, and over them
+    those in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.cli.foreign_pod import foreign_pod
     from services.replay.explain import explain
 
     source = LogSource(database_url, data_dir)
-    rules = deciding_here(os.environ) if recompute else None
+    rules = deciding_here(source.settings(os.environ)) if recompute else None
     try:
         stories = run(source, lambda log: explain(log, pod, rules), "explain")
     except CommandError as error:
@@ -250,15 +250,16 @@ def predictions_command(
 ) -> None:
     """Compare predicted zones with the zones in the reports.
 
-    For each miss, shows what was undecided by the scheduler's settings in this shell
-    (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    For each miss, shows what was undecided by the schedulers' settings in the data folder, and over
+    them those in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.replay.predictions import predictions
 
-    cycle = deciding_here(os.environ).cycle
+    source = LogSource(database_url, data_dir)
+    cycle = deciding_here(source.settings(os.environ)).cycle
     result = run(
-        LogSource(database_url, data_dir),
+        source,
         lambda log: predictions(log, by, misses, cycle),
         "predictions",
     )

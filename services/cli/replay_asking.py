@@ -141,15 +141,15 @@ def predict_command(
 ) -> None:
     """Say where a pod would be placed now, and in which zones.
 
-    Decides with the scheduler's settings in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    Decides with the schedulers' settings in the data folder, and over them those in this shell
+    (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.replay.predicting import predict
 
-    deciding = deciding_here(os.environ)
-    answer = run(
-        LogSource(database_url, data_dir), lambda log: predict(log, pod, deciding), "predict"
-    )
+    source = LogSource(database_url, data_dir)
+    deciding = deciding_here(source.settings(os.environ))
+    answer = run(source, lambda log: predict(log, pod, deciding), "predict")
     if as_json:
         json_line(answer)
     else:
@@ -178,15 +178,15 @@ def why_not_command(
 ) -> None:
     """Explain why a pod was not placed on a node, and what would change that.
 
-    Decides with the scheduler's settings in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    Decides with the schedulers' settings in the data folder, and over them those in this shell
+    (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.replay.why_not import why_not
 
-    cycle = deciding_here(os.environ).cycle
-    answer = run(
-        LogSource(database_url, data_dir), lambda log: why_not(log, pod, node, at, cycle), "why-not"
-    )
+    source = LogSource(database_url, data_dir)
+    cycle = deciding_here(source.settings(os.environ)).cycle
+    answer = run(source, lambda log: why_not(log, pod, node, at, cycle), "why-not")
     if as_json:
         json_line(answer)
     else:
@@ -206,14 +206,16 @@ def fragmentation_command(
 ) -> None:
     """Show how many more pods of each frequent class fit, and how many would at best.
 
-    Asks the filter with the scheduler's settings in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
+    Asks the filter with the schedulers' settings in the data folder, and over them those in this
+    shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.replay.fragmentation import fragmentation
 
-    cycle = deciding_here(os.environ).cycle
+    source = LogSource(database_url, data_dir)
+    cycle = deciding_here(source.settings(os.environ)).cycle
     answer = run(
-        LogSource(database_url, data_dir),
+        source,
         lambda log: fragmentation(log, at, cycle, classes, node),
         "fragmentation",
     )

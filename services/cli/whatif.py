@@ -80,8 +80,8 @@ def whatif_command(
 
     Without a change, every recorded decision is made again on its recorded state, and decisions
     that differ are counted by cause. With a change, the recorded pods arrive again, with their
-    lifetimes and delays, on simulated kubelets of the recorded machines: once under the rules in
-    this shell (TOPOLOG_*), once under the changed rules.
+    lifetimes and delays, on simulated kubelets of the recorded machines: once under the settings
+    in the data folder and this shell (TOPOLOG_*), once under the changed ones.
     """
     if reports not in REPORTS:
         allowed = ", ".join(REPORTS)
@@ -89,8 +89,9 @@ def whatif_command(
         raise CommandError(problem, "topolog replay whatif --help", EXIT_USAGE)
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
-    choices = _choice(os.environ), _choice(os.environ | settings)
     source = _source(history, database_url, data_dir)
+    recorded = source.settings(os.environ)
+    choices = _choice(recorded), _choice(recorded | settings)
     if not settings and not (world.nodes or world.policy or world.scope):
         _reproduce(source, (from_, to), choices[0], plot, as_json)
     else:

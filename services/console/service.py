@@ -14,7 +14,6 @@ from services.console.handlers import Handlers
 from services.console.live import Live
 from services.console.settings import ConsoleSettings
 from services.console.what_if import WhatIf
-from services.scheduler.snapshot.config import CycleConfig
 from shared.domain.secret_url import Address
 from shared.domain.version import VERSION
 from shared.eventlog.port import EventLog
@@ -58,7 +57,7 @@ def serve(service: Service, log: EventLog, database: Address, settings: ConsoleS
     service.task("fold", live.run)
     service.task("samples", live.sample)
     service.task("ages", live.find_ages, lasts=False)
-    handlers = Handlers(live, WhatIf(database, settings.what_if_limit_s), CycleConfig())
+    handlers = Handlers(live, WhatIf(database, settings.what_if_limit_s), settings.cycle)
     endpoints = handlers.endpoints()
     description = openapi(endpoints, VERSION)
 

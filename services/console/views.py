@@ -11,10 +11,11 @@ from collections.abc import Callable
 import msgspec
 
 from services.replay.words import placement_text
+from services.replay.zone_amounts import is_owned, zone_amounts
 from services.scheduler.state.state import SchedulerState
 from services.top.model import node_row
 from shared.domain.resources import Amounts
-from shared.ledger.state import Ledger, LedgerNode, LedgerPod
+from shared.ledger.state import Ledger, LedgerNode, LedgerPod, ZoneAmounts
 
 MOST_PODS = 1000
 NO_GROUP = "(no label)"
@@ -74,21 +75,29 @@ class Counts(msgspec.Struct, frozen=True):
 
 def node_cell(node: LedgerNode, resource: str, shape: Amounts, label: str) -> NodeCell:
     """Return the cell of one node."""
-    row = node_row(node, resource)
+    row, free = node_row(node, resource), _free_of(node, shape)
     labels = node.observed.labels if node.observed is not None else {}
     zones = tuple(
-        ZoneCell(bar.zone, bar.used, bar.charged, bar.free, _fits(node, bar.zone, shape))
+        ZoneCell(bar.zone, bar.used, bar.charged, bar.free, _fits(free.get(bar.zone, {}), shape))
         for bar in row.bars
     )
     group = labels.get(label, NO_GROUP) if label else ""
     return NodeCell(row.name, zones, row.pods, row.flags, group)
 
 
-def _fits(node: LedgerNode, zone: int, shape: Amounts) -> int:
-    """Return how many pods of the shape the guaranteed free amounts of the zone hold."""
+def _free_of(node: LedgerNode, shape: Amounts) -> ZoneAmounts:
+    if not shape or not is_owned(node):
+        return node.free_min
+    return {
+        zone: {name: size.free_min for name, size in amounts.items()}
+        for zone, amounts in zone_amounts(node).items()
+    }
+
+
+def _fits(free: Amounts, shape: Amounts) -> int:
+    """Return how many pods of the shape the guaranteed free amounts of a zone hold."""
     if not shape:
         return -1
-    free = node.free_min.get(zone, {})
     return max(0, min(free.get(name, 0) // wanted for name, wanted in shape.items()))
 
 

@@ -12,9 +12,9 @@ from shared.ledger.state import Ledger
 ABOUT = "pods"
 
 
-def judge(ledger: Ledger) -> Iterator[Finding]:
+def judge(ledger: Ledger, cycle: CycleConfig) -> Iterator[Finding]:
     """Yield a warning for each resource, request and node type, the most frequent first."""
-    waits = EmptyNodes(CycleConfig()).zone_waits(ledger)
+    waits = EmptyNodes(cycle).zone_waits(ledger)
     for (resource, request, node_type), count in sorted(
         waits.items(), key=lambda item: (-item[1], item[0])
     ):

@@ -14,6 +14,7 @@ from services.replay.node_trouble import dirty_mark, exclusions_of
 from services.replay.positions import position_of
 from services.replay.suggestions import did_you_mean
 from services.replay.words import confirmed_by, placement_text
+from services.replay.zone_amounts import zone_amounts
 from services.scheduler.score.strategies.koordinator import strategy_for
 from services.scheduler.snapshot.owners import owners_of, strategies
 from services.scheduler.state.holds import Holds
@@ -21,7 +22,6 @@ from shared.domain.state_hash import state_hash
 from shared.eventlog.port import EventLog
 from shared.events import cluster_events as cluster
 from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
-from shared.ledger.view import clamped
 
 REMEDY = "topolog replay at head, or at 1"
 
@@ -115,22 +115,9 @@ def label_problems(observed: cluster.NodeObserved | None, is_owned: bool) -> lis
 
 
 def _zones(node: LedgerNode) -> list[dict[str, Any]]:
-    if node.report is None:
-        return []
-    free_min, free_max = clamped(node.free_min), clamped(node.free_max)
     return [
-        {
-            "zone": zone.id,
-            "resources": {
-                name: {
-                    "allocatable": amounts.allocatable,
-                    "free_min": free_min.get(zone.id, {}).get(name, 0),
-                    "free_max": free_max.get(zone.id, {}).get(name, 0),
-                }
-                for name, amounts in sorted(zone.resources.items())
-            },
-        }
-        for zone in node.report.zones
+        {"zone": zone, "resources": {name: size._asdict() for name, size in amounts.items()}}
+        for zone, amounts in zone_amounts(node).items()
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from services.scheduler.snapshot.owners import owners_of
 from shared.domain.demand import peak
 from shared.domain.effective import effective_request
 from shared.domain.quantity import format_amount
@@ -90,12 +91,17 @@ def placement_text(
 ) -> str:
     """Return a phrase for the zones where a charged pod is or may be."""
     hint = f", predicted on {by_container(predicted)}" if predicted else ""
-    if not charge.demand:
-        return "needs no zone"
     zones_text = "; ".join(
         f"zone {zone}: {amounts_text(amounts)}"
         for zone, amounts in sorted(charge.confirmed_zones.items())
     )
+    if node_report is not None and owners_of(node_report).is_owned:
+        if charge.allocation is None:
+            return "unconfirmed: may be in every zone" if charge.request else "needs no zone"
+        seen = f"; the report shows {zones_text}" if zones_text else ""
+        return f"allocated {allocation_text(charge.allocation)}{seen}"
+    if not charge.demand:
+        return "needs no zone"
     if charge.confirmed and node_report is not None and node_report.unlisted and charge.zones:
         unlisted = amounts_text(next(iter(charge.zones.values())))
         hint = f"; {unlisted} counted in {zones_list(charge.zones)}, which no report lists{hint}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from services.replay.words import Sentence
-from shared.domain.report import Zone
+from services.replay.zone_amounts import ZoneAmount, amounts_of, resources_in
 from shared.domain.resources import CPU, MEMORY
 from shared.ledger.state import Ledger, LedgerNode
 
@@ -106,11 +106,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 def node_row(node: LedgerNode, resource: str) -> NodeRow:
     """Return the node's row for one resource."""
-    bars = (
-        tuple(_bar(node, zone, resource) for zone in node.report.zones)
-        if node.report is not None
-        else ()
-    )
+    bars = tuple(_bar(zone, size) for zone, size in amounts_of(node, resource).items())
     shares = [(bar.used + bar.charged) / bar.total for bar in bars if bar.total]
     return NodeRow(
         node.name,
@@ -122,12 +118,10 @@ def node_row(node: LedgerNode, resource: str) -> NodeRow:
     )
 
 
-def _bar(node: LedgerNode, zone: Zone, resource: str) -> ZoneBar:
-    amounts = zone.resources.get(resource)
-    total = amounts.allocatable if amounts is not None else 0
-    best = min(total, max(0, node.free_max.get(zone.id, {}).get(resource, 0)))
-    sure = min(best, max(0, node.free_min.get(zone.id, {}).get(resource, 0)))
-    return ZoneBar(zone.id, total - best, best - sure, sure)
+def _bar(zone: int, size: ZoneAmount) -> ZoneBar:
+    best = min(size.allocatable, size.free_max)
+    sure = min(best, size.free_min)
+    return ZoneBar(zone, size.allocatable - best, best - sure, sure)
 
 
 def flags_of(node: LedgerNode) -> str:
@@ -149,8 +143,7 @@ def resources_of(nodes: Iterable[LedgerNode]) -> list[str]:
     """Return every resource that a zone has, in this order: cpu, memory, devices, hugepages."""
     resources: set[str] = set()
     for node in nodes:
-        for zone in node.report.zones if node.report is not None else ():
-            resources.update(zone.resources)
+        resources |= resources_in(node)
     return sorted(
         resources,
         key=lambda name: (name != CPU, name != MEMORY, name.startswith("hugepages-"), name),

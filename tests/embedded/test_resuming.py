@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.deciding_here import deciding_here
+from services.cli.log_source import LogSource
 from services.cli.main import main
 from services.embedded.data_dir import DataDir
 from services.embedded.errors import DataFolderError
@@ -17,6 +19,7 @@ from services.embedded.up import kubeconfig
 from services.embedded.up.options import ENDLESS, UpOptions, UsageError, check
 from services.embedded.up.resuming import Given, Shape, shape_for, write_shape
 from services.embedded.up.run import resumed_words
+from services.embedded.up.scheduler_settings import write_settings
 from services.embedded.up.status import Scheduling, Status, Workload
 from shared.kube.connection import configuration
 
@@ -45,6 +48,29 @@ def test_another_cluster_on_the_same_folder_is_refused_with_the_remedy(
 def test_a_workload_can_be_left_out_and_taken_up_again(tmp_path: Path) -> None:
     write_shape(tmp_path, Shape(workload="none"))
     assert shape_for(tmp_path, Given(workload="demo"), fresh=False).workload == "demo"
+
+
+def test_commands_on_the_folder_decide_as_its_schedulers_and_the_shell_overrides_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = LogSource("", tmp_path)
+    assert source.settings({}) == {}
+    environment = {
+        "TOPOLOG_CYCLE_DEFAULT_POLICY": "restricted",
+        "TOPOLOG_CYCLE_STRATEGY": "BestFit",
+        "TOPOLOG_CONFIG": "file.yaml",
+        "TOPOLOG_DATABASE_URL": "postgresql://u:secret@h/x",
+    }
+    write_settings(tmp_path, environment)
+    read = source.settings({"TOPOLOG_CYCLE_STRATEGY": "KeepRoom"})
+    assert read.pop("TOPOLOG_CONFIG") == str(tmp_path / "file.yaml")
+    cycle = deciding_here(read).cycle
+    assert (cycle.default_policy, cycle.strategy) == ("restricted", "KeepRoom")
+    assert "secret" not in (tmp_path / "scheduler.json").read_text()
+    assert LogSource("postgresql://u@h/x", None).settings({}) == {}
+    (tmp_path / "scheduler.json").write_text("{")
+    assert source.settings({}) == {}
 
 
 def test_fresh_empties_the_folder_and_a_running_one_is_left_alone(tmp_path: Path) -> None:

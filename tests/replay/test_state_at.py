@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from services.cli.replay_print import _charge
 from services.replay.state_at import node_state, state_at
+from services.replay.zone_amounts import resources_in
+from services.top.model import node_row
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.kubelet.fingerprint import fingerprint
 from tests.ledger.given import GIB, History, container, held, pod, zone
 from tests.ledger.test_fingerprint_path import reconcile
 from tests.scheduler.default.story import Story
+from tests.scheduler.owned.given import OwnedWorld, exclusive
 
 
 def words(history: History) -> str:
@@ -67,3 +70,30 @@ def test_it_says_who_chooses_the_zones() -> None:
     assert node_state(history.ledger, history.n1)["chosen_by"] == (
         "cpu: kubelet, memory: unknown, devices: kubelet (cpuManagerPolicy is static)"
     )
+
+
+def test_a_node_of_topolog_shows_what_its_zones_have_left_and_what_each_pod_got() -> None:
+    """A pod of another scheduler may be in either zone, so it counts for the guaranteed free
+    amounts of both.
+    """
+    world = OwnedWorld()
+    world.node()
+    world.place(exclusive("p", 4, 8))
+    world.seen(exclusive("other", 2, 1, scheduler_name="default-scheduler"), "n1")
+    ledger = world.core.ledger
+    node = ledger.nodes["n1"]
+    shown = node_state(ledger, node)
+    cpus = [zone["resources"]["cpu"] for zone in shown["zones"]]
+    assert cpus == [
+        {"allocatable": 15_000, "free_min": 9_000, "free_max": 11_000},
+        {"allocatable": 15_000, "free_min": 13_000, "free_max": 15_000},
+    ]
+    assert [(charge["text"], charge["state"]) for charge in shown["charges"]] == [
+        ("allocated cpu 4, memory 8Gi of zone 0, CPUs 2-5 for itself", "allocated"),
+        ("unconfirmed: may be in every zone", "may be in every zone"),
+    ]
+    assert resources_in(node) == {"cpu", "memory"}
+    assert [(bar.used, bar.charged, bar.free) for bar in node_row(node, "cpu").bars] == [
+        (4_000, 2_000, 9_000),
+        (0, 2_000, 13_000),
+    ]

@@ -417,8 +417,8 @@ class Checks:
             return
         self.marks.add("zones chosen")
         machine, cpus = cpu_nesting(report.cpus), parse_cpus(allocation.cpus)
-        own = charge.uid, self.audit.ledger.pods[charge.uid].drawn_from
-        others = [c.allocation for uid, c in node.charges.items() if uid not in own]
+        with_booking = charge.uid, self.audit.ledger.pods[charge.uid].drawn_from
+        others = [c.allocation for uid, c in node.charges.items() if uid not in with_booking]
         allocations = [other for other in others if other is not None]
         if twice := cpus & union(parse_cpus(other.cpus) for other in allocations):
             self.broken.append(f"S4: CPUs {format_cpus(twice)} of {node.name} twice")
@@ -427,7 +427,7 @@ class Checks:
         anywhere = [
             c.request
             for uid, c in node.charges.items()
-            if c.allocation is None and uid not in own and c.charged_at <= based_on
+            if c.allocation is None and uid not in with_booking and c.charged_at <= based_on
         ]
         if anywhere:
             self.marks.add("zones chosen beside pods of unknown zones")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import signal
 import time
@@ -21,6 +22,7 @@ from services.embedded.up.display import Display, is_over
 from services.embedded.up.options import ENDLESS, UpOptions
 from services.embedded.up.outside import check_outside, migrate, nodes_of
 from services.embedded.up.resuming import Shape, write_shape
+from services.embedded.up.scheduler_settings import write_settings
 from services.embedded.up.status import (
     Status,
     Workload,
@@ -196,6 +198,7 @@ class Up:
             options.kubeconfig or simulated,
             traces,
         )
+        write_settings(folder.path, os.environ | env)
         specs = children.services(options, folder, ports, env)
         if not options.kubeconfig:
             specs += children.exporters(

@@ -37,7 +37,7 @@ async def test_pods_are_counted_by_resource_and_request_until_they_are_placed(
     (((resource, request, node_type), count),) = asked.zone_waits(ledger).items()
     assert (resource, node_type, count) == ("cpu", "like n1", 2)
     assert request.startswith("cpu 4")
-    (finding,) = pods.judge(ledger)
+    (finding,) = pods.judge(ledger, CycleConfig())
     assert finding.severity == "warning"
     assert finding.seen.startswith(
         "2 pod(s) wait for a zone, not for a node: cpu (they request cpu 4"
@@ -71,7 +71,7 @@ async def test_the_smallest_node_type_that_takes_the_pod_when_empty_is_named() -
     ledger, asked = story.cores[0].ledger, EmptyNodes(CycleConfig())
     ((key, count),) = asked.zone_waits(ledger).items()
     assert (key[2], count) == ("m-large", 1)
-    (finding,) = pods.judge(ledger)
+    (finding,) = pods.judge(ledger, CycleConfig())
     assert "would fit on an empty node of type m-large" in finding.seen
     tainted = (Taint("gpu", "yes", "NoSchedule"),)
     labels = {TYPE_LABEL: "m-large"}
