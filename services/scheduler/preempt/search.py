@@ -24,7 +24,7 @@ from itertools import combinations, islice
 import msgspec
 
 from services.scheduler.filter.constraints.predicates import constraint_refusal, fits_node
-from services.scheduler.filter.topology.bounds import fits, one_zone_each, possible
+from services.scheduler.filter.topology.bounds import fits, one_zone_each
 from services.scheduler.filter.topology.fit import (
     ADMITTED,
     blocked,
@@ -173,11 +173,9 @@ class _Search:
         """Return whether the pod may have room here now, or once the terminating pods have ended.
         Then it waits for the next report.
         """
-        ending, plan = self.ending(node_info), self._plan(node_info)
-        by_bounds = plan.mode in BY_KUBELET and not (ending or plan.needs_search)
-        if by_bounds and not possible(node_info, plan):
-            return False
+        ending = self.ending(node_info)
         freed = self._without(node_info, ending) if ending else node_info
+        plan = self._plan(node_info)
         if self._barred(node_info) or not fits_node(self._class.request, freed):
             return False
         if plan.mode not in BY_KUBELET:

@@ -387,7 +387,9 @@ def pending_parts_of(node_info: NodeInfo) -> PendingParts | None:
 
 def may_fit(node_info: NodeInfo, plan: Plan) -> bool:
     """Return whether some possible state could take the pod. Pessimism is no reason to evict."""
-    if not plan.needs_search and not bounds.possible(_at_best(node_info), plan):
+    if not plan.needs_search and not (
+        bounds.possible(node_info, plan) and bounds.possible(_at_best(node_info), plan)
+    ):
         return False
     return not is_known(node_info, plan) or search_result(node_info, plan, MOST_STEPS) == ADMITTED
 
