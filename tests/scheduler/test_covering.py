@@ -7,12 +7,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from services.scheduler.filter.topology import pigeonhole
 from services.scheduler.filter.topology.bounds import Bounds
-from services.scheduler.filter.topology.exact_covering import Place, may_be_blocked
 from services.scheduler.filter.topology.pigeonhole import (
     MOST_AMOUNT,
     Packing,
@@ -21,7 +20,6 @@ from services.scheduler.filter.topology.pigeonhole import (
     is_left_a_zone,
 )
 from shared.domain.resources import CPU, Amounts
-from tests.fixtures.examples import examples
 
 GPU = "example.com/gpu"
 
@@ -215,52 +213,3 @@ def test_three_that_take_what_a_zone_needs_block_it_in_whatever_units_bytes_are_
 def test_a_zone_is_left_of_nothing() -> None:
     assert not _told(4, [3, 3], [])
     assert _told(4, [4, 3], [])
-
-
-@st.composite
-def placed_parts(draw: st.DrawFn) -> Place:
-    take = {CPU: draw(st.integers(2, 6)), GPU: draw(st.integers(0, 1))}
-    least = take if draw(st.booleans()) else {CPU: draw(st.integers(0, take[CPU])), GPU: 0}
-    return Place(take, least, draw(st.sampled_from(((0, 1), (0, 1), (0,), (1, 2), (0, 1, 2)))))
-
-
-_TIGHT = st.fixed_dictionaries({CPU: st.integers(3, 8), GPU: st.integers(0, 2)})
-
-
-@settings(max_examples=examples(300))
-@given(
-    _amounts(1, 4),
-    st.dictionaries(st.integers(0, 2), _TIGHT, min_size=1),
-    st.dictionaries(st.integers(0, 2), _TIGHT),
-    st.lists(placed_parts(), min_size=2, max_size=5),
-)
-def test_whole_parts_block_every_zone_only_if_some_placement_does(
-    asked: Amounts, base: Bounds, limits: Bounds, others: list[Place]
-) -> None:
-    """A placement counts if the parts in each zone hold no more than its limit together."""
-    limits = {zone: limits.get(zone, {CPU: 99, GPU: 99}) for zone in (0, 1, 2)}
-    blocked = any(
-        _is_within(limits, others, case)
-        and not any(
-            _fits(asked, free, [o.take for o, at in zip(others, case, strict=True) if at == zone])
-            for zone, free in base.items()
-        )
-        for case in product(*[[None, *other.zones] for other in others])
-    )
-    is_blocked = may_be_blocked(asked, base, limits, others)
-    event(f"blocked: {blocked}, found: {is_blocked}")
-    assert is_blocked == blocked
-
-
-def _is_within(limits: Bounds, others: list[Place], case: tuple[int | None, ...]) -> bool:
-    return all(
-        sum(o.least[name] for o, at in zip(others, case, strict=True) if at == zone) <= limit[name]
-        for zone, limit in limits.items()
-        for name in limit
-    )
-
-
-def test_beyond_the_limit_of_placements_all_zones_count_as_blocked() -> None:
-    base: Bounds = {zone: {CPU: 100} for zone in range(4)}
-    parts = [Place({CPU: cpus}, {}, range(4)) for cpus in range(1, 30)]
-    assert may_be_blocked({CPU: 1}, base, {}, parts)

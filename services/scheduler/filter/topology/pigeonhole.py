@@ -14,8 +14,7 @@ search could try.
    one set and some weights, a zone remains. Shares are integers, rounded up.
 4. The sets are the zone that is hardest to block, the two hardest, and so on. Zones weigh the same,
    or as much as they need of a resource: equal weights count parts, the others add up amounts.
-5. If that leaves doubt, whole parts are placed in every way (`exact_covering`).
-6. The loop form of the covering bound (`is_left_a_zone`) suits a handful of parts, the array form
+5. The loop form of the covering bound (`is_left_a_zone`) suits a handful of parts, the array form
    (`each_is_left_a_zone`) suits many. Arrays use 64 bits: amounts beyond those of real machines
    count as more than is requested, or less than is free, and large ones are counted in units. So
    the array form may prove less than the loop form, never more.
@@ -33,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 
 from services.scheduler.filter.topology.bounds import Bounds, fits
-from services.scheduler.filter.topology.exact_covering import Place, may_be_blocked
 from services.scheduler.snapshot.node_arrays import Bools, Ints
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.zone_sizes import capacities, fits_one_zone
@@ -43,7 +41,6 @@ from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import Amounts, is_device, is_memory
 from shared.ledger.state import Charge
-from shared.ledger.unhealthy import doubted
 from shared.ledger.view import restore
 
 # The share of a part that blocks a zone alone.
@@ -51,8 +48,6 @@ WHOLE = 1 << 30
 # Up to this many shares (seekers x parts x zones) plain loops are cheaper: a share takes about 1 us
 # in a loop, and the array form at least 100 us.
 HANDFUL = 100
-# The most parts for which whole parts are placed: more have too many ways.
-MOST_PLACED_PARTS = 10
 # The most cached answers of one node.
 MOST_ANSWERS = 256
 # The largest amount in arrays: sums of two are exact.
@@ -69,12 +64,11 @@ _EQUAL = ""
 
 class PendingPart(NamedTuple):
     """One part of a pending pod: `asked` is the amount that a zone must have for it, `take` the
-    most that it then takes of the zone, and `least` the amount that it holds at any time.
+    most that it then takes of the zone.
     """
 
     asked: Amounts
     take: Amounts
-    least: Amounts = {}
 
 
 class PodParts(NamedTuple):
@@ -114,13 +108,10 @@ def parts_of(
         if outside_pod_hint(demand):
             return None
         every = seek = [PendingPart(peak(demand), most(demand, apart=True))]
-        if len(demand) == 1:
-            every = seek = _with_least(every, demand, policy)
     elif seeks and draws and not _first_is_enough(demand):
         return None
     else:
         every = [PendingPart(part.amounts, part.amounts) for part in demand]
-        every = _with_least(every, demand, policy)
         seek = every[:1] if draws else every
     single = policy in (SINGLE_NUMA_NODE, BEST_EFFORT)
     if policy == RESTRICTED:
@@ -128,17 +119,6 @@ def parts_of(
     if not single:
         return None
     return PodParts(every, seek if seeks else ())
-
-
-def _with_least(
-    parts: list[PendingPart], demand: Sequence[ContainerDemand], policy: str
-) -> list[PendingPart]:
-    """Add the least that the parts hold. Containers reuse the holdings of init containers, and only
-    under single-numa-node surely hold all in one zone.
-    """
-    if policy != SINGLE_NUMA_NODE or any(part.kind == "init" for part in demand):
-        return parts
-    return [part._replace(least=dict(part.take)) for part in parts]
 
 
 def _draws(demand: Sequence[ContainerDemand]) -> bool:
@@ -185,24 +165,9 @@ def pending_parts_on(node_info: NodeInfo, report: Report) -> PendingParts | None
         every += parts.every
         seek += parts.seek
         restore(base, charge.zones)
-    single, limits = node_info.for_single_zones(base), _limits(node_info, report)
-    empty = PendingParts(single, node_info.free_max, [], Ranks({}), [], limits)
+    single = node_info.for_single_zones(base)
+    empty = PendingParts(single, node_info.free_max, [], Ranks({}), [])
     return empty.joined(PodParts(every, seek))
-
-
-def _limits(node_info: NodeInfo, report: Report) -> Bounds:
-    """Return the most that pods hold together in each zone: a pod may hold a device that reports no
-    longer count."""
-    node = node_info.ledger
-    lost = doubted(node)
-    return {
-        zone: {
-            name: amount
-            for name, amount in amounts.items()
-            if not is_device(name) or (report.devices is not None and name not in lost)
-        }
-        for zone, amounts in node_info.free_max.items()
-    }
 
 
 def joined(
@@ -231,11 +196,10 @@ def _parts_of_charge(charge: Charge, node_info: NodeInfo, report: Report) -> Pod
 
 class PendingParts:
     """The parts of all pending pods of one node, and the largest of them that `seek` a zone. `base`
-    is `free_min` without these pods, `rooms` is `free_max`, and `limits` bounds what all pods hold
-    together.
+    is `free_min` without these pods, and `rooms` is `free_max`.
     """
 
-    __slots__ = ("_answers", "_packing", "base", "limits", "parts", "ranks", "rooms", "seek")
+    __slots__ = ("_answers", "_packing", "base", "parts", "ranks", "rooms", "seek")
 
     def __init__(
         self,
@@ -244,10 +208,8 @@ class PendingParts:
         parts: list[PendingPart],
         ranks: Ranks,
         seek: list[PendingPart],
-        limits: Bounds,
     ) -> None:
         self.base, self.rooms, self.parts, self.ranks, self.seek = base, rooms, parts, ranks, seek
-        self.limits = limits
         self._packing: Packing | None = None
         self._answers: dict[tuple[int, bool], tuple[Sequence[ContainerDemand], bool]] = {}
 
@@ -290,7 +252,6 @@ class PendingParts:
             [*self.parts, *pod.every],
             self.ranks.joined(_takes(pod.every)),
             _largest([*self.seek, *pod.seek]),
-            self.limits,
         )
         if self._packing is not None:
             pending._packing = self._packing.joined(pod.every)
@@ -320,22 +281,11 @@ def every_part_finds_a_zone(
         if each_is_left_a_zone(packed, seekers):
             return True
     return all(
-        _surely_left(pending, parts[index].asked, parts[:index] + parts[index + 1 :])
+        is_left_a_zone(
+            parts[index].asked, pending.base, pending.rooms, parts[:index] + parts[index + 1 :]
+        )
         for index in reversed(seekers)
     )
-
-
-def _surely_left(pending: PendingParts, asked: Amounts, others: Sequence[PendingPart]) -> bool:
-    base, rooms = pending.base, pending.rooms
-    if is_left_a_zone(asked, base, rooms, others):
-        return True
-    if len(others) > MOST_PLACED_PARTS:
-        return False
-    places = [
-        Place(part.take, part.least, {z for z in base if _may_stand(part.asked, rooms.get(z, {}))})
-        for part in others
-    ]
-    return not may_be_blocked(asked, base, pending.limits, places)
 
 
 def _takes(parts: Iterable[PendingPart]) -> list[Amounts]:
