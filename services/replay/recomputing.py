@@ -9,14 +9,21 @@ have), and the answer says which.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from services.replay import reading
 from services.replay.deciding_state import followed_at, placing_at
 from services.replay.renominating import nominated_again
-from services.scheduler.explain.gang_decisions import refusal, try_gang
+from services.scheduler.explain.gang_decisions import (
+    Trial,
+    confined_to,
+    domains_of,
+    refusal,
+    try_in,
+)
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import within as undecided_text
@@ -136,13 +143,17 @@ def _recomputed_text(
         text = comparison_text(made.event, outcome, deciding.provenance)
         return f"{text}, on the node that {asker} requested{within}"
     waits = isinstance(made.event, PodVerdictChanged) and entry.pod.gang is not None
-    refused = _refused_gang(placing, followed, entry) if waits else None
-    outcome = refused or decided(placing, entry)
+    fresh = partial(placing_at, followed, deciding.cycle, quarantined, made.mates)
+    refused = _refused_gang(fresh, followed, entry, deciding.cycle) if waits else None
+    outcome = refused or decided(placing, as_decided(entry, made.event))
     return comparison_text(made.event, outcome, deciding.provenance) + within
 
 
 def _refused_gang(
-    placing: ColumnarPlacing, followed: SchedulerState, asked: LedgerPod
+    fresh: Callable[[], ColumnarPlacing],
+    followed: SchedulerState,
+    asked: LedgerPod,
+    cycle: CycleConfig,
 ) -> Unplaceable | None:
     """Return why the pod waits with its gang; None if it waits by itself, or the gang fits."""
 
@@ -155,15 +166,26 @@ def _refused_gang(
     unit = unit_of(followed, followed.gangs.key_of.get(asked.pod.uid, ""), is_waiting)
     if isinstance(unit, str):
         return Unplaceable(unit)
-    if unit is None or unit.missing <= 0:
+    unit = unit.with_only(asked.pod.uid) if unit is not None else None
+    if unit is None:
         return None
-    if len(unit.pods) < unit.missing:
+    if unit.on_their_way or len(unit.pods) < unit.missing:
         return Unplaceable(unit.lacks_pods())
     if unit.pods[0] is not asked:
         return Unplaceable(unit.see_first())
-    assumed, short = try_gang(placing, unit, lambda entry: decided(placing, entry))
-    why = decided(placing, short) if short is not None else None
-    return refusal(unit, len(assumed), why) if isinstance(why, Unplaceable) else None
+    tried = list[tuple[Trial, ColumnarPlacing]]()
+    for domain in domains_of(unit, followed.ledger, cycle.topology_layers):
+        placing = fresh()
+        trial = try_in(domain, placing, unit, partial(decided, placing))
+        if trial.short is None:
+            return None
+        tried.append((trial, placing))
+    if not tried:
+        return refusal(unit, None, None)
+    best, placing = max(tried, key=lambda pair: len(pair[0].assumed))
+    assert best.short is not None
+    why = decided(placing, best.short)
+    return refusal(unit, best, why) if isinstance(why, Unplaceable) else None
 
 
 def _asked_again(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | Unplaceable:
@@ -184,6 +206,13 @@ def decided(placing: ColumnarPlacing, entry: LedgerPod) -> Placed | Unplaceable:
     if entry.problem:
         return Unplaceable(message=f"pod cannot be scheduled: {entry.problem}")
     return placing.place(entry.pod)
+
+
+def as_decided(entry: LedgerPod, event: Decision) -> LedgerPod:
+    """Return the pod confined to the domain in which its gang was placed, if there was one."""
+    if isinstance(event, PodVerdictChanged) or not event.gang_domain:
+        return entry
+    return msgspec.structs.replace(entry, pod=confined_to(event.gang_domain, entry.pod))
 
 
 def comparison_text(event: Decision, outcome: Placed | Unplaceable, provenance: Provenance) -> str:

@@ -126,6 +126,7 @@ class SchedulerCore:
             lambda entry: _unreadable(entry) or self._explain(entry.pod),
             self._reservation,
             self._verdict,
+            config.cycle.topology_layers,
         )
         self.traceparents = Traceparents()
         self.undecidable: dict[str, str] = {}

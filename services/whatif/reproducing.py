@@ -15,7 +15,7 @@ import msgspec
 
 from services.replay import reading
 from services.replay.deciding_state import charge, follow, followed_at, placing_at, usable
-from services.replay.recomputing import Decision, decided, same
+from services.replay.recomputing import Decision, as_decided, decided, same
 from services.scheduler.core import CoreConfig
 from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.queue.shard import MARK, Shard, shard_of
@@ -193,7 +193,7 @@ class _Tally:
             self._others += 1
             return
         self._take_share(placing, shard_of(event.config, made.writer[0]))
-        outcome = decided(placing, entry) if entry is not None else None
+        outcome = decided(placing, as_decided(entry, event)) if entry is not None else None
         if outcome is not None and same(event, outcome):
             self._same += 1
             return

@@ -5,6 +5,11 @@
 2. The minimum is in the pod's own keys, or in an object that the keys name: a PodGroup of one of
    four APIs (`Gang.api`).
 3. Keys that cannot be read name no gang. `shared.domain.scheduler_keys` then lets the pod wait.
+4. Koordinator's match policy says which earlier pods count for the minimum: all that were bound
+   (`once-satisfied`, the default), those that live (`waiting-and-running`), or none
+   (`only-waiting`).
+5. All pods of a gang may have to be, or should be, on nodes with one value of a label:
+   Koordinator's network topology, and `schedulingConstraints.topology` of Kubernetes.
 
 Sources: koordinator a7a1b76b (apis/extension/coscheduling.go), scheduler-plugins 903da7df
 (apis/scheduling/v1alpha1), volcano-sh/apis 536f121 (scheduling/v1beta1/labels.go), kubernetes
@@ -14,7 +19,7 @@ Sources: koordinator a7a1b76b (apis/extension/coscheduling.go), scheduler-plugin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 
@@ -41,16 +46,42 @@ OBJECT_LABELS: dict[str, PodGroupApi] = {
 }
 VOLCANO_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 VOLCANO_MIN = "scheduling.volcano.sh/group-min-member"
+MATCH_POLICIES = (
+    "gang.scheduling.koordinator.sh/match-policy",
+    "pod-group.scheduling.sigs.k8s.io/match-policy",
+)
+PREFER_GATHER = "PreferGather"
+NETWORK = "gang.scheduling.koordinator.sh/network-topology-spec"
+
+MatchPolicy = Literal["once-satisfied", "waiting-and-running", "only-waiting"]
+
+
+class GangRules(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """How pods of a gang count and where they may be. `required` and `preferred` are layers, from
+    the widest to the narrowest: Koordinator's names of layers, or label keys of nodes. `problem`
+    names what cannot be kept.
+    """
+
+    match_policy: MatchPolicy = "once-satisfied"
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def has_layers(self) -> bool:
+        """Return whether the rules say on which nodes the pods are together."""
+        return bool(self.required or self.preferred)
 
 
 class Gang(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`name` is `namespace/name`. `minimum` pods are placed together; 0 if the object of this name
-    and `api` has the number.
+    and `api` has the number, and rules.
     """
 
     name: str
     minimum: int = 0
     api: PodGroupApi | Literal[""] = ""
+    rules: GangRules = GangRules()
 
     @property
     def key(self) -> str:
@@ -73,13 +104,49 @@ def gang_of(
     ):
         if words.get(name_key):
             minimum = _number(words.get(minimum_key, ""))
-            return Gang(f"{namespace}/{words[name_key]}", minimum) if minimum > 1 else None
+            name = f"{namespace}/{words[name_key]}"
+            return Gang(name, minimum, rules=rules_of(annotations)) if minimum > 1 else None
     for name in (annotations[key] for key in VOLCANO_NAMES if annotations.get(key)):
         if VOLCANO_MIN not in annotations:
             return Gang(f"{namespace}/{name}", api=VOLCANO)
         minimum = _number(annotations[VOLCANO_MIN])
         return Gang(f"{namespace}/{name}", minimum, VOLCANO) if minimum > 1 else None
     return None
+
+
+def rules_of(annotations: Mapping[str, Any]) -> GangRules:
+    """Return the rules in Koordinator's annotations of a pod or PodGroup. Like there, an unknown
+    match policy is the default."""
+    named = next((annotations[key] for key in MATCH_POLICIES if annotations.get(key)), "")
+    policy = named if named in get_args(MatchPolicy) else "once-satisfied"
+    rules, problem = _gather_rules(annotations.get(NETWORK) or "")
+    return GangRules(
+        cast("MatchPolicy", policy),
+        tuple(rule.layer for rule in rules if rule.strategy != PREFER_GATHER),
+        tuple(rule.layer for rule in rules if rule.strategy == PREFER_GATHER),
+        problem,
+    )
+
+
+class _Gather(msgspec.Struct):
+    layer: Annotated[str, msgspec.Meta(min_length=1, max_length=316)]
+    strategy: Literal["MustGather", "PreferGather"]
+    podCountMultiple: int = 0  # noqa: N815
+
+
+class _Network(msgspec.Struct):
+    gatherStrategy: Annotated[list[_Gather], msgspec.Meta(max_length=8)] = []  # noqa: N815
+
+
+def _gather_rules(text: object) -> tuple[list[_Gather], str]:
+    """Return the layers with their strategies, and what cannot be kept."""
+    try:
+        rules = msgspec.json.decode(str(text), type=_Network).gatherStrategy if text else []
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return [], f"an unreadable annotation {NETWORK}"
+    if any(rule.podCountMultiple > 1 for rule in rules):
+        return [], f"podCountMultiple in {NETWORK}"
+    return rules, ""
 
 
 def _number(text: str) -> int:

@@ -171,8 +171,8 @@ def _partition(spec: dict[str, Any]) -> tuple[Ask, ...]:
 
 def _gather(spec: dict[str, Any]) -> tuple[Ask, ...]:
     rules = [rule for rule in spec.get("gatherStrategy") or () if isinstance(rule, dict)]
-    if any(rule.get("strategy") != "PreferGather" for rule in rules):
-        return _ELSEWHERE
+    if any(rule.get("strategy") != gang.PREFER_GATHER for rule in rules):
+        return _TOGETHER
     return _PREFERRED if rules else _NOTHING
 
 
@@ -378,9 +378,9 @@ KEYS: tuple[SchedulerKey, ...] = (
         "let koord-scheduler place the pod, or remove the key",
     ),
     SchedulerKey(
-        "gang.scheduling.koordinator.sh/network-topology-spec", "pod annotation", KOORDINATOR,
-        "pods close together in the network; MustGather requires it", ("scheduler", "preference"),
-        _json(_gather), _RACKS,
+        gang.NETWORK, "pod annotation", KOORDINATOR,
+        "pods close together in the network; MustGather requires it", ("gang", "preference"),
+        _json(_gather), "name a gang, too (docs/gangs.md), or remove the key",
     ),
     SchedulerKey(
         "volcano.sh/network-topology-mode", "pod annotation", VOLCANO,

@@ -52,9 +52,10 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     `container`, the `pod`, or nothing), and `without_effect` are keys of other schedulers whose
     preferences are ignored. `allocation` is what the pod gets if Topolog chooses the node's zones.
     `drawn_from` is the uid of the booking that gives its room to the pod.
-    `gang` is how many pods of its gang this commit reserves, 0 for a pod by itself. `config` and
-    `code` are fingerprints: with the log up to `based_on` and the earlier reservations of the
-    batch, the same configuration and code decide the same again (`topolog replay explain`).
+    `gang` is how many pods of its gang this commit reserves, 0 for a pod by itself, and
+    `gang_domain` the labels that all their nodes have. `config` and `code` are fingerprints: with
+    the log up to `based_on` and the earlier reservations of the batch, the same configuration and
+    code decide the same again (`topolog replay explain`).
     """
 
     uid: str
@@ -74,6 +75,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     allocation: ZoneAllocation | None = None
     gang: int = 0
     drawn_from: str = ""
+    gang_domain: dict[str, str] = {}
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import Literal, TypeGuard, get_args
 
 import msgspec
 
-from shared.domain.gang import PodGroupApi
+from shared.domain.gang import GangRules, PodGroupApi
 from shared.domain.pod import NodeSelectorTerm
 from shared.domain.resources import Amounts
 from shared.events.about import About, AboutNode, AboutNothing
@@ -106,13 +106,15 @@ class PodGroupObserved(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit
     """A PodGroup of one `api` was first seen or changed. Stream `<api>/<namespace>/<name>`.
 
     `name` is `namespace/name`. `minimum` of its pods are placed together, 0 or 1 for each by itself
-    (policy `basic`). `problem` names a field that Topolog does not keep; the pods wait then."""
+    (policy `basic`). `problem` names a field that Topolog does not keep; the pods wait then.
+    `rules`: its match policy and layers."""
 
     api: PodGroupApi
     name: str
     minimum: int = 0
     resource_version: str = ""
     problem: str = ""
+    rules: GangRules = GangRules()
 
 
 class NodeDevicesObserved(AboutNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -71,7 +71,7 @@ ANNOTATIONS = [
     (
         f"{GANG}/network-topology-spec",
         '{"gatherStrategy": [{"layer": "rack", "strategy": "MustGather"}]}',
-        {"scheduler"},
+        {"gang"},
     ),
     (
         f"{GANG}/network-topology-spec",

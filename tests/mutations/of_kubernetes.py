@@ -39,8 +39,8 @@ KUBERNETES = (
     Mutation(
         "a gang is reserved in part",
         "services/scheduler/explain/gang_decisions.py",
-        "            self._undo(assumed)\n            return None\n",
-        "            pass\n",
+        "trial is None or trial.short is not None:\n            return None\n        self",
+        "trial is None:\n            return None\n        self",
         f"{GANGS} -k reserves_nothing",
     ),
     Mutation(
@@ -60,15 +60,29 @@ KUBERNETES = (
     Mutation(
         "a gang keeps reservations of a part of it",
         "services/scheduler/reserve/gangs.py",
-        "            elif reserved:\n",
+        "            elif reserved and unit.is_short:\n",
         "            elif False:\n",
         f"{GANGS} -k withdraws",
     ),
     Mutation(
+        "a gang counts on pods whose binding is under way",
+        "services/scheduler/reserve/gangs.py",
+        "    missing = gang.minimum - counted if",
+        "    missing = gang.minimum - counted - on_their_way if",
+        f"{GANGS} -k may_be_lost",
+    ),
+    Mutation(
+        "a pod of a gang may leave the domain of the others",
+        "services/scheduler/explain/gang_decisions.py",
+        "    homes = {values[:required] for values, count in members.items() if count}\n",
+        "    homes = set[tuple[str, ...]]()\n",
+        "tests/scheduler/default/test_gang_domains.py -k where_its_gang_is",
+    ),
+    Mutation(
         "pods after the minimum wait for the rest of a gang",
         "services/scheduler/reserve/gangs.py",
-        "minimum - members.bound - on_their_way",
-        "minimum - on_their_way",
+        "    missing = gang.minimum - counted if gang.minimum > 1 else 0\n",
+        "    missing = gang.minimum if gang.minimum > 1 else 0\n",
         f"{GANGS} -k once_the_minimum",
     ),
     Mutation(

@@ -1,8 +1,8 @@
 """S14, judged from the log by plain counts.
 
 A commit that reserves a pod of a gang leaves the gang with its minimum: of pods that have been
-bound since the gang had no pod, of reservations, and of its own. A pod that was lost after the
-position on which the commit was decided counts. Must not know how gangs are placed.
+bound since the gang had no pod, of reservations, and of its own. Must not know how gangs are
+placed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,11 @@ class GangChecks:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.bound: dict[str, set[str]] = {}
-        self._gang_of: dict[str, str] = {}
-        self._placed: dict[str, set[str]] = {}
-        self._lost: dict[str, list[int]] = {}  # positions
         # Commit id -> gang, its minimum, pods with a node before, pods of the commit, its claim.
         self._commits: dict[str, tuple[str, int, int, list[str], int]] = {}
 
     def note(self, envelope: Envelope, event: Event) -> str:
         """Note an event that the ledger has folded; return its mark, "" for none."""
-        mark = self._note(envelope, event)
-        self._note_losses(envelope, event.about.pod)
-        return mark
-
-    def _note_losses(self, envelope: Envelope, uid: str) -> None:
-        entry = self._ledger.pods.get(uid)
-        if entry is not None and entry.pod.gang is not None:
-            self._gang_of[uid] = entry.pod.gang.key
-        key = self._gang_of.get(uid, "")
-        if key:
-            placed = self._members(key)
-            lost = self._placed.get(key, set()) - placed
-            self._lost.setdefault(key, []).extend(envelope.position for _uid in lost)
-            self._placed[key] = placed
-
-    def _note(self, envelope: Envelope, event: Event) -> str:
         if isinstance(event, PodReserved):
             return self._reserved(envelope, event)
         if isinstance(event, ReservationWithdrawn) and event.cause == "gang":
@@ -66,18 +47,14 @@ class GangChecks:
             return ""
         gang = entry.pod.gang
         bound_before = self.placed(gang.key) - (event.uid not in self.bound.get(gang.key, ()))
-        bound_before += sum(position > event.based_on for position in self._lost.get(gang.key, ()))
         start = gang.key, gang.minimum, bound_before, list[str](), event.gang
         self._commits.setdefault(envelope.commit_id, start)[3].append(event.uid)
         return "gang reserved" if event.gang else "pod of a gang reserved by itself"
 
     def placed(self, key: str) -> int:
         """Return how many pods of the gang were bound, or are reserved."""
-        return len(self._members(key))
-
-    def _members(self, key: str) -> set[str]:
         on_their_way = {entry.pod.uid for entry in self.pods(key) if entry.stage != "pending"}
-        return on_their_way | self.bound.get(key, set())
+        return len(on_their_way | self.bound.get(key, set()))
 
     def pods(self, key: str) -> list[LedgerPod]:
         """Return the live pods of the gang."""

@@ -3,9 +3,10 @@
 1. A gang waits until enough of its pods can be decided. Then its first pod stands in the queue for
    all of them, and the core places them together: one commit reserves all that are missing, or
    nothing. Nothing is held while a gang waits, so that two gangs cannot block each other.
-2. Pods beyond the minimum are placed by themselves, and so are pods that come after the minimum
-   has been bound once.
-3. If a reservation is lost before the minimum is bound (the node or the pod ended, or the API
+2. While bindings of a gang are under way, no other pod of it is decided: their outcome may be a
+   loss, and no commit of a gang counts on a pod that may be lost.
+3. Pods beyond the minimum are placed by themselves once the minimum has been bound.
+4. If a reservation is lost before the minimum is bound (the node or the pod ended, or the API
    server refused the binding), the gang's reservations that no binding has followed are withdrawn
    at once, and the gang is placed again. Bound pods stay, and count.
 
@@ -21,6 +22,7 @@ from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.proposals import Proposal, withdrawal
 from services.scheduler.state.state import SchedulerState
+from shared.domain.gang import Gang
 from shared.domain.pod import Pod
 from shared.ledger.state import LedgerPod
 
@@ -30,22 +32,46 @@ PLACES_NONE = "the upstream plugin's caches place no gangs; use TOPOLOG_CACHE=le
 
 
 class Unit(NamedTuple):
-    """The gang `name`, of which `missing` more pods are placed together, out of `pods` in this
-    order; `minimum` of its pods have a node then.
+    """Pods of a gang that are placed together: `missing` of `pods`, in this order. `on_their_way`
+    are reserved and not bound yet, on some of `nodes`, where pods of the gang are. `extra` is one
+    pod beyond the minimum.
     """
 
-    name: str
-    minimum: int
+    gang: Gang
     missing: int
+    on_their_way: int
+    is_short: bool
     pods: list[LedgerPod]
+    nodes: tuple[str, ...] = ()
+    is_extra: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.gang.name
+
+    @property
+    def minimum(self) -> int:
+        return self.gang.minimum
 
     def lacks_pods(self) -> str:
         """Return why the gang waits if it has too few pods."""
+        if self.on_their_way:
+            return f"gang {self.name} waits until {self.minimum} of its pods are bound"
         return f"gang {self.name} waits until {self.minimum} of its pods exist"
 
     def see_first(self) -> str:
         """Return why the pods after the first wait."""
         return f"gang {self.name} waits as a whole; see pod {self.pods[0].pod.name}"
+
+    def with_only(self, uid: str) -> Unit | None:
+        """Return the unit in which the pod is placed: the gang, or the pod alone if it must be
+        where the gang is; None if it is placed by itself."""
+        if self.missing > 0:
+            return self
+        pods = [entry for entry in self.pods if entry.pod.uid == uid]
+        if not pods or not self.gang.rules.has_layers:
+            return None
+        return self._replace(missing=1, pods=pods, is_extra=True)
 
 
 def unit_of(
@@ -53,21 +79,25 @@ def unit_of(
 ) -> Unit | str | None:
     """Return the unit, or why its pods wait; None if the gang has no pods."""
     entries = _entries(folded, key)
-    gang = entries[0].pod.gang if entries else None
-    if gang is None:
+    named = entries[0].pod.gang if entries else None
+    if named is None:
         return None
-    minimum = folded.cluster_objects.minimum_of(gang)
-    if isinstance(minimum, str):
-        return f"gang {gang.name} waits: {minimum}"
-    members = folded.gangs.members[key]
+    gang = folded.cluster_objects.complete(named)
+    if isinstance(gang, str):
+        return f"gang {named.name} waits: {gang}"
+    members, policy = folded.gangs.members[key], gang.rules.match_policy
     on_their_way = sum(
         entry.stage != "pending" and not members.started[entry.pod.uid] for entry in entries
     )
-    missing = minimum - members.bound - on_their_way if minimum > 1 else 0
+    counted = members.counted(policy)
+    # A round of `only-waiting` may be bound in part already.
+    kept = (members.bound if policy == "only-waiting" else counted) + on_their_way
     pods = sorted(
         filter(may_be_decided, entries), key=lambda entry: (-entry.pod.priority, entry.observed_at)
     )
-    return Unit(gang.name, minimum, missing, pods)
+    nodes = tuple(entry.node for entry in entries if entry.node)
+    missing = gang.minimum - counted if gang.minimum > 1 else 0
+    return Unit(gang, missing, on_their_way, kept < gang.minimum, pods, nodes)
 
 
 def _entries(folded: SchedulerState, key: str) -> list[LedgerPod]:
@@ -114,9 +144,9 @@ class GangQueue:
         return min(times, default=0)
 
     def unit(self, pod: Pod) -> Unit | None:
-        """Return the unit of the pod's gang; None if the pod is placed by itself."""
+        """Return the unit of the pod; None if the pod is placed by itself."""
         unit = self._unit(pod.gang.key) if pod.gang is not None else None
-        return unit if isinstance(unit, Unit) and unit.missing > 0 else None
+        return unit.with_only(pod.uid) if isinstance(unit, Unit) else None
 
     def settle(self, now_s: float) -> tuple[list[Proposal], list[tuple[LedgerPod, str]]]:
         """Put the changed gangs into the queue. Return withdrawals, and pods that wait with their
@@ -142,17 +172,18 @@ class GangQueue:
             if unit is None:
                 self.waiting.discard(key)
                 continue
-            self.waiting.add(key)
+            lacks_nodes = isinstance(unit, str) or unit.missing > unit.on_their_way
+            (self.waiting.add if lacks_nodes and pods else self.waiting.discard)(key)
             reserved = [entry for entry in entries if entry.stage == "reserved"]
             if isinstance(unit, str):
                 refused += [(entry, unit) for entry in pods]
-            elif reserved:
+            elif reserved and unit.is_short:
                 withdrawals += [self._withdrawal(entry) for entry in reserved]
-            elif len(pods) >= unit.missing:
+            elif len(pods) >= unit.missing and not unit.on_their_way:
                 self._queue.add(pods[0].pod, pods[0].observed_at)
             elif key in overdue:
                 refused += [(entry, unit.lacks_pods()) for entry in pods]
-            else:
+            elif pods:
                 self._lacking[key] = lacking_since_s
         self.changed.clear()
         return withdrawals, refused

@@ -84,11 +84,12 @@ def in_order(proposals: Iterable[Proposal]) -> list[Proposal]:
     return ordered
 
 
-def whole(members: Iterable[Proposal]) -> Proposal:
-    """Return the reservations of a gang, decided one after the other, as one commit."""
+def whole(members: Iterable[Proposal], domain: dict[str, str]) -> Proposal:
+    """Return the reservations of a gang, decided one after the other in this domain, as one
+    commit."""
     ordered = in_order(members)
     drafts = tuple(
-        msgspec.structs.replace(draft, event=_of_gang(draft.event, len(ordered)))
+        msgspec.structs.replace(draft, event=_of_gang(draft.event, len(ordered), domain))
         for member in ordered
         for draft in member.drafts
     )
@@ -98,8 +99,10 @@ def whole(members: Iterable[Proposal]) -> Proposal:
     )
 
 
-def _of_gang(event: Event, size: int) -> Event:
-    return msgspec.structs.replace(event, gang=size) if isinstance(event, PodReserved) else event
+def _of_gang(event: Event, size: int, domain: dict[str, str]) -> Event:
+    if not isinstance(event, PodReserved):
+        return event
+    return msgspec.structs.replace(event, gang=size, gang_domain=domain)
 
 
 def _later(draft: Draft, made: int) -> Draft:

@@ -35,7 +35,9 @@ class CycleConfig(msgspec.Struct, frozen=True):
     kubelet model expects each reservation, `trust` also charges it only there. `rank_by_zones`:
     nodes on which the kubelet model predicts fewer, or nearer, zones come first, whatever they
     score. `unpinned` are resources (`*` stands for any text) that no kubelet pins if its
-    NodeResourceTopology object lists them in no zone.
+    NodeResourceTopology object lists them in no zone. `topology_layers` has the label key of nodes
+    for each layer that gangs name, as `{"BlockLayer": "network.topology.nvidia.com/block"}`; a
+    layer without one is a label key.
     """
 
     on_missing_report: OnMissing = "refuse"
@@ -52,3 +54,4 @@ class CycleConfig(msgspec.Struct, frozen=True):
     prediction: Prediction = "observe"
     rank_by_zones: bool = True
     unpinned: tuple[str, ...] = ("memory", "hugepages-*", "*/*")
+    topology_layers: dict[str, str] = {}

@@ -105,17 +105,17 @@ class ClusterObjects(msgspec.Struct):
         observed = self.claims.get(claim)
         return self.volumes.get(observed.volume) if observed is not None else None
 
-    def minimum_of(self, gang: Gang) -> int | str:
-        """Return how many pods of the gang are placed together, or why that is not known."""
+    def complete(self, gang: Gang) -> Gang | str:
+        """Return the gang with its minimum and rules, or why these are not known."""
         if gang.minimum:
-            return gang.minimum
+            return f"it has {gang.rules.problem}" if gang.rules.problem else gang
         observed = self.pod_groups.get(gang.api, {}).get(gang.name) if gang.api else None
         if observed is None:
             group = APIS[gang.api] if gang.api else ""
             return f"its PodGroup {gang.name} ({group}) does not exist"
         if observed.problem:
             return f"its PodGroup has {observed.problem}, which Topolog does not keep"
-        return observed.minimum
+        return msgspec.structs.replace(gang, minimum=observed.minimum, rules=observed.rules)
 
     def attached(self, claims: Iterable[str]) -> dict[str, set[str]]:
         """Return driver -> handles of the volumes that these claims are bound to."""

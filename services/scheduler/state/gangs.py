@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.domain.gang import Gang
+from shared.domain.gang import Gang, MatchPolicy
 from shared.events.binding_events import PodBound
 from shared.events.cluster_events import PodObserved, PodRunning
 
@@ -18,6 +18,12 @@ class Members(msgspec.Struct):
 
     started: dict[str, bool] = {}
     bound: int = 0
+
+    def counted(self, policy: MatchPolicy) -> int:
+        """Return how many pods that were bound count for the minimum."""
+        if policy == "waiting-and-running":
+            return sum(self.started.values())
+        return self.bound if policy == "once-satisfied" else 0
 
 
 class Gangs(msgspec.Struct):

@@ -16,7 +16,7 @@ import msgspec
 
 from services.scheduler.state.cluster_objects import ClusterObjects, LedgerDevices
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
-from services.scheduler.state.gangs import Gangs
+from services.scheduler.state.gangs import Gangs, Members
 from services.scheduler.state.holds import Holds
 from shared.domain.pod import Pod
 from shared.eventlog.checkpoints import Form
@@ -71,9 +71,11 @@ class SchedulerState(msgspec.Struct):
         gang was bound."""
         if pod.gang is None:
             return True
-        minimum, members = self.cluster_objects.minimum_of(pod.gang), self.gangs.members
-        bound = members[pod.gang.key].bound if pod.gang.key in members else 0
-        return isinstance(minimum, int) and (minimum <= 1 or bound >= minimum)
+        gang = self.cluster_objects.complete(pod.gang)
+        members = self.gangs.members.get(pod.gang.key, Members())
+        if isinstance(gang, str):
+            return False
+        return gang.minimum <= 1 or members.counted(gang.rules.match_policy) >= gang.minimum
 
 
 _packed = msgspec.msgpack.Decoder(SchedulerState)

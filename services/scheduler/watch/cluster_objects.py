@@ -17,7 +17,7 @@ from shared.domain.constraints import node_selector_terms
 from shared.domain.demand import most, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping, part
-from shared.domain.gang import APIS, KUBERNETES, PodGroupApi
+from shared.domain.gang import APIS, KUBERNETES, GangRules, PodGroupApi, rules_of
 from shared.domain.manifest import pod_from_manifest
 from shared.events.surroundings_events import (
     ClaimObserved,
@@ -196,7 +196,6 @@ def _device_class(name: str, version: str, obj: Object) -> DeviceClassObserved |
 # Fields that ask for more than a minimum of pods.
 _MORE_THAN_MINIMUM = (
     "parentCompositePodGroupName",
-    "schedulingConstraints",
     "resourceClaims",
     "minTaskMember",
     "networkTopology",
@@ -212,7 +211,20 @@ def _pod_group(api: PodGroupApi, name: str, version: str, obj: Object) -> PodGro
         problem = "spec.schedulingPolicy"
     wanted = part(policy, "gang").get("minCount") if api == KUBERNETES else spec.get("minMember")
     minimum = wanted if isinstance(wanted, int) and 0 <= wanted < 1 << 31 else 0
-    return PodGroupObserved(api, name, minimum, version, problem)
+    rules = rules_of(part(part(obj, "metadata"), "annotations"))
+    if spec.get("schedulingConstraints"):
+        rules = _constraints(part(spec, "schedulingConstraints"))
+    return PodGroupObserved(api, name, minimum, version, problem or rules.problem, rules)
+
+
+def _constraints(constraints: Mapping[str, Any]) -> GangRules:
+    """Return the topology, of which Kubernetes allows one entry with a label key."""
+    topology = constraints.get("topology")
+    entry = topology[0] if isinstance(topology, list) and len(topology) == 1 else None
+    key = entry.get("key") if isinstance(entry, dict) and entry.keys() == {"key"} else None
+    if constraints.keys() != {"topology"} or not isinstance(key, str) or not key:
+        return GangRules(problem="spec.schedulingConstraints")
+    return GangRules(required=(key,))
 
 
 _READ: dict[Surrounding, Callable[[str, str, Object], SurroundingEvent | None]] = {

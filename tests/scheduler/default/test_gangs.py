@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.gangs import LACKS_PODS_AFTER_S
-from shared.domain.gang import KOORDINATOR_MIN, KOORDINATOR_NAME, Gang
+from shared.domain.gang import KOORDINATOR_MIN, KOORDINATOR_NAME, Gang, GangRules, MatchPolicy
 from shared.domain.pod import Pod
 from shared.eventlog.port import Conflict
 from shared.events import streams
@@ -146,10 +146,16 @@ async def test_rules_among_pods_count_for_a_gang_and_not_after_it_failed() -> No
 
 async def test_pods_beyond_the_minimum_are_placed_by_themselves() -> None:
     story = await world(4, 4, 4, 4)
-    await story.arrives(*(member(name) for name in "abcde"))
+    pods = [member(name) for name in "abcde"]
+    await story.arrives(*pods)
+    await story.decide()
+    await later(story)
+    assert await story.verdicts(pods[4]) == ["gang ns/train waits until 3 of its pods are bound"]
+    for event in await story.events(PodReserved):
+        await bound(story, next(made for made in pods if made.uid == event.uid), event.node)
     await story.decide()
     assert await in_one_commit(story) == [{"a", "b", "c"}, {"d"}]
-    (waits,) = await story.verdicts(member("e"))
+    waits = (await story.verdicts(member("e")))[-1]
     assert waits.startswith("0/4 nodes are available: 4 node(s) had no NUMA zone with 4 free cpu")
 
 
@@ -197,6 +203,55 @@ async def test_once_the_minimum_was_bound_later_pods_are_placed_by_themselves() 
     await story.arrives(member("d"))
     await story.decide()
     assert await in_one_commit(story) == [{"a", "b", "c"}, {"d"}]
+    assert await story.events(ReservationWithdrawn) == []
+
+
+async def test_no_pod_is_decided_on_top_of_a_pod_that_may_be_lost() -> None:
+    """S14: neither the observer's nor the binder's appends are known when a commit is decided."""
+    story = await world(4, 4, 4, 4)
+    pods = {name: member(name) for name in "abcde"}
+    await story.arrives(*(pods[name] for name in "abc"))
+    await story.decide()
+    nodes = {event.uid: event.node for event in await story.events(PodReserved)}
+    for name in "ab":
+        uid = pods[name].uid
+        await story.tell(streams.pod(uid), BindIntended(uid, "ns", name, nodes[uid], 1))
+    await story.ends(pods["c"])
+    await story.arrives(pods["d"], pods["e"])
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}]
+    await bound(story, pods["a"], nodes["uid-a"])
+    await story.tell("pod/uid-b", BindRefused("uid-b", nodes["uid-b"], "forbidden", "no"))
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b", "c"}, {"d", "e"}]
+
+
+@pytest.mark.parametrize(
+    ("policy", "later_commits"),
+    [
+        ("once-satisfied", [{"d"}, {"e"}]),
+        ("waiting-and-running", [{"d", "e"}]),
+        ("only-waiting", []),
+    ],
+)
+async def test_the_match_policy_says_which_pods_count(
+    policy: MatchPolicy, later_commits: list[set[str]]
+) -> None:
+    """The gang of three is bound, one pod of it ends, and two pods come."""
+    story = await world(9, 9, 9)
+    gang = Gang("ns/train", 3, rules=GangRules(policy))
+    pods = {name: pod(name, cpus=2, gang=gang) for name in "abcde"}
+    await story.arrives(*(pods[name] for name in "abc"))
+    await story.decide()
+    for event in await story.events(PodReserved):
+        await bound(story, pods[event.uid.removeprefix("uid-")], event.node)
+    await story.ends(pods["a"])
+    await story.ends(pods["b"])
+    await story.arrives(pods["d"])
+    await story.decide()
+    await story.arrives(pods["e"])
+    await story.decide()
+    assert (await in_one_commit(story))[1:] == later_commits
     assert await story.events(ReservationWithdrawn) == []
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
-from shared.domain.gang import PodGroupApi
+from shared.domain.gang import MATCH_POLICIES, NETWORK, GangRules, PodGroupApi
 from shared.events.cluster_events import (
     NodeEnded,
     NodeObserved,
@@ -417,8 +417,11 @@ SURROUNDING_OBJECTS: dict[Surrounding, Json] = {
         "spec": {"extendedResourceName": "example.com/gpu"},
     },
     "podgroup": {
-        "metadata": {"name": "g", "namespace": "n"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+        "metadata": {"name": "g", "namespace": "n", "annotations": {NETWORK: "{}"}},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": 3}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        },
     },
     "podgroup.volcano.sh": {
         "metadata": {"name": "g", "namespace": "n"},
@@ -467,6 +470,12 @@ def test_a_device_class_is_recorded_while_it_names_a_resource() -> None:
             3,
             "spec.minTaskMember",
         ),
+        (
+            "podgroup",
+            {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{}]}},
+            0,
+            "spec.schedulingConstraints",
+        ),
     ],
 )
 def test_a_pod_group_is_recorded_with_its_minimum(
@@ -474,10 +483,42 @@ def test_a_pod_group_is_recorded_with_its_minimum(
 ) -> None:
     objects, made = ClusterObjects(), {"metadata": {"name": "g", "namespace": "n"}, "spec": spec}
     event = cluster_objects.event_of(objects, api, made)
-    assert event == PodGroupObserved(api, "n/g", minimum, problem=problem)
+    assert isinstance(event, PodGroupObserved)
+    assert (event.name, event.minimum, event.problem) == ("n/g", minimum, problem)
     objects.fold(event)
     assert cluster_objects.absent(objects, "claim", (), "5") == []
     assert [end.kind for end in map(_end, cluster_objects.absent(objects, api, (), "5"))] == [api]
+
+
+@pytest.mark.parametrize(
+    ("api", "spec", "annotations", "rules"),
+    [
+        (
+            "podgroup",
+            {"schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}},
+            {},
+            GangRules(required=("example.com/rack",)),
+        ),
+        (
+            "podgroup.sigs.k8s.io",
+            {"minMember": 3},
+            {
+                MATCH_POLICIES[1]: "only-waiting",
+                NETWORK: '{"gatherStrategy": [{"layer": "Spine", "strategy": "MustGather"}, '
+                '{"layer": "Block", "strategy": "PreferGather"}]}',
+            },
+            GangRules("only-waiting", ("Spine",), ("Block",)),
+        ),
+    ],
+)
+def test_a_pod_group_is_recorded_with_its_rules(
+    api: PodGroupApi, spec: Json, annotations: Json, rules: GangRules
+) -> None:
+    metadata = {"name": "g", "namespace": "n", "annotations": annotations}
+    made = {"metadata": metadata, "spec": {"schedulingPolicy": {"gang": {}}, **spec}}
+    event = cluster_objects.event_of(ClusterObjects(), api, made)
+    assert isinstance(event, PodGroupObserved)
+    assert (event.rules, event.problem) == (rules, "")
 
 
 def _end(event: SurroundingEvent) -> SurroundingEnded:
