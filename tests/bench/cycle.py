@@ -277,8 +277,8 @@ class Bench:
         self.fold(f"report/{name}", NodeReported(report))
         if options.devices:
             self.fold(f"devices/{name}", NodeDevicesObserved(name, devices=_cards(options.zones)))
-            held = [card for card in _cards(options.zones)[:8] if self.random.random() < 0.25]
-            for card in held:
+            held_cards = [card for card in _cards(options.zones)[:8] if self.random.random() < 0.25]
+            for card in held_cards:
                 self._holder(name, card)
         for _ in range(options.unsettled):
             pod = self.pod(self.serial)
@@ -291,8 +291,8 @@ class Bench:
         uid, gpu = f"pod-{self.serial}", {"nvidia.com/gpu": 1}
         pod = Pod(uid, "ns", uid, "Burstable", (Container("c0", "app", gpu, gpu),))
         self.fold(f"pod/{uid}", PodObserved(pod, node=node))
-        held = ZoneAllocation(devices=(DeviceHolding(card.type, card.minor, card.resources),))
-        self.fold(f"pod/{uid}", PodAllocationFound(uid, node, held, "annotation"))
+        allocation = ZoneAllocation(devices=(DeviceHolding(card.type, card.minor, card.resources),))
+        self.fold(f"pod/{uid}", PodAllocationFound(uid, node, allocation, "annotation"))
 
     def _resources(self) -> dict[str, ZoneResource]:
         used = self.random.random() * 0.6

@@ -257,12 +257,12 @@ def test_hints_are_the_choices_under_every_mask(
         if expected is not None:
             expected[mask] = mask_of(card.minor for card in chosen if card.type == "gpu")
     try:
-        found = device_hints_of(free, request)
+        hints_of_masks = device_hints_of(free, request)
     except DevicesError:
         assert expected is None
         return
     best = (expected or {}).get(mask_of(zones))
-    for listed in found.values():
+    for listed in hints_of_masks.values():
         assert {h.mask: h.score for h in listed} == {
             mask: 500 if gpus == best else 0 for mask, gpus in (expected or {}).items()
         }
