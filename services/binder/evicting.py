@@ -40,7 +40,11 @@ def evolve(evictions: Evictions, event: Event, live: Container[str]) -> None:
             if victim in live:
                 _ask(evictions, victim, event.uid)
     elif isinstance(
-        event, scheduling.NominationWithdrawn | scheduling.PodReserved | cluster.PodEnded
+        event,
+        scheduling.NominationWithdrawn
+        | scheduling.PodReserved
+        | scheduling.BookingEnded
+        | cluster.PodEnded,
     ):
         _call_off(evictions, event.uid)
     elif isinstance(event, cluster.PodObserved) and event.node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,8 +25,9 @@ class Disruptions(msgspec.Struct, frozen=True):
 
 
 async def disruptions(kubeconfig: str, pods: Mapping[str, LedgerPod]) -> Disruptions:
-    """Return the budgets of these pods, and the uids of those without a controller."""
-    if not kubeconfig:
+    """Return the budgets of these pods, and the uids of those without a controller. Without a
+    kubeconfig this pod's service account asks."""
+    if not kubeconfig and "KUBERNETES_SERVICE_HOST" not in os.environ:
         return Disruptions(problem="no kubeconfig")
     try:
         kube = KubeClient(kubeconfig)

@@ -72,19 +72,19 @@ def create_command(
     it is never evicted.
     """
     now_us, ttl_ns = time.time_ns() // 1000, nanoseconds(ttl or "0")
-    owner = Owner(namespace, pod, _pairs("--owner", labels))
+    owner = Owner(namespace, pod, pairs("--owner", labels))
     if owner == Owner():
-        raise _usage("it has no owners", "--owner KEY=VALUE, --namespace or --pod")
+        raise usage("it has no owners", "--owner KEY=VALUE, --namespace or --pod")
     if not _NAME.fullmatch(name):
-        raise _usage(f"name {name!r} is no label", "use a-z, 0-9 and -, at most 63 characters")
+        raise usage(f"name {name!r} is no label", "use a-z, 0-9 and -, at most 63 characters")
     if policy not in ("Aligned", "Restricted"):
-        raise _usage(f"--policy {policy!r}", "--policy Aligned or Restricted")
+        raise usage(f"--policy {policy!r}", "--policy Aligned or Restricted")
     if ttl_ns is None:
-        raise _usage(f"--ttl {ttl!r} is no duration", "--ttl 24h, or 1h30m")
+        raise usage(f"--ttl {ttl!r} is no duration", "--ttl 24h, or 1h30m")
     expires_us = now_us + ttl_ns // 1000 if ttl_ns else 0
     chosen: AllocatePolicy = "Restricted" if policy == "Restricted" else "Aligned"
     terms = Terms((owner,), chosen, once, expires_us)
-    selector = _pairs("--node-selector", node_selector)
+    selector = pairs("--node-selector", node_selector)
     position = run(
         LogSource(database_url, data_dir, writes=True),
         lambda log: create(log, name, shape, terms, selector, now_us),
@@ -140,17 +140,17 @@ def list_command(
     say_table(names, rows) if rows else say("no bookings")
 
 
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = dict[str, str]()
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise _usage(f"{option} {text!r} is no KEY=VALUE", f"{option} app=web")
+            raise usage(f"{option} {text!r} is no KEY=VALUE", f"{option} app=web")
         pairs[key] = value
     return pairs
 
 
-def _usage(problem: str, remedy: str) -> CommandError:
+def usage(problem: str, remedy: str) -> CommandError:
     return CommandError(f"reserve: {problem}", remedy, EXIT_USAGE)
 
 
@@ -180,7 +180,7 @@ async def _append(log: EventLog, verb: str, event: BookingMade | BookingEnded, n
         state, _quarantined = await followed_at(log, await log.head())
         is_open = event.uid in state.ledger.pods
         if is_open and isinstance(event, BookingMade):
-            raise CommandError(f"there is a booking {name!r}", f"topolog reserve delete {name}")
+            raise CommandError(f"there is a booking {name!r}", "another name")
         if not is_open and isinstance(event, BookingEnded):
             raise CommandError(f"there is no booking {name!r}", "topolog reserve list")
         commit_id = f"{verb}/{event.uid}/{version}"

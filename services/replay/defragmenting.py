@@ -7,14 +7,15 @@ for `wanted_pod`, which reads the log.
 2. The cost of a step is the highest priority of its pods, then their number. The search for victims
    of preemption gives the least cost at which a node has room. From there on, all sets of its pods
    are tried in order of cost. If MOST_CHECKS sets do not suffice, the plan is not `is_cheapest`.
-3. Never moved: static and terminating pods, pods of a higher priority than the shape, pods that the
-   caller spares, and a pod twice. Of each disruption budget a step evicts no more than it allows.
+3. Never moved: static and terminating pods, pods of a higher priority than the shape, pods of a
+   gang, pods in the room of a booking (which gets it back), pods that the caller spares, and a pod
+   twice. Of each disruption budget a step evicts no more than it allows.
 4. Pods of one node alone are moved. A move that needs another move first is not searched for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import combinations
 
@@ -25,10 +26,10 @@ from services.replay.fragmentation import numbered
 from services.replay.names import require_pod
 from services.replay.shapes import pod_of, shape_of
 from services.scheduler.filter.constraints.predicates import constraint_refusal
-from services.scheduler.preempt.search import find
+from services.scheduler.preempt.search import find, nomination_by
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.result import Placed
+from services.scheduler.snapshot.result import Nomination, Placed
 from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.eventlog.port import EventLog
@@ -98,14 +99,8 @@ def defragment(
     """Return the moves that make room for `count` pods like this one. `spared` are uids of pods
     that stay.
     """
-    planner = _Planner(state, cycle, spared, budgets, quarantined)
-    steps = list[Step]()
-    while len(steps) < count:
-        step = planner.step(numbered(pod, len(steps) + 1))
-        if step is None:
-            break
-        steps.append(step)
-    return MovePlan(tuple(steps), count - len(steps), planner.is_cheapest)
+    planner = Planner(state, cycle, spared, budgets, quarantined)
+    return planner.plan([numbered(pod, number + 1) for number in range(count)])
 
 
 async def wanted_pod(log: EventLog, shape: str, priority: int) -> Pod:
@@ -119,7 +114,7 @@ async def wanted_pod(log: EventLog, shape: str, priority: int) -> Pod:
     return next(event.pod for event in reversed(history) if isinstance(event, PodObserved))
 
 
-class _Planner:
+class Planner:
     """The cluster after the steps so far."""
 
     def __init__(
@@ -133,15 +128,46 @@ class _Planner:
         trusting = msgspec.structs.replace(
             cycle, prediction="trust", steps_last_resort=STEPS, steps_pod=STEPS
         )
-        self._placing = placing_at(state, trusting, quarantined)
+        self._placing, self._cycle = placing_at(state, trusting, quarantined), cycle
         self._pods = dict(state.ledger.pods)
         self._spared, self._budgets = frozenset(spared), tuple(budgets)
         self.is_cheapest = True
 
-    def step(self, pod: Pod) -> Step | None:
+    def plan(self, pods: Sequence[Pod]) -> MovePlan:
+        """Return steps for these pods, up to the first for which there is none."""
+        steps = list[Step]()
+        for pod in pods:
+            step = self._step(pod)
+            if step is None:
+                break
+            steps.append(step)
+        return MovePlan(tuple(steps), len(pods) - len(steps), self.is_cheapest)
+
+    def _step(self, pod: Pod) -> Step | None:
         """Return the cheapest step for one more pod, None if there is none."""
         room = self._tried(pod, None)
         return room if room is not None else self._with_moves(pod)
+
+    def again(self, pod: Pod, step: Step) -> Step | None:
+        """Return this step as it would be now, None if it makes no room, or none is needed."""
+        uids = tuple([move.uid for move in step.moves])
+        if not uids:
+            return self._tried(pod, None, keep=False)
+        node_info = self._placing.node(step.node)
+        if node_info is None or not {*uids} <= {*self._movable(pod, node_info)}:
+            return None
+        if self._tried(pod, None, keep=False) is not None:
+            return None
+        return self._tried(pod, (0, 0, step.node, uids), keep=False)
+
+    def nomination(self, pod: Pod, step: Step) -> Nomination | None:
+        """Return the nomination by which the step is carried out, None if the scheduler would not
+        keep it.
+        """
+        node_info, uids = self._placing.node(step.node), [move.uid for move in step.moves]
+        assert node_info is not None
+        pod_class = self._placing.evaluator.pod_class(pod)
+        return nomination_by(pod, pod_class, node_info, uids, self._pods, self._cycle)
 
     def _with_moves(self, pod: Pod) -> Step | None:
         least = {candidate[2]: candidate for candidate in self._least(pod)}
@@ -189,7 +215,7 @@ class _Planner:
             and (entry := self._pods.get(uid)) is not None
             and entry.stage in ("bound", "running")
             and entry.pod.priority <= pod.priority
-            and not (entry.static or entry.terminating)
+            and not (entry.static or entry.terminating or entry.drawn_from or entry.pod.gang)
         )
 
     def _sets(self, pod: Pod, least: Candidate) -> Iterator[Candidate]:

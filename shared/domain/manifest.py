@@ -78,7 +78,16 @@ def _pod(doc: Json, defaults: bool) -> Pod:
         annotations=annotations,
         constraints=constraints.from_spec(spec),
         gang=_scheduling_group(spec, namespace) or gang_of(namespace, labels, annotations),
+        controller=_controller(metadata),
     )
+
+
+def _controller(metadata: Json) -> str:
+    for _, owner in fields.objects(metadata, "ownerReferences", "metadata"):
+        if owner.get("controller") is True:
+            names = "apiVersion", "kind", "name", "uid"
+            return " ".join([str(owner.get(name, "")) for name in names])
+    return ""
 
 
 def _scheduling_group(spec: Json, namespace: str) -> Gang | None:

@@ -67,7 +67,8 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     sidecars first, then apps.
 
     `pod_level` is spec.resources.requests if set (KEP-2837), else None. `overhead` is the
-    RuntimeClass overhead.
+    RuntimeClass overhead. `controller` is its controller as `apiVersion kind name uid`, "" for none
+    and for pods that older releases observed.
     """
 
     uid: str
@@ -84,6 +85,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     annotations: dict[str, str] = {}
     constraints: Constraints = Constraints()
     gang: Gang | None = None
+    controller: str = ""
 
     @property
     def key(self) -> str:

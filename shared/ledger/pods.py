@@ -223,7 +223,7 @@ def booking_ended(ledger: Ledger, event: scheduling.BookingEnded, envelope: Enve
 
 def _end_booking(ledger: Ledger, entry: LedgerPod, is_deleted: bool = False) -> Touched:
     """Free the room. The entry stays as long as a Reservation object would bring it back."""
-    touched = (entry.node,) if entry.node else ()
+    touched = (entry.node,) if entry.node else _drop_claim(ledger, entry)
     _forget_owners(ledger, entry)
     release_charge(ledger, entry, ledger.position)
     entry.stage, entry.terminating = "pending", True

@@ -16,6 +16,7 @@ import yaml
 from services.agent.settings import AgentSettings
 from shared.kube.rights import (
     BY_SERVICE,
+    DEFRAGMENT,
     EXPORTER_DEVICES,
     EXPORTER_OBJECTS,
     EXPORTER_READINESS,
@@ -141,9 +142,7 @@ def test_an_exporter_may_write_conditions_in_its_namespace_only_with_the_compone
     )
 
 
-def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_asked_to_do() -> (
-    None
-):
+def test_components_grant_what_is_named_here_and_nothing_else() -> None:
     more = {
         (folder.name, account): account_rights
         for folder in COMPONENTS
@@ -152,6 +151,7 @@ def test_components_grant_nothing_but_the_startup_taint_and_what_exporters_are_a
     }
     assert more == {
         ("startup-taint", "topology-store"): STARTUP_TAINT,
+        ("defragment", "scheduler"): DEFRAGMENT,
         ("exporter-objects", "exporter"): EXPORTER_OBJECTS,
         ("exporter-devices", "exporter"): EXPORTER_DEVICES,
         ("exporter-dra", "exporter"): EXPORTER_SLICES,

@@ -236,6 +236,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         "agent",
         "cloudnative-pg",
         "console",
+        "defragment",
         "exporter-devices",
         "exporter-dra",
         "exporter-readiness",

@@ -122,6 +122,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
     "exporter's readiness": lambda kube: [kube.patch_pod_status("ns", "p", {})],
     "exporter's slices": lambda kube: [kube.resource_slices("n")],
     "NATS' logins": lambda kube: [kube.review_token("t", "a")],
+    "defragment": lambda kube: [kube.list("poddisruptionbudgets")],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 
@@ -139,6 +140,7 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
     if Right("scheduling.koordinator.sh", "devices", "patch") in needed:
         needed.add(Right("scheduling.koordinator.sh", "devices", "create"))
     optional = {
+        "defragment": rights.DEFRAGMENT,
         "startup taint": rights.STARTUP_TAINT,
         "exporter's objects": rights.EXPORTER_OBJECTS,
         "exporter's devices": rights.EXPORTER_DEVICES,

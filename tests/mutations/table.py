@@ -561,6 +561,13 @@ TESTED = (
         "tests/replay/test_defragmenting.py -k budgets",
     ),
     Mutation(
+        "a step is carried out although the plan differs by now",
+        "services/upkeep/moving.py",
+        "if now is None or list(_targets(now)) != list(_targets(step)):",
+        "if False:",
+        "tests/replay/test_moving.py -k otherwise_by_now",
+    ),
+    Mutation(
         "a counted pod takes no room",
         "services/replay/fragmentation.py",
         "            placing.assume(placed, numbered(pod, zones.total()))",

@@ -118,7 +118,12 @@ class Nominations:
             case scheduling.PodNominated():
                 self.open[event.uid] = OpenNomination(event.node, event.victims)
                 self._wanting.pop(event.uid, None)
-            case scheduling.NominationWithdrawn() | scheduling.PodReserved() | cluster.PodEnded():
+            case (
+                scheduling.NominationWithdrawn()
+                | scheduling.PodReserved()
+                | scheduling.BookingEnded()
+                | cluster.PodEnded()
+            ):
                 self._forget(event.uid)
             case cluster.PodObserved() if event.node:
                 self._forget(event.pod.uid)

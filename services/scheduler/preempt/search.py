@@ -36,6 +36,7 @@ from services.scheduler.filter.topology.fit import (
     plan_for,
 )
 from services.scheduler.filter.topology.predict import predict
+from services.scheduler.owned.admission import zone_allocation
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan, PodClass
@@ -99,11 +100,24 @@ def find(
     if not candidates:
         return None
     _, node_info, victims = min(candidates, key=lambda candidate: candidate[0])
-    victims = search.fewer(node_info, victims)
-    uids, charges = tuple(sorted(victims)), node_info.ledger.charges
-    allocations = filter(None, (charges[uid].allocation for uid in uids))
-    devices = tuple(card for allocation in allocations for card in allocation.devices)
-    return Nomination(node_info.name, uids, search.claim(node_info, victims), devices)
+    return search.nomination(node_info, search.fewer(node_info, victims))
+
+
+def nomination_by(
+    pod: Pod,
+    pod_class: PodClass,
+    node_info: NodeInfo,
+    victims: Collection[str],
+    pods: Pods,
+    config: CycleConfig,
+) -> Nomination | None:
+    """Return the nomination with these victims, whatever their priority; None if the pod would not
+    surely fit.
+    """
+    search = _Search(pod, pod_class, pods, config, ())
+    gone = frozenset(victims)
+    suffices = search.fits(node_info, gone | search.ending(node_info))
+    return search.nomination(node_info, gone) if suffices else None
 
 
 def still_suffices(
@@ -387,7 +401,14 @@ class _Search:
         priorities = [self._pods[uid].pod.priority for uid in victims]
         return max(priorities), len(priorities), sum(priorities), node_info.name
 
-    def claim(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
+    def nomination(self, node_info: NodeInfo, victims: Victims) -> Nomination:
+        """Return the nomination with these victims."""
+        uids, charges = tuple(sorted(victims)), node_info.ledger.charges
+        allocations = filter(None, (charges[uid].allocation for uid in uids))
+        devices = tuple(card for allocation in allocations for card in allocation.devices)
+        return Nomination(node_info.name, uids, self._claim(node_info, victims), devices)
+
+    def _claim(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
         """Return the claim by zone: what the victims hold, or what the pod will take if that is
         more."""
         claimed: ZoneAmounts = {}
@@ -404,7 +425,11 @@ class _Search:
 
     def _own(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
         freed = self._without(node_info, victims | self.ending(node_info))
-        predicted = predict(freed, self._plan(node_info))
+        plan = self._plan(node_info)
+        if plan.mode == "owned":
+            allocation = zone_allocation(freed, plan, self._pod, None)
+            return allocation.zones if allocation is not None else {}
+        predicted = predict(freed, plan)
         if freed.report is None:
             return {}
         return expected(
