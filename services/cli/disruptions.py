@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from services.replay.defragmenting import Budget
-from services.scheduler.filter.constraints.selectors import Selection, requirements
+from services.scheduler.filter.constraints.selectors import Selection
 from shared.domain.fields import RefusedError
+from shared.domain.requirements import requirements
 from shared.kube.client import KubeClient
 from shared.kube.port import KubeUnavailableError
 from shared.ledger.state import LedgerPod

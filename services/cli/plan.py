@@ -172,20 +172,20 @@ async def _applied(log: EventLog, asked: Asked, as_json: bool) -> bool:
         json_line({"step": number, "event": text}) if as_json else say(f"step {number}: {text}")
 
     mover = Mover(log, partial(_planner, asked), SYSTEM_CLOCK, asked.timeout_s, progress)
-    begun = [each for each in wanted if _is_begun(followed[0].ledger, each.pod.uid)]
-    for each in begun:
-        progress(f"{each.pod.name} was begun before")
-        if not (await mover.completed(Step("", {}), each, {})).done:
+    begun = [room for room in wanted if _is_begun(followed[0].ledger, room.pod.uid)]
+    for room in begun:
+        progress(f"{room.pod.name} was begun before")
+        if not (await mover.completed(Step("", {}), room, {})).done:
             return False
-    rest = [each for each in wanted if each not in begun]
+    rest = [room for room in wanted if room not in begun]
     followed = await followed_at(log, await log.head(), followed)
-    plan = (await _planner(asked, followed)).plan([each.pod for each in rest])
+    plan = (await _planner(asked, followed)).plan([room.pod for room in rest])
     answer = {"position": followed[0].ledger.position, **msgspec.to_builtins(plan), "not_asked": ""}
     json_line(answer) if as_json else _show(answer)
     if plan.missing:
         return False
-    for number, (step, each) in enumerate(zip(plan.steps, rest, strict=True), 1):
-        result = await mover.carry_out(step, each)
+    for number, (step, room) in enumerate(zip(plan.steps, rest, strict=True), 1):
+        result = await mover.carry_out(step, room)
         if result.problem:
             progress(f"{'differs' if result.done else 'stopped'}: {result.problem}")
         if not result.done or (result.problem and number < len(rest)):

@@ -19,6 +19,7 @@ from services.topology_store.intake import Intake
 from services.topology_store.mirror import Mirror
 from services.topology_store.mirroring import Terms
 from services.topology_store.objects import Listener, Objects
+from services.topology_store.reservations import Reservations
 from services.topology_store.settings import TopologyStoreSettings
 from services.topology_store.silence import ROLE as SILENCE
 from services.topology_store.silence import Silence
@@ -92,18 +93,21 @@ def _kube(service: Service, settings: TopologyStoreSettings) -> KubeClient | Non
         settings.mirror != "false",
         bool(settings.startup_taint),
     )
-    if not (reads or writes or taint):
+    fulfils = settings.fulfil_reservations
+    if not (reads or writes or taint or fulfils):
         return None
     try:
         kube = KubeClient(settings.kubeconfig)
     except KubeUnavailableError as error:
-        if settings.reports == "nrt" or settings.mirror == "true" or taint or settings.kubeconfig:
+        is_needed = settings.reports == "nrt" or settings.mirror == "true" or taint or fulfils
+        if is_needed or settings.kubeconfig:
             raise
         logs.get("topology-store").warning(names.TOPOLOGY_OFF, problem=str(error))
         return None
     service.on_close("kube", kube.close)
     needed = rights.TOPOLOGY_MIRROR if writes else rights.TOPOLOGY_INTAKE
-    service.needs_kubernetes(kube, needed | (rights.STARTUP_TAINT if taint else frozenset()))
+    needed |= rights.STARTUP_TAINT if taint else frozenset()
+    service.needs_kubernetes(kube, needed | (rights.RESERVATIONS if fulfils else frozenset()))
     return kube
 
 
@@ -129,6 +133,8 @@ def _objects(
         writers.append(mirror.run)
     if settings.startup_taint:
         writers.append(StartupTaint(kube, service.clock, settings.startup_taint, mirror.ledger).run)
+    if settings.fulfil_reservations:
+        writers.append(Reservations(kube, service.clock, mirror.ledger).run)
     if listeners:
         service.task("objects", Objects(kube, service.clock, *listeners).run)
     if writers:

@@ -24,7 +24,8 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
     may land, `overreserve` in every zone, `none` nowhere. Each node is written at most once in
     `mirror_interval_s`, all together `mirror_writes_per_s` times a second. The object of a
     silent node is kept for `mirror_keep_expired_s`. `startup_taint` is the key of a taint that
-    is removed from nodes that have reported.
+    is removed from nodes that have reported. `fulfil_reservations` writes the status of
+    Koordinator's Reservation objects with Topolog's scheduler name.
 
     `koordlet_memory_policy` is the Memory Manager's policy on nodes that koordlet reports. With
     `auto` it is None if the CPU Manager is none, and otherwise unknown."""
@@ -39,4 +40,5 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
     mirror_writes_per_s: Seconds = 50.0
     mirror_keep_expired_s: Seconds = 300.0
     startup_taint: str = ""
+    fulfil_reservations: bool = False
     koordlet_memory_policy: MemoryPolicy = "auto"

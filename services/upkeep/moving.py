@@ -95,9 +95,9 @@ class Mover:
         """Return the events of a step if it would be planned again, else what differs."""
         assert self._followed is not None
         planner, pod = await self._planner(self._followed), wanted.pod
-        now = planner.again(pod, step)
-        if now is None or list(_targets(now)) != list(_targets(step)):
-            return (), f"the plan differs by now: {_difference(step, now)}"
+        again = planner.again(pod, step)
+        if again is None or list(_targets(again)) != list(_targets(step)):
+            return (), f"the plan differs by now: {_difference(step, again)}"
         stream, node_stream = streams.pod(pod.uid), streams.node(step.node)
         events: list[BookingMade | PodNominated] = (
             [] if wanted.booking is None else [wanted.booking]
@@ -128,7 +128,7 @@ class Mover:
         is_said = False
         while True:
             ledger = await self._ledger()
-            for gone in [each for each in ending if each not in ledger.pods]:
+            for gone in [victim for victim in ending if victim not in ledger.pods]:
                 self._say(f"evicted {ending.pop(gone)}")
             entry = ledger.pods.get(uid)
             if entry is None:
@@ -181,15 +181,15 @@ def _targets(step: Step) -> Iterator[tuple[str, str]]:
     yield from sorted((move.uid, move.to) for move in step.moves)
 
 
-def _difference(step: Step, now: Step | None) -> str:
-    if now is None:
+def _difference(step: Step, again: Step | None) -> str:
+    if again is None:
         return (
             f"evictions on {step.node} make no room, or are not needed"
             if step.moves
             else (f"{step.node} has no room")
         )
-    moves = ", ".join(f"{move.pod} to {move.to}" for move in now.moves)
-    return f"room on {now.node}" + (f" with {moves}" if moves else "")
+    moves = ", ".join(f"{move.pod} to {move.to}" for move in again.moves)
+    return f"room on {again.node}" + (f" with {moves}" if moves else "")
 
 
 def _again(

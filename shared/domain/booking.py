@@ -13,6 +13,7 @@ import msgspec
 
 from shared.domain.effective import effective_request
 from shared.domain.pod import Container, Pod
+from shared.domain.requirements import Requirement, holds
 from shared.domain.resources import Amounts
 from shared.domain.zone_allocation import ZoneAllocation
 
@@ -22,19 +23,34 @@ NAMESPACE = "@booking"
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Pods that may use a booking: in `namespace`, called `name`, with all these `labels`. An empty
-    field matches every pod.
+    """Pods that may use a booking: in `namespace`, called `name`, with this `uid`, all these
+    `labels` and label `requirements`, and this `controller` (apiVersion, kind, name and uid). An
+    empty field matches every pod.
     """
 
     namespace: str = ""
     name: str = ""
     labels: dict[str, str] = {}
+    uid: str = ""
+    requirements: tuple[Requirement, ...] = ()
+    controller: tuple[str, ...] = ()
 
     def matches(self, pod: Pod) -> bool:
         """Return whether the pod is one of these."""
-        if self.namespace not in ("", pod.namespace) or self.name not in ("", pod.name):
+        identity = (self.namespace, pod.namespace), (self.name, pod.name), (self.uid, pod.uid)
+        if not all(wanted in ("", has) for wanted, has in identity):
             return False
-        return self.labels.items() <= pod.labels.items()
+        if not (self.labels.items() <= pod.labels.items() and self._is_controlled(pod)):
+            return False
+        return all(holds(requirement, pod.labels) for requirement in self.requirements)
+
+    def _is_controlled(self, pod: Pod) -> bool:
+        if not self.controller:
+            return True
+        parts = pod.controller.split(" ")
+        return len(parts) == len(self.controller) and all(
+            wanted in ("", has) for wanted, has in zip(self.controller, parts, strict=True)
+        )
 
 
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):

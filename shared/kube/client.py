@@ -316,6 +316,10 @@ class KubeClient:
         path, form = f"{_PATHS['devices']}/{name}", "application/apply-patch+yaml"
         return await self._call("PATCH", path, params=params, body=device, content_type=form)
 
+    async def patch_reservation_status(self, name: str, patch: Object) -> Answer | Lost:
+        path, form = f"{_PATHS['reservations']}/{name}/status", "application/merge-patch+json"
+        return await self._call("PATCH", path, body=patch, content_type=form)
+
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}

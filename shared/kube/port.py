@@ -142,6 +142,9 @@ class Kube(Protocol):
     async def apply_device(self, name: str, device: Object) -> Answer | Lost:
         """Apply a Device object with Topolog's field manager, over fields of other managers."""
 
+    async def patch_reservation_status(self, name: str, patch: Object) -> Answer | Lost:
+        """Patch the status subresource of a Reservation by merge patch (RFC 7386)."""
+
     async def delete_topology(self, name: str, uid: str, resource_version: str) -> Answer | Lost:
         """Delete this version of a NodeResourceTopology: 409 if it has changed, 404 if it does not
         exist."""

@@ -82,6 +82,9 @@ EXPORTER_SLICES = _rights("resource.k8s.io", "resourceslices", "list")
 # Only if NATS authenticates exporters by the tokens of their pods; needed by NATS.
 NATS_LOGINS = _rights("authentication.k8s.io", "tokenreviews", "create")
 
+# Only if the topology-store writes the status of Reservation objects.
+RESERVATIONS = _rights("scheduling.koordinator.sh", "reservations/status", "patch")
+
 # Only if `topolog plan defragment` runs in the scheduler's pod.
 DEFRAGMENT = _rights("policy", "poddisruptionbudgets", "list")
 

@@ -5,6 +5,8 @@ Each handler returns the nodes it changed.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from shared.domain.pod import Pod
 from shared.domain.refusal import zone_wait
 from shared.events import binding_events as binding
@@ -179,7 +181,7 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
     entry.one_zone, entry.zone_wait, entry.allocation = event.one_zone, "", event.allocation
     entry.drawn_from = event.drawn_from
     if entry.booking is not None:
-        entry.booking.allocation = event.allocation
+        entry.booking.allocation, entry.booking.since_us = event.allocation, envelope.time_us
     return _drop_claim(ledger, entry) if entry.nominated else ()
 
 
@@ -196,7 +198,7 @@ def charged(ledger: Ledger, event: scheduling.NodeCharged, envelope: Envelope) -
         narrow_charge(node, charge, event.narrowed)
     booked = ledger.pods.get(entry.drawn_from)
     if booked is not None and booked.booking is not None and booked.booking.terms.once:
-        _end_booking(ledger, booked)
+        _end_booking(ledger, booked, "used", envelope)
     return touched
 
 
@@ -208,7 +210,7 @@ def booking_made(ledger: Ledger, event: scheduling.BookingMade, envelope: Envelo
             observed_at=envelope.position,
             resource_version=event.resource_version,
             problem=event.problem,
-            booking=Booking(event.terms, event.pod),
+            booking=Booking(event.terms, event.pod, since_us=envelope.time_us),
         )
     return ()
 
@@ -218,16 +220,23 @@ def booking_ended(ledger: Ledger, event: scheduling.BookingEnded, envelope: Enve
     entry = ledger.pods.get(event.uid)
     if entry is None or entry.booking is None:
         return ()
-    return _end_booking(ledger, entry, is_deleted=event.cause == "deleted")
+    return _end_booking(ledger, entry, event.cause, envelope)
 
 
-def _end_booking(ledger: Ledger, entry: LedgerPod, is_deleted: bool = False) -> Touched:
+def _end_booking(
+    ledger: Ledger, entry: LedgerPod, cause: Literal["used", "expired", "deleted"], at: Envelope
+) -> Touched:
     """Free the room. The entry stays as long as a Reservation object would bring it back."""
+    booking, node = entry.booking, ledger.nodes.get(entry.node)
+    if booking is not None and not booking.ended and cause != "deleted":
+        uids = drawn(ledger, node, entry.pod.uid) if node is not None else ()
+        booking.users = tuple([ledger.pods[uid].pod for uid in uids])
+        booking.ended, booking.ended_on, booking.since_us = cause, entry.node, at.time_us
     touched = (entry.node,) if entry.node else _drop_claim(ledger, entry)
     _forget_owners(ledger, entry)
     release_charge(ledger, entry, ledger.position)
     entry.stage, entry.terminating = "pending", True
-    if is_deleted or not entry.resource_version:
+    if cause == "deleted" or not entry.resource_version:
         del ledger.pods[entry.pod.uid]
     return touched
 
@@ -306,6 +315,7 @@ def _unreserve(ledger: Ledger, uid: str, node: str, envelope: Envelope) -> Touch
     release_charge(ledger, entry, envelope.position, came=False)
     if entry.booking is not None:
         entry.pod, entry.booking.allocation = entry.booking.pod, None
+        entry.booking.since_us = envelope.time_us
     entry.drawn_from = ""
     entry.stage, entry.reserved_at, entry.certain, entry.one_zone = "pending", 0, False, ""
     entry.allocation = None

@@ -83,11 +83,18 @@ class Charge(msgspec.Struct, gc=False):
 
 
 class Booking(msgspec.Struct, gc=False):
-    """A booking as it was made: its whole pod, and its zones where it was placed last."""
+    """A booking as it was made: its whole pod, and its zones where it was placed last. `since_us`
+    is the time when it was made, placed or ended. If it has ended, but its Reservation object is
+    still there: how, on which node, and which pods used it then.
+    """
 
     terms: Terms
     pod: Pod
     allocation: ZoneAllocation | None = None
+    since_us: int = 0
+    ended: Literal["", "used", "expired"] = ""
+    ended_on: str = ""
+    users: tuple[Pod, ...] = ()
 
 
 class LedgerPod(msgspec.Struct, gc=False):

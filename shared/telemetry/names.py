@@ -536,6 +536,11 @@ TAINT_NOT_REMOVED = event(
     "A node's startup taint could not be removed; it is tried again.",
     "Grant the topology-store the right patch on nodes (k8s/base/rbac.yaml).",
 )
+RESERVATION_NOT_WRITTEN = event(
+    "reservation.not_written",
+    "The status of a Reservation object was not written; it is tried again.",
+    "Add k8s/components/reservations.",
+)
 NODE_SILENT = event(
     "node.silent",
     "A node has not reported for longer than report_max_age_s.",

@@ -22,6 +22,7 @@ from shared.kube.rights import (
     EXPORTER_READINESS,
     EXPORTER_SLICES,
     NATS_LOGINS,
+    RESERVATIONS,
     STARTUP_TAINT,
     Right,
 )
@@ -152,6 +153,7 @@ def test_components_grant_what_is_named_here_and_nothing_else() -> None:
     assert more == {
         ("startup-taint", "topology-store"): STARTUP_TAINT,
         ("defragment", "scheduler"): DEFRAGMENT,
+        ("reservations", "topology-store"): RESERVATIONS,
         ("exporter-objects", "exporter"): EXPORTER_OBJECTS,
         ("exporter-devices", "exporter"): EXPORTER_DEVICES,
         ("exporter-dra", "exporter"): EXPORTER_SLICES,

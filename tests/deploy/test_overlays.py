@@ -243,6 +243,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         "extender",
         "http-tls",
         "opentelemetry",
+        "reservations",
         "startup-taint",
     }
     more = {

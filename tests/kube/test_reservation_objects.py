@@ -84,9 +84,14 @@ def test_terms(spec: dict[str, Any], terms: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ({"owners": [{"controller": {"name": "r"}}]}, "unknown field `controller`"),
-        ({"owners": [{}]}, "spec.owners: no labels and no pod's name"),
-        ({"owners": [{"labelSelector": {"matchExpressions": []}}]}, "matchExpressions"),
+        ({"owners": [{"controller": {"controller": False}}]}, "owners that are no controllers"),
+        ({"owners": [{"claim": {}}]}, "unknown field `claim`"),
+        ({"owners": []}, "spec.owners: write at least one"),
+        (
+            {"owners": [{"labelSelector": {"matchExpressions": [{"operator": "Near"}]}}]},
+            "matchExpressions[0].operator",
+        ),
+        ({"taints": [{"key": "a", "effect": "NoSchedule"}]}, "spec.taints are not kept"),
         ({"preAllocation": True}, "spec.preAllocation is not kept"),
         ({"ttl": "soon"}, "spec.ttl: 'soon' is no duration"),
         (
@@ -104,6 +109,41 @@ def test_what_cannot_be_kept_is_a_problem_of_the_booking(
     assert problem in made.problem
     entry = world.core.ledger.pods["uid-r"]
     assert (entry.node, problem in entry.verdict) == ("", True)
+
+
+SET = "apps/v1 ReplicaSet web-1 uid-rs"
+
+
+@pytest.mark.parametrize(
+    ("owner", "owns"),
+    [
+        ({}, True),
+        ({"object": {"uid": "uid-a", "namespace": "ns"}}, True),
+        ({"object": {"name": "b"}}, False),
+        ({"controller": {"kind": "ReplicaSet", "name": "web-1", "namespace": "ns"}}, True),
+        ({"controller": {"uid": "uid-rs", "apiVersion": "apps/v1", "controller": True}}, True),
+        ({"controller": {"kind": "Job", "name": "web-1"}}, False),
+        ({"controller": {"name": "web-1", "namespace": "other"}}, False),
+        ({"labelSelector": {"matchLabels": {"app": "web"}}, "object": {"name": "b"}}, False),
+        ({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}, True),
+        (
+            {
+                "labelSelector": {
+                    "matchLabels": {"app": "web"},
+                    "matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}],
+                }
+            },
+            False,
+        ),
+    ],
+)
+def test_owners_are_matched_as_in_koordinator(owner: dict[str, Any], owns: bool) -> None:
+    made = booking_of(reservation(owners=[owner]), "topolog")
+    assert made is not None
+    assert made.problem == ""
+    assert made.terms.is_for(web("a", 4, controller=SET)) == owns
+    has_controller = "controller" in owner
+    assert made.terms.is_for(web("a", 4)) == (owns and not has_controller)
 
 
 @pytest.mark.parametrize("wrong", [{"spec": "x"}, {"spec": {"template": {"spec": ["x"]}}}])

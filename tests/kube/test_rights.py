@@ -123,6 +123,7 @@ CALLS: dict[str, Callable[[KubeClient], list[Awaitable[object]]]] = {
     "exporter's slices": lambda kube: [kube.resource_slices("n")],
     "NATS' logins": lambda kube: [kube.review_token("t", "a")],
     "defragment": lambda kube: [kube.list("poddisruptionbudgets")],
+    "reservations": lambda kube: [kube.patch_reservation_status("r", {})],
     "startup taint": lambda kube: [kube.patch_node("n", [])],
 }
 
@@ -141,6 +142,7 @@ async def test_each_service_has_the_rights_of_its_calls_and_no_others(
         needed.add(Right("scheduling.koordinator.sh", "devices", "create"))
     optional = {
         "defragment": rights.DEFRAGMENT,
+        "reservations": rights.RESERVATIONS,
         "startup taint": rights.STARTUP_TAINT,
         "exporter's objects": rights.EXPORTER_OBJECTS,
         "exporter's devices": rights.EXPORTER_DEVICES,

@@ -563,7 +563,7 @@ TESTED = (
     Mutation(
         "a step is carried out although the plan differs by now",
         "services/upkeep/moving.py",
-        "if now is None or list(_targets(now)) != list(_targets(step)):",
+        "if again is None or list(_targets(again)) != list(_targets(step)):",
         "if False:",
         "tests/replay/test_moving.py -k otherwise_by_now",
     ),

@@ -330,8 +330,10 @@ class Cluster:
     def class_of(self, pod: Pod) -> str:
         """Return equal text for pods that nodes, and the rules of pods there, treat alike now."""
         has_rules = pod.constraints.kept or self.view.placed_pods.keeping(ANTI_AFFINITY)
-        has_rules = has_rules or self.bookings
-        return f"{key_of(pod)} {likeness(pod)}" if has_rules else key_of(pod)
+        if not (has_rules or self.bookings):
+            return key_of(pod)
+        owned = [u for u, e in self.bookings.items() if e.booking and e.booking.terms.is_for(pod)]
+        return f"{key_of(pod)} {likeness(pod)} {sorted(owned)}"
 
     def unconfirmed(self) -> list[str]:
         """Return the nodes that carry charges of unknown zones."""

@@ -31,7 +31,6 @@ from services.scheduler.filter.constraints.placed_pods import PlacedPods
 from services.scheduler.filter.constraints.selectors import (
     Selection,
     read_selector,
-    requirements,
     selection,
     selection_in,
     with_label_keys,
@@ -44,6 +43,7 @@ from shared.domain.constraints import REQUIRED
 from shared.domain.fields import Json
 from shared.domain.pod import Pod
 from shared.domain.refusal import Reason, Refusal
+from shared.domain.requirements import requirements
 from shared.events.cluster_events import NodeObserved
 
 ANTI_AFFINITY = "podAntiAffinity"

@@ -9,14 +9,11 @@ import msgspec
 
 from shared.domain import fields
 from shared.domain.fields import Json
-from shared.domain.kept import is_value
 from shared.domain.pod import Pod
+from shared.domain.requirements import Requirement, holds, requirements
 from shared.events.surroundings_events import NamespaceObserved
 
-# (key, operator, values)
-Requirement = tuple[str, str, tuple[str, ...]]
 Namespaces = Mapping[str, NamespaceObserved]
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 # Labels by which the pods of one set differ.
 _OWN_LABELS = frozenset(
@@ -53,17 +50,6 @@ class Selection(msgspec.Struct, frozen=True):
         return Selection(tuple(sorted(common)), labels, nothing)
 
 
-def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """In, NotIn, Exists, DoesNotExist; a label that is absent is not in anything."""
-    key, operator, values = requirement
-    value = labels.get(key)
-    if operator == "In":
-        return value is not None and any(is_value(value, allowed) for allowed in values)
-    if operator == "NotIn":
-        return value is None or not any(is_value(value, denied) for denied in values)
-    return (value is not None) == (operator == "Exists")
-
-
 def likeness(pod: Pod) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return an equal value for pods that the rules of others hardly distinguish: the namespace
     and the labels, without labels of each pod's own.
@@ -82,24 +68,6 @@ def read_selector(doc: Json, path: str, namespaces: list[str]) -> Json:
     if doc.get("labelSelector") is None:
         return {"namespaces": namespaces, "nothing": True}
     return {"namespaces": namespaces, "labels": requirements(doc, "labelSelector", path)}
-
-
-def requirements(doc: Json, field: str, path: str) -> list[Any]:
-    """Return the requirements of the metav1.LabelSelector in that field as they are kept: [key,
-    operator, values] each.
-    """
-    selector, where = fields.mapping(doc, field, path), f"{path}.{field}"
-    labels = fields.texts(selector, "matchLabels", where)
-    kept: list[Any] = [[key, "In", [value]] for key, value in sorted(labels.items())]
-    for path_of_expression, expression in fields.objects(selector, "matchExpressions", where):
-        operator = fields.text(expression, "operator", path_of_expression)
-        if operator not in OPERATORS:
-            problem = f"{path_of_expression}.operator"
-            raise fields.refuse(problem, operator, f"write one of {', '.join(OPERATORS)}")
-        key = fields.text(expression, "key", path_of_expression)
-        values = fields.text_list(expression, "values", path_of_expression)
-        kept.append([key, operator, list(values)])
-    return kept
 
 
 def with_label_keys(kept: Json, doc: Json, path: str, labels: dict[str, str]) -> Json:

@@ -236,6 +236,23 @@ DEVICES = Kind(
     verbs=TOPOLOGIES.verbs,
 )
 
+# Koordinator's Reservation objects.
+RESERVATIONS = Kind(
+    "scheduling.koordinator.sh",
+    "v1alpha1",
+    "reservations",
+    "Reservation",
+    "reservation",
+    False,
+    "reservations",
+    custom=True,
+    generation="spec",
+    has_status=True,
+    subresources=("status",),
+    needs_version_on_update=True,
+    verbs=TOPOLOGIES.verbs,
+)
+
 CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", "configmap", True, "configmaps", ("cm",))
 PRIORITIES = Kind(
     "scheduling.k8s.io",
@@ -343,6 +360,7 @@ KINDS: tuple[Kind, ...] = (
     BUDGETS,
     TOPOLOGIES,
     DEVICES,
+    RESERVATIONS,
     CONFIG_MAPS,
     PRIORITIES,
     DEPLOYMENTS,

@@ -73,8 +73,8 @@ class NodeResourceTopology(msgspec.Struct):
     zones: list[Zone] | None = None
 
 
-class Device(msgspec.Struct):
-    """devices.scheduling.koordinator.sh/v1alpha1."""
+class Koordinator(msgspec.Struct):
+    """devices and reservations of scheduling.koordinator.sh/v1alpha1."""
 
     apiVersion: str  # noqa: N815
     kind: str
@@ -84,7 +84,8 @@ class Device(msgspec.Struct):
 
 
 _MODELS: dict[str, Any] = {
-    "Device": Device,
+    "Device": Koordinator,
+    "Reservation": Koordinator,
     "NodeResourceTopology": NodeResourceTopology,
     "Binding": core_v1.Binding,
     "Eviction": policy_v1.Eviction,

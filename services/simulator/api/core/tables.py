@@ -378,6 +378,7 @@ _LAYOUTS: dict[str, tuple[list[Json], Cells]] = {
     kinds.BUDGETS.storage: (columns.BUDGETS, _budget),
     kinds.TOPOLOGIES.storage: (columns.CUSTOM, _plain),
     kinds.DEVICES.storage: (columns.CUSTOM, _plain),
+    kinds.RESERVATIONS.storage: (columns.CUSTOM, _plain),
     kinds.CONFIG_MAPS.storage: (columns.CONFIG_MAPS, _config_map),
     kinds.PRIORITIES.storage: (columns.PRIORITIES, _priority),
     kinds.VOLUMES.storage: (columns.VOLUMES, _volume),

@@ -45,7 +45,7 @@ def answer(store: ClusterStore, target: Target, request: Request, form: Form) ->
         return simulated.answer(store, target)
     if target.subresource == "scale":
         return scale.answer(store, target, request)
-    if target.kind.custom and target.subresource:
+    if target.kind.custom and target.subresource not in ("", *target.kind.subresources):
         return refusal_answer(not_found(target.kind, target.name))
     handler = (_ON_OBJECT if target.name else _ON_COLLECTION).get(request.method)
     if handler is None or (target.subresource and request.method in ("DELETE", "POST")):
