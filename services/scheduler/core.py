@@ -351,12 +351,14 @@ class SchedulerCore:
         holds = self._holds(changed, now_s, now_us)
         proposals += holds
         self.nominations.begin(now_s)
-        proposals += self._bind_requests()
+        asked = self._bind_requests()
+        proposals += asked
+        must_fold = bool(holds) or any(proposal.counts_once_folded for proposal in asked)
         self._wake(has_time)
         orders = count()
         proposals += self.gang_decisions.settle(orders, now_s)
         # A hold counts once it is folded, so that no pod takes the node in the same turn.
-        proposals += self._decide_pods(0 if holds else limit, orders, has_time)
+        proposals += self._decide_pods(0 if must_fold else limit, orders, has_time)
         proposals += self._explanations(orders, has_time)
         proposals += self._nominate(changed, proposals)
         self._refuse_on_behalf_of_waiting()

@@ -155,7 +155,7 @@ class ColumnarPlacing(Cluster):
             # With affinity or spread constraints, a change of one node may open other nodes.
             return True
         checks = self.checks(pod)
-        if self.bookings and (booked := booked_node(self, pod, pod_class, checks)) is not None:
+        if (booked := booked_node(self, pod, pod_class, checks.allow)) is not None:
             return booked[0].name in nodes
         for name in sorted(nodes):
             node_info = self.node(name)

@@ -88,6 +88,8 @@ class BindRequests:
             proposal = self._decide(request, placing, reserve)
             if proposal is not None:
                 proposals.append(proposal)
+            if proposal is not None and proposal.counts_once_folded:
+                break
         return proposals
 
     def _decide(

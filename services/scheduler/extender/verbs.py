@@ -40,6 +40,7 @@ BULK_FROM = 24
 # The number of spreads that scores distinguish: kube-scheduler reads whole numbers from 0 to 10.
 BANDS = 5
 NOT_SEEN = "node not seen yet"
+BOOKED = "node(s) had no booking of the pod"
 _UNEXPLAINED = "its NUMA zones do not fit the pod"
 
 
@@ -106,6 +107,11 @@ def _filtered(
         return answer
     _bring_up_to_date(placing, pod_class)
     unusable, slot_of = _unusable(placing, pod, pod_class), placing.slots.get
+    usable = {*names}.difference(unusable)
+    booked = select_node.booked_node(placing, pod, pod_class, lambda info: info.name in usable)
+    if booked is not None:
+        others = [name for name in names if name != booked[0].name]
+        return FilterAnswer([booked[0].name], {}, dict.fromkeys(others, BOOKED))
     # The last entry is for nodes without a slot.
     fits = [*(placing.evaluator.cache.scores[pod_class.row] != RULED_OUT).tolist(), False]
     for name in unusable:
@@ -113,10 +119,7 @@ def _filtered(
     passes = map(fits.__getitem__, map(slot_of, names, repeat(-1)))
     answer.passing = list(compress(names, passes))
     if not answer.passing:
-        allowed = {*names}.difference(unusable)
-        chosen = select_node.last_resort(
-            placing, pod_class, lambda node_info: node_info.name in allowed
-        )
+        chosen = select_node.last_resort(placing, pod_class, lambda info: info.name in usable)
         answer.passing = [chosen[0].name] if chosen is not None else []
     if len(answer.passing) < len(names):
         passing = set(answer.passing)
@@ -319,6 +322,9 @@ def placed_on(placing: ColumnarPlacing, pod: Pod, node: str) -> Placed | str:
         return f"{node}: {unusable}"
     if pod_class.problem:
         return f"{node}: {pod_class.problem}"
+    booked = select_node.booked_node(placing, pod, pod_class, lambda info: info.name == node)
+    if booked is not None:
+        return select_node.placed_in(placing, pod_class, booked)
     rank = evaluator.evaluate_harder(pod_class, node_info)
     if rank == RULED_OUT:
         evaluator.cache.note_score(pod_class.row, node_info.slot, RULED_OUT)

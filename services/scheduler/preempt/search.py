@@ -352,7 +352,8 @@ class _Search:
     def _evictable(self, uid: str, entry: LedgerPod) -> bool:
         if entry.pod.priority >= self._pod.priority or entry.stage not in ("bound", "running"):
             return False
-        return not (entry.static or entry.terminating or uid in self._spared)
+        # Its room would be its booking's again.
+        return not (entry.static or entry.terminating or entry.drawn_from or uid in self._spared)
 
     def ending(self, node_info: NodeInfo) -> Victims:
         """Return the pods that are terminating."""

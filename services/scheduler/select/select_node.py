@@ -46,10 +46,9 @@ def select_node(
     nominee = _nominated(cluster, pod, pod_class, checks)
     if nominee is not None:
         return nominee
-    booked = booked_node(cluster, pod, pod_class, checks) if cluster.bookings else None
+    booked = booked_node(cluster, pod, pod_class, checks.allow)
     if booked is not None:
-        placed = placed_on(cluster, pod_class, booked[0], booked[1], 1)
-        return msgspec.structs.replace(placed, booking=booked[2])
+        return placed_in(cluster, pod_class, booked)
     evaluator = cluster.evaluator
     evaluator.evaluate_all_if_new(pod_class)
     best = _best(cluster, pod, pod_class, cluster.offsets(pod, checks))
@@ -58,7 +57,7 @@ def select_node(
     changes = evaluator.cache.changes
     if not checks and pod_class.refused_at == changes:
         return None
-    harder = last_resort(cluster, pod_class, lambda node_info: checks.refusal(node_info) is None)
+    harder = last_resort(cluster, pod_class, checks.allow)
     if harder is not None:
         return placed_on(cluster, pod_class, *harder, evaluator.cache.candidates(pod_class.row))
     if not checks:
@@ -161,19 +160,30 @@ def salt_of(uid: str) -> int:
     return xxhash.xxh3_64_intdigest(uid.encode())
 
 
+Booked = tuple[NodeInfo, int, str]
+
+
+def placed_in(cluster: Cluster, pod_class: PodClass, booked: Booked) -> Placed:
+    """Return the placement in the room of a booking."""
+    placed = placed_on(cluster, pod_class, booked[0], booked[1], 1)
+    return msgspec.structs.replace(placed, booking=booked[2])
+
+
 def booked_node(
-    cluster: Cluster, pod: Pod, pod_class: PodClass, checks: PodChecks
-) -> tuple[NodeInfo, int, str] | None:
-    """Return the best node of the pod's bookings, as it is without the booking, with its rank and
-    the uid of the booking. Of equal ones the oldest booking comes first.
+    cluster: Cluster, pod: Pod, pod_class: PodClass, is_allowed: Callable[[NodeInfo], bool]
+) -> Booked | None:
+    """Return the best allowed node of the pod's bookings, as it is without the booking, with its
+    rank and the uid of the booking. Of equal ones the oldest booking comes first.
     """
-    best: tuple[NodeInfo, int, str] | None = None
+    best: Booked | None = None
+    if not cluster.bookings:
+        return None
     by_age = sorted(cluster.bookings.items(), key=lambda item: (item[1].observed_at, item[0]))
     for uid, entry in by_age:
         node_info = cluster.node(entry.node)
         if entry.booking is None or node_info is None or not entry.booking.terms.is_for(pod):
             continue
-        if uid not in node_info.ledger.charges or checks.refusal(node_info) is not None:
+        if uid not in node_info.ledger.charges or not is_allowed(node_info):
             continue
         for freed in _without(cluster, node_info, entry, pod, pod_class):
             rank = cluster.evaluator.evaluate_harder(pod_class, freed)

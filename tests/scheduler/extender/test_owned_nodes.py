@@ -7,12 +7,14 @@ from typing import Any
 from services.binder.core import Work, binding_annotations
 from services.scheduler.core import CoreConfig
 from services.scheduler.snapshot.config import CycleConfig
+from shared.domain.booking import Owner, Terms, pod_for
+from shared.domain.pod import Pod
 from shared.domain.policies import Policy
 from shared.domain.zone_allocation import RESOURCE_STATUS, ZoneAllocation
 from shared.events import streams
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.report_events import NodeReported
-from shared.events.scheduling_events import PodReserved
+from shared.events.scheduling_events import BookingMade, PodReserved
 from tests.runtime.helpers import until
 from tests.scheduler.extender.test_extender import ROOMY, World, pod
 from tests.scheduler.owned.given import GIB, exclusive, owned_report
@@ -109,3 +111,27 @@ async def test_a_node_without_an_agent_refuses_a_pod_that_needs_a_zone() -> None
         answer = await world.filter(pod("p"), "n1")
     (text,) = answer["FailedAndUnresolvableNodes"].values()
     assert "no agent on the node reports that it enforces zones" in text
+
+
+async def test_a_pod_of_kube_scheduler_uses_its_booking_and_no_other_pod_does() -> None:
+    world = await owned("n1", "n2")
+    like = Pod("", "", "", "Guaranteed", scheduler_name="topolog")
+    room = pod_for("b", "b", {"cpu": 12_000}, like)
+    terms = Terms((Owner(namespace="ns", name="mine"),), once=True)
+    async with world.at_work():
+        await world.tell(streams.pod("b"), BookingMade("b", room, terms))
+        core = world.core
+        assert core is not None
+        await until(lambda: any(entry.node for entry in core.ledger.pods.values()))
+        booked = core.ledger.pods["b"].node
+        (other,) = {"n1", "n2"} - {booked}
+        for name, node in (("x", other), ("y", other), ("z", booked)):  # Fill the other zones.
+            assert node in (await world.filter(pod(name, 15), node))["NodeNames"]
+            assert await world.bind(pod(name, 15), node) == ""
+        assert (await world.filter(pod("foreign", 12), "n1", "n2"))["NodeNames"] == []
+        answer = await world.filter(pod("mine", 12), "n1", "n2")
+        assert answer["NodeNames"] == [booked]
+        assert await world.bind(pod("mine", 12), booked) == ""
+        (drawn,) = [made for made in await world.events(PodReserved) if made.drawn_from]
+        assert (drawn.uid, drawn.node) == ("uid-mine", booked)
+        await until(lambda: "b" not in core.ledger.pods)

@@ -13,6 +13,7 @@ from shared.domain.pod import Pod
 from shared.domain.resources import CPU, MEMORY
 from shared.domain.state_hash import state_hash
 from shared.events import streams
+from shared.events.binding_events import PodBound
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import BookingEnded, BookingMade, PodReserved
@@ -265,3 +266,17 @@ def test_the_room_is_never_counted_twice_and_stays_for_its_owners(
             assert world.place(pod)[pod.name].drawn_from == booked
         world.check_amounts()
     world.check()
+
+
+def test_no_pod_is_evicted_from_a_booking() -> None:
+    """Its room would be the booking's again."""
+    world = Booked()
+    world.node(zones=1)
+    world.book(8, once=False)
+    assert world.place(web("a", 8))["a"].drawn_from == "b"
+    world.tell(streams.pod("uid-a"), PodBound("uid-a", "n1"))
+    world.place(exclusive("high", 10, 1, priority=9))
+    assert world.core.nominations.open == {}
+    world.tell(streams.pod("b"), BookingEnded("b"))
+    world.place(exclusive("higher", 10, 1, priority=10))
+    assert world.core.nominations.open["uid-higher"].victims == ("uid-a",)

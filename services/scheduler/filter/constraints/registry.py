@@ -110,6 +110,10 @@ class PodChecks:
                 return refusal
         return None
 
+    def allow(self, node_info: NodeInfo) -> bool:
+        """Return whether no constraint refuses the node."""
+        return self.refusal(node_info) is None
+
     def passing(self) -> Bools | None:
         """Return by slot which nodes no constraint refuses; None if no node is refused."""
         passing: Bools | None = None
