@@ -36,6 +36,7 @@ LIST_KINDS = {
     "reservations": "ReservationList",
     "noderesourcetopologies": "NodeResourceTopologyList",
     "resourceslices": "ResourceSliceList",
+    "poddisruptionbudgets": "PodDisruptionBudgetList",
 }
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 

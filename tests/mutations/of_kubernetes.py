@@ -189,8 +189,8 @@ KUBERNETES = (
     Mutation(
         "a pod waits behind the first of its shape though its labels are others",
         "services/scheduler/select/cluster.py",
-        " if has_rules else key_of(pod)",
-        " if False else key_of(pod)",
+        "        if not (has_rules or self.bookings):",
+        "        if True:",
         "tests/scheduler/default/test_no_pod_waits_in_vain.py -k missed_placement[20-budgets20]",
     ),
     Mutation(
