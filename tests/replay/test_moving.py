@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.binder import core as binder_core
@@ -65,9 +66,7 @@ class Cluster:
     def __init__(self, api: Api) -> None:  # noqa: F811, RUF100
         self.api, self.log = api, MemoryEventLog("moving")
         self.kube = KubeClient(api.server.url)
-        self.asked = plan.msgspec.structs.replace(
-            ASKED, kubeconfig=api.server.url, settings=SETTINGS
-        )
+        self.asked = msgspec.structs.replace(ASKED, kubeconfig=api.server.url, settings=SETTINGS)
         self.core = SchedulerCore(CoreConfig(cycle=CycleConfig(default_policy="single-numa-node")))
 
     async def node(self, name: str) -> None:
