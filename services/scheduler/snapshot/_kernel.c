@@ -288,8 +288,9 @@ typedef struct {
     Py_ssize_t rows, all_zones, capacity, zones, kinds, checks, part_count;
     long long running;
     int has_rows, decides, needs_search, chooses;
-    /* By kind: how many zones hold it, how many parts are of it, and where it lands. */
-    int64_t *times, *counts, *landing;
+    /* By kind: how many zones hold it, up to how many of them count, how many parts are of it, and
+     * where it lands. */
+    int64_t *times, *enough, *counts, *landing;
     /* What earlier parts took [zone, row], and where parts go by both amounts [2, part]. */
     int64_t *taken, *places;
 } Bounds;
@@ -346,7 +347,7 @@ static int64_t room_for(const Bounds *bounds, int64_t enough, Py_ssize_t slot)
     return room;
 }
 
-/* Return the position of the lowest zone that holds a part kind, and count all that do. */
+/* Return the position of the lowest zone that holds a part kind, and count those that do. */
 static int64_t lowest_zone(const Bounds *bounds, Py_ssize_t kind, Py_ssize_t slot, Found *found,
                            Py_ssize_t index)
 {
@@ -362,7 +363,7 @@ static int64_t lowest_zone(const Bounds *bounds, Py_ssize_t kind, Py_ssize_t slo
         bounds->times[kind]++;
         if (lowest == NOWHERE)
             lowest = zone * bounds->capacity + slot;
-        if (!found->fits && !bounds->checks)
+        if (!found->fits && bounds->times[kind] >= bounds->enough[kind])
             break;
     }
     return lowest;
@@ -446,19 +447,25 @@ static int bounds_init(PyObject *self, PyObject *args, PyObject *named)
         sound = all_within(bounds->together + 2 * check + 1, 1, 0, bounds->kinds);
     if (!sound)
         return misfit(arrays);
-    Py_ssize_t amounts = bounds->kinds * 3 + bounds->zones * bounds->rows + bounds->part_count * 2;
+    Py_ssize_t amounts = bounds->kinds * 4 + bounds->zones * bounds->rows + bounds->part_count * 2;
     bounds->times = PyMem_Calloc((size_t)amounts + 1, sizeof(int64_t));
     if (bounds->times == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    bounds->counts = bounds->times + bounds->kinds;
+    bounds->enough = bounds->times + bounds->kinds;
+    bounds->counts = bounds->enough + bounds->kinds;
     bounds->landing = bounds->counts + bounds->kinds;
     bounds->taken = bounds->landing + bounds->kinds;
     bounds->places = bounds->taken + bounds->zones * bounds->rows;
     for (Py_ssize_t part = 0; part < bounds->part_count; part++)
         if (bounds->parts[part] != NOWHERE)
             bounds->counts[bounds->parts[part]]++;
+    for (Py_ssize_t check = 0; check < bounds->checks; check++) {
+        int64_t *enough = bounds->enough + bounds->together[2 * check + 1];
+        if (*enough <= bounds->together[2 * check])
+            *enough = bounds->together[2 * check] + 1;
+    }
     return 0;
 }
 
@@ -684,8 +691,10 @@ static PyObject *bounds_rank(PyObject *self, PyObject *args)
             others++;
             continue;
         }
-        bound_node(bounds, slot, &found, 0, &candidate, &sure[slot]);
-        if (!candidate || !allowed[slot] || !node_fits(&arrays, FREE, REQUEST, slot))
+        candidate = allowed[slot] && node_fits(&arrays, FREE, REQUEST, slot);
+        if (candidate)
+            bound_node(bounds, slot, &found, 0, &candidate, &sure[slot]);
+        if (!candidate)
             scores[slot] = RULED_OUT, sure[slot] = 1;
         else
             scores[slot] = mean_score(bounds, rooms, slot);
