@@ -37,7 +37,7 @@ def reported_without(
 
 def emptied(node: LedgerNode) -> LedgerNode:
     """Return a new node of the same kind: nothing is held there, and nothing is charged."""
-    empty = LedgerNode(node.name, node.observed, expired=node.expired)
+    empty = LedgerNode(node.name, node.observed, expired=node.expired, devices=node.devices)
     if node.basis is not None:
         zones = tuple(map(_empty_zone, node.basis.zones))
         empty.report = empty.basis = msgspec.structs.replace(node.basis, zones=zones, hidden=())

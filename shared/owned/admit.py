@@ -87,6 +87,7 @@ def _admitted(
     """Return the allocation or a refusal. Raises DevicesError."""
     merged: Merged | None = Merged(None, preferred=True)
     zones = trial.free.zones
+    cards: Hints | None = None
     if policy != NONE:
         if not zones:
             return refusals.no_zones(trial.node, policy)
@@ -94,7 +95,7 @@ def _admitted(
         merged = one_zone(trial, policy, first_zone, cards)
         merged = merged or merged_hint(trial, policy, devices, cards)
     if merged is None:
-        return _unaligned(trial, policy)
+        return _unaligned(trial, policy, cards or {})
     mask = merged.mask
     if mask is None and policy != NONE and len(zones) == 1:
         mask = mask_of(zones)
@@ -258,9 +259,10 @@ def exclusive_of(request: OwnedRequest) -> ZoneExclusive:
     return REQUIRED
 
 
-def _unaligned(trial: Trial, policy: Policy) -> Refusal:
+def _unaligned(trial: Trial, policy: Policy, cards: Hints) -> Refusal:
     """Return the reason: the first resource that is insufficient in as many zones as the policy
-    allows, or else the shortage if all resources must come from the same zones.
+    allows, or else the devices that no zone has, or else the shortage if all resources must come
+    from the same zones. `cards` are the narrowest hints of devices.
     """
     node, free, request = trial.node, trial.free, trial.request
     for resource, asked in request.amounts.items():
@@ -269,6 +271,9 @@ def _unaligned(trial: Trial, policy: Policy) -> Refusal:
             sizes = sorted(trial.amounts[zone].get(resource, 0) for zone in free.zones)
             if sum(sizes[-width:]) < asked:
                 return refusals.insufficient(node, free, request, resource, policy, width)
+    for kind, hints in cards.items() if policy == SINGLE_NUMA_NODE else ():
+        if hints and all((hint.mask or 0).bit_count() > 1 for hint in hints):
+            return refusals.not_in_one_zone(node, free, request, kind)
     widest = [1 << zone for zone in free.zones]
     if policy != SINGLE_NUMA_NODE:
         widest = [mask_of(free.zones)]

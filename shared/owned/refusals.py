@@ -125,5 +125,20 @@ def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy
     subject = f"no zones fit all resources and keep singleNUMANodeExclusive ({use})"
     remedy = "necessary: room for all resources in the same zones, away from pods of the other kind"
     return msgspec.structs.replace(
-        refusal, subject=subject, zones=(), asked=0, best=0, remedy=remedy
+        refusal, subject=subject, zones=(), asked=0, best=0, best_zone=None, remedy=remedy
+    )
+
+
+def not_in_one_zone(node: OwnedNode, free: Free, request: OwnedRequest, devices: str) -> Refusal:
+    """Refuse a pod whose devices of a type no single zone has free."""
+    refusal = insufficient(node, free, request, "", SINGLE_NUMA_NODE, 1)
+    remedy = f"request fewer {devices} devices, or a policy that allows several zones"
+    return msgspec.structs.replace(
+        refusal,
+        subject=f"no zone has the requested {devices} devices free",
+        zones=(),
+        asked=0,
+        best=0,
+        best_zone=None,
+        remedy=remedy,
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from services.binder.core import Work, binding_annotations
+from services.scheduler.explain.empty_nodes import EmptyNodes
 from services.scheduler.filter.constraints.registry import constrained
 from shared.domain.pod import Pod
 from shared.domain.state_hash import state_hash
@@ -75,6 +76,21 @@ def test_cpus_come_from_the_zone_of_the_gpu_and_shares_fill_a_card() -> None:
     assert world.place(asking("third", {HALF: 50}))["third"].allocation is not None
     assert world.place(asking("two", {GPU: 2})) == {}
     assert "Insufficient" in waits(world)
+
+
+def test_a_pod_whose_gpus_no_zone_has_waits_for_no_empty_node_of_the_type() -> None:
+    """An empty node was once asked without its devices, and named as one that would help."""
+    world = world_with_devices()
+    assert world.place(asking("wide", {GPU: 3})) == {}
+    text = "node(s) had no NUMA zone for the pod (no zone has the requested gpu devices free)"
+    assert text in waits(world)
+    assert "best: 0" not in waits(world)
+    empty = EmptyNodes(world.config.cycle)
+    assert empty.zone_waits(world.core.ledger) == {("zone", f"cpu 1, {GPU} 3", ""): 1}
+    world.place(asking("first", {GPU: 1}, cpu=10_000), asking("second", {GPU: 1}, cpu=10_000))
+    assert world.place(asking("two", {GPU: 2})) == {}
+    waiting = empty.zone_waits(world.core.ledger)
+    assert waiting["zone", f"cpu 1, {GPU} 2", "like n1"] == 1
 
 
 def test_the_log_restores_who_holds_which_device() -> None:
