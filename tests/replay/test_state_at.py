@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.cli.replay_print import _charge
 from services.replay.state_at import node_state, state_at
 from services.replay.zone_amounts import resources_in
+from services.scheduler.state.totals import zones_in_use
 from services.top.model import node_row
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
@@ -93,6 +94,7 @@ def test_a_node_of_topolog_shows_what_its_zones_have_left_and_what_each_pod_got(
         ("unconfirmed: may be in every zone", "may be in every zone"),
     ]
     assert resources_in(node) == {"cpu", "memory"}
+    assert zones_in_use(node) == 1
     assert [(bar.used, bar.charged, bar.free) for bar in node_row(node, "cpu").bars] == [
         (4_000, 2_000, 9_000),
         (0, 2_000, 13_000),

@@ -45,8 +45,15 @@ def zones_in_use(node: LedgerNode) -> int:
     """Return the number of zones in which something is held or charged."""
     if node.report is None:
         return 0
+    given = {
+        zone
+        for charge in node.charges.values()
+        if charge.allocation is not None
+        for zone in charge.allocation.zones
+    }
     return sum(
-        any(
+        zone.id in given
+        or any(
             resource.allocatable > node.free_min.get(zone.id, {}).get(name, 0)
             for name, resource in zone.resources.items()
         )
