@@ -4,6 +4,8 @@ topology-store's core in front of it.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from services.comparison.rows import Reservation
@@ -63,9 +65,11 @@ class LedgerRow:
             self._resync_at_s = now_s + self._resync_s
             self.core.tick()
         return [
-            (proposal.uid, proposal.node)
+            (part.uid, part.node)
             for proposal in self.proposed(now_s)
-            if self._appended(proposal) and proposal.uid and proposal.node
+            if self._appended(proposal)
+            for part in proposal.pods
+            if part.uid and part.node
         ]
 
     def proposed(self, now_s: float) -> list[Proposal]:
@@ -102,11 +106,11 @@ class LedgerRow:
 
     def _appended(self, proposal: Proposal) -> bool:
         """Append a proposal as the log would. The core learns of duplicates and conflicts."""
-        stale = any(
-            draft.expected != self._versions.get(draft.stream, 0)
-            for draft in proposal.drafts
-            if draft.expected >= 0
-        )
+        made, stale = Counter[str](), False
+        for draft in proposal.drafts:
+            version = self._versions.get(draft.stream, 0) + made[draft.stream]
+            stale |= 0 <= draft.expected != version
+            made[draft.stream] += 1
         if stale or proposal.commit_id in self._commits:
             self.core.conflicted(proposal)
             return False

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import cycle
+from tests.bench import cycle, gangs
 from tests.bench.__main__ import names
 from tests.bench._cycle_pods import SPECS
 
@@ -52,6 +52,14 @@ def test_decisions_are_measured_by_kind_of_pod(capsys: pytest.CaptureFixture[str
     # A pod of each kind is placed, so that the figures do not concern refusals only.
     assert all(row["placed"] for row in rows if row["pods"] != "preempting"), rows
     assert rows[-1]["placed"] == 0, "urgent pods preempt"
+
+
+def test_jobs_start_as_gangs_on_nodes_that_have_several_of_their_pods() -> None:
+    """The row's log takes a commit with several events on one node's stream."""
+    played = gangs.play("topolog", True, seed=1, horizon_s=40, load=0.5)
+    assert played["started"]
+    assert played["idle_cpu_h"] == pytest.approx(0, abs=0.05)
+    assert played["rejected"] == 0
 
 
 @pytest.mark.parametrize("name", SMALL)
