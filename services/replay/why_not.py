@@ -21,8 +21,8 @@ from services.scheduler.explain.placing import ColumnarPlacing
 from services.scheduler.explain.undecided import of_pod
 from services.scheduler.explain.wording import UNDECIDED
 from services.scheduler.queue.shard import Shard, shard_of
-from services.scheduler.score.predicted_zones import spread_words
-from services.scheduler.score.ranks import RULED_OUT, score_of, spread_of
+from services.scheduler.score.predicted_zones import rank_words
+from services.scheduler.score.ranks import RULED_OUT, score_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.state import SchedulerState
@@ -178,8 +178,8 @@ def _judged(
     instead = placing.node(chosen.node)
     best = placing.evaluator.rank(pod_class, instead) if instead is not None else rank
     text = (
-        f"the node passes the filter: {node} has score {score}{spread_words(spread_of(rank))}, but "
-        f"{chosen.node} had {chosen.score}{spread_words(spread_of(best))}"
+        f"the node passes the filter: {node} has score {score}{rank_words(rank)}, but "
+        f"{chosen.node} had {chosen.score}{rank_words(best)}"
     )
     if share.has(chosen.node) and not share.has(node):
         text += f", and is tried first by {share.own} of {len(share.members)} schedulers"

@@ -184,8 +184,7 @@ class KubeletRunner:
         self._addresses += 1
         address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
         boot_id = machine_files.boot_id(node.name, str(files.sysfs))
-        has_cards = bool(node.owned_policy) and GPU in node.devices
-        if has_cards and self._cluster.get("devices", node.name) is None:
+        if GPU in node.devices and self._cluster.get("devices", node.name) is None:
             self._cluster.create("devices", device_object(node))
         if self._cluster.get("nodes", node.name) is None:
             self._cluster.create("nodes", node_object(node, boot_id, address, now_text()))

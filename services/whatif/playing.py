@@ -20,8 +20,8 @@ from services.comparison.workloads import pod_of
 from services.replay.deciding_state import placing_at
 from services.replay.near_miss import near_miss
 from services.scheduler.reserve.proposals import Proposal
-from services.scheduler.score.predicted_zones import spread_words
-from services.scheduler.score.ranks import score_of, spread_of
+from services.scheduler.score.predicted_zones import rank_words
+from services.scheduler.score.ranks import score_of
 from services.scheduler.settings import Choice
 from services.whatif.world import RecordedDelays, World
 from shared.domain.resources import CPU
@@ -139,7 +139,7 @@ class DecidingRow(LedgerRow):
         if node_info is None:
             return []
         rank = placing.evaluator.rank(pod_class, node_info)
-        return [f"{self._ask_of} had score {score_of(rank)} here{spread_words(spread_of(rank))}"]
+        return [f"{self._ask_of} had score {score_of(rank)} here{rank_words(rank)}"]
 
 
 class SideMeasures(Measures):

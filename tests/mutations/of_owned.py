@@ -12,6 +12,7 @@ MERGE, ADMIT, CARDS = (
 
 NODES_WITH_CARDS = "tests/scheduler/owned/test_devices_of_nodes.py"
 RANKS = "tests/scheduler/owned/test_owned_ranks.py"
+CLOSENESS = "tests/scheduler/test_device_closeness.py"
 BOOKINGS = "tests/scheduler/owned/test_bookings.py"
 
 OWNED = (
@@ -147,6 +148,27 @@ OWNED = (
         "chosen == best and not best & ~free.minors_in(GPU, mask)",
         "chosen == best",
         f"{CARDS} -k under_every_mask",
+    ),
+    Mutation(
+        "devices that pending pods may hold count as near",
+        "services/scheduler/score/predicted_zones.py",
+        "name: max(0, amount - node_info.free_min.get(zone, {}).get(name, amount))",
+        "name: 0",
+        f"{CLOSENESS} -k pending",
+    ),
+    Mutation(
+        "near devices raise no rank",
+        "services/scheduler/select/bulk.py",
+        "scores = scores + CLOSER * self._closeness(selection)",
+        "pass",
+        f"{CLOSENESS} -k one_switch",
+    ),
+    Mutation(
+        "devices that others of the pod take count as near",
+        "shared/ledger/cards.py",
+        "            + others.get(name, 0)\n",
+        "",
+        f"{CLOSENESS} -k whichever",
     ),
     Mutation(
         "an assumed pod takes no card",

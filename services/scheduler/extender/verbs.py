@@ -22,9 +22,8 @@ from services.scheduler.filter.constraints.constraint import ClusterView
 from services.scheduler.filter.constraints.excluded_nodes import excluded
 from services.scheduler.filter.constraints.given_by_drivers import by_others, given
 from services.scheduler.preempt.search import minimal_victims
-from services.scheduler.score.ranks import RULED_OUT, score_of, spread_of
+from services.scheduler.score.ranks import OPTIMISTIC, RULED_OUT, band_of, score_of
 from services.scheduler.select import select_node
-from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
@@ -260,17 +259,18 @@ def _ranked(placing: ColumnarPlacing, judged_pod: Pod, names: Sequence[str]) -> 
 
 
 def in_bands(ranks: Mapping[str, int]) -> dict[str, int]:
-    """Return scores from 0 to 100 in bands: the lower the spread of a node, the higher its band.
-    The widest spreads share the lowest of `BANDS`. Nodes that do not fit score 0.
+    """Return scores from 0 to 100 in bands: the lower the spread of a node, and the nearer its
+    devices, the higher its band. The widest spreads share the lowest of `BANDS`. Nodes that do not
+    fit score 0.
     """
-    spreads = sorted({spread_of(rank) for rank in ranks.values() if rank > RULED_OUT})
-    bands = min(BANDS, len(spreads))
+    values = sorted({band_of(rank) for rank in ranks.values() if rank > RULED_OUT})
+    bands = min(BANDS, len(values))
     scores = {}
     for name, rank in ranks.items():
         if rank <= RULED_OUT:
             scores[name] = 0
             continue
-        below = bands - 1 - min(spreads.index(spread_of(rank)), bands - 1)
+        below = bands - 1 - min(values.index(band_of(rank)), bands - 1)
         scores[name] = (100 * below + min(100, score_of(rank))) // bands
     return scores
 

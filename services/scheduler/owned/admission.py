@@ -30,6 +30,7 @@ from shared.owned.devices import (
     FreeDevices,
     Layout,
     OwnedDevices,
+    Partitions,
     free_devices_of,
     layout_of,
     likeness,
@@ -85,12 +86,10 @@ def zone_allocation(
 def _free_devices(node_info: NodeInfo, state: OwnedState) -> FreeDevices:
     """Return the node's devices with what pods leave of them."""
     if state.devices is None:
-        observed, labels = node_info.devices, labels_of(node_info.observed)
+        observed = node_info.devices
         assert observed is not None  # The profile has types of devices.
-        partitions, keeps = observed.partitions, observed.keeps_partitions
-        if partitions is None and labels.get(MODEL_LABEL) in HOPPER_MODELS:
-            partitions, keeps = HOPPER, labels.get(PARTITION_POLICY) == HONOR
-        node = OwnedDevices(observed.devices, partitions, keeps, state.node.zone_strategy)
+        strategy = state.node.zone_strategy
+        node = OwnedDevices(observed.devices, *partitions_of(node_info), strategy)
         claims = node_info.ledger.device_claims.values()
         holdings = list(device_holdings(node_info.charges(), observed.devices))
         holdings += (card for claim in claims for card in claim)
@@ -101,6 +100,16 @@ def _free_devices(node_info: NodeInfo, state: OwnedState) -> FreeDevices:
         _, _, alike = _layout_of(state.devices.node.devices)
         state.devices = with_shared_answers(state.devices, alike)
     return state.devices
+
+
+def partitions_of(node_info: NodeInfo) -> tuple[Partitions | None, bool]:
+    """Return the table of partitions, None without one, and whether GPUs are given by it only."""
+    observed, labels = node_info.devices, labels_of(node_info.observed)
+    if observed is None:
+        return None, False
+    if observed.partitions is None and labels.get(MODEL_LABEL) in HOPPER_MODELS:
+        return HOPPER, labels.get(PARTITION_POLICY) == HONOR
+    return observed.partitions, observed.keeps_partitions
 
 
 _layouts: dict[int, tuple[tuple[Device, ...], Layout, bytes]] = {}

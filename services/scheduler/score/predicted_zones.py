@@ -16,7 +16,9 @@
    most, for one node; `SpreadBounds` is the same bound for many nodes at once. Only nodes that come
    out on top of it are predicted.
 5. Where Topolog chooses the zones, they are known.
-6. Spread is 0 where the kubelet aligns or rejects: under single-numa-node, and under restricted for
+6. Between nodes of equal spread, those come first whose free devices lie nearer
+   (`device_closeness`), if the kubelet chooses devices and a Device object shows where they are.
+7. Spread is 0 where the kubelet aligns or rejects: under single-numa-node, and under restricted for
    parts that fit one empty zone.
 """
 
@@ -30,8 +32,8 @@ import numpy as np
 from services.scheduler.filter.topology.bounds import each_finds_a_zone, one_zone_each
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
 from services.scheduler.filter.topology.predict import lowest_zones
-from services.scheduler.owned.admission import allocate
-from services.scheduler.score.ranks import WIDEST
+from services.scheduler.owned.admission import allocate, partitions_of
+from services.scheduler.score.ranks import WIDEST, closeness_of, spread_of
 from services.scheduler.score.strategies.least_numa_nodes import smallest_set
 from services.scheduler.score.strategies.strategy import Distances, ZoneView
 from services.scheduler.snapshot.node_arrays import Ints, NodeArrays, Selection, select, slots_of
@@ -45,6 +47,7 @@ from shared.hints.admission import ContainerZones
 from shared.hints.registry import kubelets_own
 from shared.hints.request import request_of
 from shared.kubelet.masks import mask_of
+from shared.ledger.cards import ONE_PARTITION, ONE_SWITCH, closeness, near_devices
 from shared.ledger.state import ZoneAmounts
 
 
@@ -104,10 +107,44 @@ def spread(masks: Sequence[int], distances: Distances) -> int:
     return min(WIDEST, further * FAR + max([nearness(mask, distances) for mask in masks]))
 
 
-def spread_words(spread: int) -> str:
-    """Return what to add to a score: nothing if each part gets one zone."""
-    further = spread // FAR
-    return f" ({further} further NUMA zone{'s' * (further > 1)})" if further else ""
+def device_closeness(node_info: NodeInfo, plan: Plan) -> int:
+    """Return how near to each other the devices surely lie that the kubelet may give the pod, in
+    each zone that may hold the part; 0 for far or unknown.
+    """
+    if node_info.near is None:
+        node_info.near = near_devices(node_info.ledger, partitions_of(node_info)[0])
+    near, levels = node_info.near, []
+    for part, others in plan.near:
+        zones = [
+            zone
+            for zone, free in node_info.free_max.items()
+            if plan.rule.policy != NONE
+            and all(free.get(name, 0) >= amount for name, amount in part.amounts.items())
+        ]
+        asked = {name: amount for name, amount in part.amounts.items() if is_device(name)}
+        taken = {
+            zone: {
+                name: max(0, amount - node_info.free_min.get(zone, {}).get(name, amount))
+                for name, amount in free.items()
+            }
+            for zone, free in near.free.items()
+        }
+        levels.append(closeness(near, asked, others, taken, zones or None))
+    return min(levels, default=0)
+
+
+def rank_words(rank: int) -> str:
+    """Return what to add to a score: further zones, and near devices."""
+    further = spread_of(rank) // FAR
+    words = [f"{further} further NUMA zone{'s' * (further > 1)}"] if further else []
+    words += [_NEAR_WORDS[closeness_of(rank)]] if closeness_of(rank) else []
+    return f" ({', '.join(words)})" if words else ""
+
+
+_NEAR_WORDS = {
+    ONE_SWITCH: "free devices on one PCIe switch",
+    ONE_PARTITION: "free GPUs in one NVLink partition",
+}
 
 
 def _spread_of_allocation(node_info: NodeInfo, plan: Plan, distances: Distances) -> int:

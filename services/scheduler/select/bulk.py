@@ -20,8 +20,8 @@ from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.bounds import NOWHERE, AlignedBounds, PlanBounds
 from services.scheduler.filter.topology.fit import blocked, plan_for
 from services.scheduler.filter.topology.predict import sure_places
-from services.scheduler.score.predicted_zones import SpreadBounds
-from services.scheduler.score.ranks import RULED_OUT, STEP
+from services.scheduler.score.predicted_zones import SpreadBounds, device_closeness
+from services.scheduler.score.ranks import CLOSER, RULED_OUT, STEP
 from services.scheduler.score.runner import HIGHEST, StrategyRunner
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import (
@@ -290,6 +290,7 @@ class PlanEvaluation:
         may_spread = self._plan.may_spread and self._plan.mode != "owned"
         if rank_by_zones and on_nodes.zones > 1 and may_spread:
             self._spread_bounds = SpreadBounds(arrays, on_nodes.plan, on_nodes.zones)
+        self._nodes, self._near = nodes, rank_by_zones and bool(self._plan.near)
         self._compiled = None if on_nodes.is_blocked else self._for_kernel(on_nodes)
         self.is_compiled = self._compiled is not None
 
@@ -297,7 +298,7 @@ class PlanEvaluation:
         """Return what the kernel ranks by; None if it does not rank this plan."""
         plan, arrays, request = self._plan, self._arrays, self._bounds.request
         is_aligned = plan.mode == "aligned" and plan.rule.policy == SINGLE_NUMA_NODE
-        if request is None or not (is_aligned or self._strategy.scores_zones(plan)):
+        if plan.near or request is None or not (is_aligned or self._strategy.scores_zones(plan)):
             return None
         if self._bounds.compiled is None or len(plan.part_kinds) > MOST_KINDS:
             return None
@@ -349,11 +350,19 @@ class PlanEvaluation:
         if not self._strategy.at_once:
             # These scores are upper bounds.
             sure = np.zeros(size, dtype=np.bool_)
+        if self._near:
+            scores = scores + CLOSER * self._closeness(selection)
         candidates = candidates & self._allowed.read()[selection]
         candidates &= self._bounds.fits_node(selection, size)
         ruled_out = ~candidates
         scores[ruled_out] = RULED_OUT
         return scores, sure | ruled_out
+
+    def _closeness(self, selection: Selection) -> Ints:
+        """Return the closeness of devices on each selected node."""
+        nodes = [self._nodes[slot] for slot in slots_of(selection).tolist()]
+        levels = [device_closeness(node, self._plan) if node is not None else 0 for node in nodes]
+        return np.array(levels, dtype=np.int64)
 
     def _with_spread(
         self, scores: Ints, sure: Bools, wide: Bools, selection: Selection

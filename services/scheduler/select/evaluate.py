@@ -7,7 +7,7 @@ draws it there, is the cluster's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -18,12 +18,16 @@ from services.scheduler.filter.constraints.predicates import (
 )
 from services.scheduler.filter.topology.fit import ADMITTED, filter_result
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of, steps_taken
-from services.scheduler.score.predicted_zones import least_spread, predicted_spread
-from services.scheduler.score.ranks import RULED_OUT, rank_of, score_of
+from services.scheduler.score.predicted_zones import (
+    device_closeness,
+    least_spread,
+    predicted_spread,
+)
+from services.scheduler.score.ranks import CLOSER, OPTIMISTIC, RULED_OUT, STEP, rank_of, score_of
 from services.scheduler.score.runner import StrategyRunner, score_node
 from services.scheduler.score.strategies.strategy import DemandClass
 from services.scheduler.select.bulk import BulkEvaluator
-from services.scheduler.select.score_cache import OPTIMISTIC, ScoreCache
+from services.scheduler.select.score_cache import ScoreCache
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import NodeArrays, Slots
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -65,9 +69,7 @@ def evaluate_node(
         return known_rank
     if known_score is None:
         known_score = score_node(node_info, pod_class, plan, strategy)
-    if not (config.rank_by_zones and plan.may_spread):
-        return known_score
-    return rank_of(known_score, predicted_spread(node_info, plan))
+    return _ranked(node_info, plan, config, known_score, predicted_spread)
 
 
 def true_rank(
@@ -83,8 +85,7 @@ def true_rank(
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
     score = score_node(node_info, pod_class, plan, strategy)
-    by_zones = config.rank_by_zones and plan.may_spread
-    return rank_of(score, predicted_spread(node_info, plan)) if by_zones else score
+    return _ranked(node_info, plan, config, score, predicted_spread)
 
 
 def highest_rank(
@@ -100,8 +101,20 @@ def highest_rank(
     if not _passes_whole_node(pod_class, node_info):
         return RULED_OUT
     score = score_node(node_info, pod_class, plan, strategy)
-    by_zones = config.rank_by_zones and plan.may_spread
-    return rank_of(score, least_spread(node_info, plan)) if by_zones else score
+    return _ranked(node_info, plan, config, score, least_spread)
+
+
+def _ranked(
+    node_info: NodeInfo,
+    plan: Plan,
+    config: CycleConfig,
+    score: int,
+    spread: Callable[[NodeInfo, Plan], int],
+) -> int:
+    if not (config.rank_by_zones and (plan.may_spread or plan.near)):
+        return score
+    spread_there = spread(node_info, plan) if plan.may_spread else 0
+    return rank_of(score, spread_there, device_closeness(node_info, plan) if plan.near else 0)
 
 
 def _passes_whole_node(pod_class: PodClass, node_info: NodeInfo) -> bool:
@@ -203,7 +216,7 @@ class Evaluator:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked or not (self.config.rank_by_zones and plan.may_spread):
             return bound
-        rank = min(bound, rank_of(score_of(bound), predicted_spread(node_info, plan)))
+        rank = min(bound, rank_of(bound % STEP, predicted_spread(node_info, plan)))
         if rank < bound:
             self.cache.lower_bound(pod_class.row, node_info.slot, rank)
         return rank
@@ -325,7 +338,7 @@ class Evaluator:
         if self.node_at(node_info.slot) is not node_info:
             return None
         rank = int(self.cache.scores[pod_class.row, node_info.slot])
-        if 0 <= rank < OPTIMISTIC:
+        if 0 <= rank < CLOSER:
             return rank
         return score_of(rank) if RULED_OUT < rank < OPTIMISTIC else None
 

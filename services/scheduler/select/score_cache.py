@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from services.scheduler.score.ranks import RULED_OUT
+from services.scheduler.score.ranks import OPTIMISTIC, RULED_OUT
 from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.node_arrays import (
     EXCLUDED,
@@ -29,7 +29,6 @@ from services.scheduler.snapshot.node_arrays import (
     grown,
 )
 
-OPTIMISTIC = 101
 FIRST_ROWS = 8
 
 Scores = npt.NDArray[np.int32]

@@ -21,9 +21,8 @@ import xxhash
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.predict import predict_if_on
 from services.scheduler.owned.admission import zone_allocation
-from services.scheduler.score.ranks import RULED_OUT, score_of
+from services.scheduler.score.ranks import CLOSER, OPTIMISTIC, RULED_OUT, score_of
 from services.scheduler.select.cluster import Cluster
-from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
@@ -140,7 +139,7 @@ def placed_on(
     """Return the placement on this node, with the zones that the kubelet will likely choose."""
     plan, _ = cluster.evaluator.plan(pod_class, node_info)
     version = node_info.ledger.report_version
-    score = rank if rank >= 0 else score_of(rank)
+    score = rank if 0 <= rank < CLOSER else score_of(rank)
     if plan.mode == "owned":
         first_zone = cluster.evaluator.first_zone(pod_class, plan, node_info)
         allocation = zone_allocation(node_info, plan, pod_class.pod, first_zone)

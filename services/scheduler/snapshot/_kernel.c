@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Raised with every change of a signature, so that a module of another version is not used. */
-#define INTERFACE 6
+#define INTERFACE 7
 
 /* As in room.py and keep_room.py. */
 #define UNITS 64
@@ -28,7 +28,7 @@
 #define NOWHERE (-1)
 #define NOTHING INT64_MIN
 #define RULED_OUT (-(1 << 28))
-#define OPTIMISTIC 101
+#define OPTIMISTIC 357
 #define EXCLUDED (-(1 << 30))
 /* Kinds of parts that are ranked; pods with more of them are ranked in Python. */
 #define MOST_KINDS 32

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 # Raised with every change of a signature, as in `_kernel.c`.
-INTERFACE = 6
+INTERFACE = 7
 
 
 def _loaded() -> Any:

@@ -25,13 +25,13 @@ from shared.domain.resources import PODS, Amounts, is_memory, memory_of
 from shared.domain.zone_allocation import ZoneAllocation
 from shared.events.cluster_events import NodeObserved
 from shared.events.surroundings_events import NodeDevicesObserved
+from shared.ledger.cards import device_types_of, totals_of_cards
 from shared.ledger.charge import apart
 from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 from shared.ledger.unhealthy import offered_by_kubelet
 from shared.ledger.unlisted_blocks import zones_in_groups
 from shared.ledger.view import subtract, total
 from shared.ledger.what_if import Newcomer, what_if
-from shared.owned.devices import totals_of
 
 Layout = tuple[tuple[int, tuple[str, ...]], ...]
 Bounds = Mapping[int, Amounts]
@@ -67,7 +67,8 @@ class Profile(NamedTuple):
     that lie in several. `unkept` are node labels that the kubelet does not keep, each with the
     resource whose exclusive use it concerns. `pod_level_scope` is the report's. `owners` says who
     chooses zones. `counted_zones` is the node's label if it ranks the node by zones in use.
-    `device_types` are those that Topolog chooses there. `unlisted` resources may be pinned.
+    `device_types` are those that Topolog chooses there, `has_cards` says that a Device object shows
+    where the devices are that the kubelet chooses. `unlisted` resources may be pinned.
     """
 
     state: str
@@ -82,6 +83,7 @@ class Profile(NamedTuple):
     owners: Owners = Owners()
     counted_zones: str = ""
     device_types: tuple[str, ...] = ()
+    has_cards: bool = False
     unlisted: tuple[str, ...] = ()
 
 
@@ -133,6 +135,7 @@ class NodeInfo:
         "ledger_version",
         "machine",
         "name",
+        "near",
         "observed",
         "owned",
         "owned_before",
@@ -173,6 +176,7 @@ class NodeInfo:
         self.pending_parts: Any = None
         self.expected_zones: Any = None
         self.plainness: bool | None = None
+        self.near: Any = None
         self.views: Any = None
         self.owned: owned_states.OwnedState | None = None
         self.owned_before: owned_states.OwnedState | None = None
@@ -251,7 +255,11 @@ class NodeInfo:
         self.allocations = allocations_of(node) if self.profile.owners.is_owned else {}
         self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
         self._forget_derived()
-        self.owned, self.totals = None, (self.guaranteed_totals() if self.unaligned else {})
+        self.owned, self.near, self.totals = (
+            None,
+            None,
+            (self.guaranteed_totals() if self.unaligned else {}),
+        )
 
     def hypothetical(
         self,
@@ -386,6 +394,7 @@ class NodeInfo:
         labels = node.observed.labels if node.observed is not None else {}
         owners, precedence = owners_of(report), config.policy_precedence
         rule = policy.node_rule(report, labels, precedence, config.default_policy, owners.is_owned)
+        types = device_types_of(node.devices) if node.devices is not None else ()
         placeless = {group.resource for group in report.devices or () if not group.zones}
         profile = Profile(
             state,
@@ -399,7 +408,8 @@ class NodeInfo:
             report.pod_level_scope,
             owners,
             counted_zones(labels) if owners.is_owned else "",
-            device_types_of(node) if owners.is_owned else (),
+            types if owners.is_owned else (),
+            bool(types) and not owners.is_owned,
             () if owners.is_owned else policy.unlisted(report, node.observed, config.unpinned),
         )
         return cast("Profile", _shared(profile, profile))
@@ -448,7 +458,7 @@ def offered(node: LedgerNode) -> Amounts:
         return {}
     allocatable = offered_by_kubelet(node, node.observed.allocatable)
     if node.devices is not None:
-        allocatable = _device_totals(node.devices) | allocatable
+        allocatable = totals_of_cards(node.devices) | allocatable
     if not node.claims:
         return allocatable
     claimed = {PODS: len(node.claims)}
@@ -456,25 +466,6 @@ def offered(node: LedgerNode) -> Amounts:
         for name, amount in total(zones.values()).items():
             claimed[name] = claimed.get(name, 0) + amount
     return {name: amount - claimed.get(name, 0) for name, amount in allocatable.items()}
-
-
-def device_types_of(node: LedgerNode) -> tuple[str, ...]:
-    """Return the types of devices of the node's Device object."""
-    devices = node.devices.devices if node.devices is not None else ()
-    return tuple(sorted({device.type for device in devices}))
-
-
-_totals: dict[int, tuple[NodeDevicesObserved, Amounts]] = {}
-
-
-def _device_totals(devices: NodeDevicesObserved) -> Amounts:
-    """Return what the devices offer together. Remembered, because each change of a node asks."""
-    remembered = _totals.get(id(devices))
-    if remembered is None or remembered[0] is not devices:
-        if len(_totals) >= REMEMBERED:
-            _totals.clear()
-        remembered = _totals[id(devices)] = devices, totals_of(devices.devices)
-    return remembered[1]
 
 
 def held_once(charge: Charge, report: Report | None = None) -> Amounts:

@@ -29,7 +29,7 @@ from shared.domain.demand import (
 )
 from shared.domain.pod import ContainerKind, Pod
 from shared.domain.refusal import Refusal
-from shared.domain.resources import CPU, PODS, Amounts
+from shared.domain.resources import CPU, PODS, Amounts, is_device
 from shared.domain.zone_allocation import DeviceType
 from shared.events.cluster_events import NodeObserved
 from shared.hints.registry import amounts_are_all, beyond_amounts
@@ -89,6 +89,8 @@ class Plan(msgspec.Struct, frozen=True):
     `may_spread`: the policy leaves open how many zones a part gets.
     `counted_zones` is the profile's. `one_zone` is set if Topolog must choose one zone: the amounts
     that the zone must have, and the same with devices, by which it is scored.
+    `near` are the parts that request several devices, with those that others of the pod request: if
+    a Device object shows where devices are, nodes are ranked by how near they lie.
     `running` parts hold their amounts at the same time. Each of them requests at least `smallest`,
     which is empty for fewer than two such parts.
     """
@@ -113,6 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     devices: DeviceRequest | None = None
     counted_zones: str = ""
     one_zone: tuple[Items, Items] | None = None
+    near: tuple[tuple[AlignedPart, Amounts], ...] = ()
 
     @property
     def request(self) -> HintRequest:
@@ -351,9 +354,20 @@ def _plan(demand: tuple[ContainerDemand, ...], rule: policy.Rule, profile: Profi
         needs_search=needs_search or is_split or bool(rule.one_zone),
         may_be_split=is_split,
         may_spread=rule.policy != policies.SINGLE_NUMA_NODE,
+        near=_near(parts) if profile.has_cards else (),
         running=len(running),
         smallest=_smallest(running) if len(running) > 1 else {},
     )
+
+
+def _near(parts: tuple[AlignedPart, ...]) -> tuple[tuple[AlignedPart, Amounts], ...]:
+    """Return the parts that request several devices, with what the others request."""
+    near = []
+    for part in parts:
+        devices = [amount for name, amount in part.amounts.items() if is_device(name)]
+        if part.kind != "init" and sum(devices) > 1:
+            near.append((part, _sum(tuple(other for other in parts if other is not part))))
+    return tuple(near)
 
 
 def _beyond_amounts(demand: tuple[ContainerDemand, ...], profile: Profile) -> bool:

@@ -17,9 +17,8 @@ from services.comparison.rows import Reservation
 from services.comparison.truth import TrueNode
 from services.scheduler.core import CoreConfig
 from services.scheduler.explain.placing import ColumnarPlacing, Placing
-from services.scheduler.score.ranks import RULED_OUT
+from services.scheduler.score.ranks import OPTIMISTIC, RULED_OUT
 from services.scheduler.select.evaluate import Evaluator, true_rank
-from services.scheduler.select.score_cache import OPTIMISTIC
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
