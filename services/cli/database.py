@@ -34,9 +34,10 @@ def roles_command(
     database_url: Annotated[str, database_option("URL with the owner's login.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line.")] = False,
 ) -> None:
-    """Create separate logins for services (topolog_service) and readers (topolog_viewer).
+    """Create separate logins for services, readers and `topolog log prune`.
 
-    Services can append, hold leases and keep snapshots, and nothing more; readers can only read.
+    Services (topolog_service) can append, hold leases and keep snapshots, and nothing more; readers
+    (topolog_viewer) can only read; topolog_keeper can read and prune what everything has passed.
     To rotate a password, change its file and run this again.
     """
     from services.upkeep.logins import make_logins
@@ -56,4 +57,7 @@ def roles_command(
         return
     for login, file in files.items():
         say(f"{login}: password in {file}")
-    say("use topolog_service in the TOPOLOG_DATABASE_URL of services, topolog_viewer for readers")
+    say(
+        "use topolog_service in the TOPOLOG_DATABASE_URL of services, topolog_viewer for readers, "
+        "topolog_keeper for topolog log prune"
+    )

@@ -237,7 +237,7 @@ def prune_command(
     Missing files are written first. Replay reads them where they were written, or where
     TOPOLOG_ARCHIVE says; services begin from checkpoints and need them only to fold from the
     beginning. Safe to interrupt,
-    and to run as a CronJob. Needs the owner's login, or a member of topolog_pruner.
+    and to run as a CronJob. Needs topolog_keeper's or the owner's login.
     """
     from services.upkeep.pruning import Pruned, due, prune
     from shared.eventlog import postgres_pruning

@@ -78,19 +78,28 @@ async def _confirmation(
 ) -> Confirmation | None:
     quarantined, report = QuarantinedStreams(skipped=await skips(log)), streams.report(node)
     ledger = (await nearest_state(log, since - 1, quarantined)).ledger
-    first_report = await _full_report(log, report, since, version)
-    first = await log.read_stream(report, first_report, 1)
-    if first and _is_of_all_pods(quarantined.event_of(first[0])):
+    report_there = ledger.nodes[node].report if node in ledger.nodes else None
+    version_there = await log.version_at(report, ledger.position) if report_there is not None else 0
+    first_report = await _full_report(log, report, since, version, version_there)
+    first = (
+        await log.read_stream(report, first_report, 1) if first_report or not report_there else []
+    )
+    is_of_all_pods = (
+        _is_of_all_pods(quarantined.event_of(first[0]))
+        if first
+        else report_there is not None and lists_by_match(report_there)
+    )
+    if is_of_all_pods:
         folded, end = ledger.position, min(await log.head(), since + EVENTS_READ)
         events = reading.envelopes(log, folded, end)
     else:
-        if node in ledger.nodes and ledger.nodes[node].report is not None:
+        if report_there is not None:
             begin = folded = ledger.position
-            first_report = await reading.version_at(log, report, folded)
+            first_report = version_there
         else:
             ledger, folded = Ledger(), 0
             begin = first[0].position if first else since
-        others = await reading.version_at(log, streams.node(node), begin)
+        others = await log.version_at(streams.node(node), begin)
         sources = [
             *(envelopes_of(log, streams.pod(uid), 0, PAGE) for uid in dict.fromkeys(uids)),
             envelopes_of(log, report, first_report, REPORTS_READ, AHEAD),
@@ -127,13 +136,14 @@ def _is_of_all_pods(event: Event | None) -> bool:
     return isinstance(event, NodeReported) and lists_by_match(event.report)
 
 
-async def _full_report(log: EventLog, stream: str, since: int, version: int) -> int:
-    """Return the version before the newest full report that the stay began with, 0 if none is."""
+async def _full_report(log: EventLog, stream: str, since: int, version: int, least: int) -> int:
+    """Return the version before the newest full report that the stay began with, 0 if none is after
+    version `least`."""
     if version == 0:
-        version = await reading.version_at(log, stream, since)
+        version = await log.version_at(stream, since)
     first = version
-    while first > 0:
-        first, last = max(0, first - PAGE), first
+    while first > least:
+        first, last = max(least, first - PAGE), first
         page = envelopes_of(log, stream, first, last - first)
         full = [envelope.version async for envelope in page if envelope.type == "NodeReported"]
         if full:

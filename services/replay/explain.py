@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from services.replay import reading, story
+from services.replay import story
 from services.replay.confirmations import confirmations_of
 from services.replay.filters import clock
 from services.replay.judging import outcome_now, rejected_elsewhere
@@ -174,7 +174,7 @@ async def _node_seen(log: EventLog, node: str, until: int) -> cluster.NodeObserv
     followed, stream = await nearest_state(log, until, QuarantinedStreams()), streams.node(node)
     ledger_node = followed.ledger.nodes.get(node)
     observed = ledger_node.observed if ledger_node is not None else None
-    begin = await reading.version_at(log, stream, followed.ledger.position)
+    begin = await log.version_at(stream, followed.ledger.position)
     async for envelope in envelopes_of(log, stream, begin):
         if envelope.position > until:
             break

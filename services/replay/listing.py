@@ -76,7 +76,7 @@ async def _between(
             yield envelope
         return
     read = [
-        envelopes_of(log, stream, await reading.version_at(log, stream, after) if after else 0)
+        envelopes_of(log, stream, await log.version_at(stream, after) if after else 0)
         for stream in names
     ]
     async for envelope in in_order(read):

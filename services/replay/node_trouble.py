@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.replay import reading
 from services.replay.words import amounts_text
 from services.scheduler.state.exclusions import Exclusions
 from shared.domain.effective import effective_request
@@ -31,7 +30,7 @@ async def exclusions_of(
         return []
     causes: dict[str, NodeSetAside] = {}
     since = min(exclusion.since for exclusion in excluded.values())
-    begin = await reading.version_at(log, streams.node(node), since - 1)
+    begin = await log.version_at(streams.node(node), since - 1)
     async for envelope, event in readable_events_of(log, streams.node(node), begin):
         if envelope.position > position:
             break

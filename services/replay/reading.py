@@ -133,16 +133,3 @@ async def position_at(log: EventLog, time_us: int) -> int:
         else:
             high = middle - 1
     return low
-
-
-async def version_at(log: EventLog, stream: str, position: int) -> int:
-    """Return the stream's version at a position, by bisection."""
-    low, high = 0, (await log.versions([stream]))[stream]
-    while low < high:
-        middle = (low + high + 1) // 2
-        page = await log.read_stream(stream, middle - 1, 1)
-        if page and page[0].position <= position:
-            low = middle
-        else:
-            high = middle - 1
-    return low

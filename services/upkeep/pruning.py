@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from services.scheduler.state.state import FORM, PROJECTION
 from services.upkeep.archiving import DAY_US, require_readable, write
 from services.upkeep.errors import UpkeepRefused
-from shared.eventlog.archive_files import ArchiveFiles, file_name
+from services.upkeep.out_file import replacing
+from shared.eventlog.archive_files import ArchiveFiles, file_name, state_name
 from shared.eventlog.archive_place import Place
+from shared.eventlog.checkpoints import key_of
 from shared.eventlog.history_file import Block, Header, HistoryFileError, checked
 from shared.eventlog.port import EventLog
 from shared.eventlog.postgres_pruning import Prunable, Range
@@ -22,6 +25,8 @@ from shared.eventlog.redactions import redactions
 
 # A commit id is remembered at least this long.
 LEAST_DAYS = 7.0
+# Least positions between two checkpoints in the archive.
+STATES_EVERY = 100_000
 
 # Prunes the blocks that begin at these positions, whose files are in the place with this name.
 Drop = Callable[[Sequence[int], str], Awaitable[None]]
@@ -70,11 +75,27 @@ async def prune(
         name = file_name(part.first, part.last)
         if not await _is_whole(log, place, name, part):
             await write(log, place, name, part.first, part.last)
+        await _keep_states(log, place, part)
         await drop(part.blocks, str(place))
         done.append(Pruned(part.first, part.last, f"{place}/{name}"))
     if not done:
         await drop((), str(place))
     return done
+
+
+async def _keep_states(log: EventLog, place: Place, part: Range) -> None:
+    """Write checkpoints of these positions, from which questions about them begin."""
+    projection, form = key_of(PROJECTION, FORM.version)
+    until = part.last
+    while until >= part.first:
+        kept = await log.load_snapshot(projection, form, until)
+        if kept is None or kept[0].position < part.first:
+            return
+        made_at, state = kept
+        name = state_name(projection, form, made_at.position)
+        with place.writing(name) as file, replacing(file) as out:
+            out.write(made_at.chain + state)
+        until = made_at.position - STATES_EVERY
 
 
 async def _is_whole(log: EventLog, place: Place, name: str, part: Range) -> bool:

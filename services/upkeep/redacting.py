@@ -24,7 +24,7 @@ from services.replay.names import require_pod, uids_of
 from services.replay.reading import envelopes, ledger_at
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.out_file import replacing
-from shared.eventlog.archive_files import ArchiveFiles, file_name
+from shared.eventlog.archive_files import STATE, ArchiveFiles, file_name
 from shared.eventlog.archive_place import place_of
 from shared.eventlog.history_file import Header, Writer, checked
 from shared.eventlog.port import Commit, Draft, EventLog
@@ -177,6 +177,10 @@ async def mask_everywhere(
         return done
     recorded, place = await redactions(log), place_of(archive or pruned.archive)
     try:
+        # Checkpoints hold text, too.
+        for name in place.names(again=True):
+            if name.startswith(STATE):
+                place.remove(name)
         for first, last in ArchiveFiles(place, "").named(again=True):
             covered = {p for p in positions if first <= p <= min(last, pruned.pruned_to)}
             if covered:

@@ -1,35 +1,50 @@
 """The workload in a history: arrivals, lifetimes, delays and machines.
 
-Reads the events between two positions. Pods that lived at the first of them are there from the
-start. This module does not know rules or kubelets.
+Reads the events between two positions, from the nearest checkpoint on. Pods that lived at the first
+of them are there from the start. This module does not know rules or kubelets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import sys
 from collections import Counter
 from typing import get_args
 
 import msgspec
 
 from services.replay import reading
+from services.replay.nearest import nearest_state
 from services.scheduler.queue.shard import shard_of
+from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from shared.domain.report import Report
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
+from shared.eventlog.whole_stream import envelopes_of, in_order
+from shared.events import streams
 from shared.events.binding_events import BindRefused, PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved, PodRunning
+from shared.events.codec import UndecodableEvent, decode
+from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
-from shared.events.surroundings_events import SurroundingEnded, SurroundingEvent, stream_of
+from shared.events.surroundings_events import (
+    Surrounding,
+    SurroundingEnded,
+    SurroundingEvent,
+    stream_of,
+)
 
 # A pod of the same kind that appears within this time after a rejection replaces the rejected pod.
 AGAIN_WITHIN_US = 120_000_000
 # Assumed if no pod of the history ended.
 FIRST_LIFETIME_S = 60.0
+# Every 50th report is a full one.
+REPORTS_A_PAGE = 50
 
 
 # Events that are played in addition to pods and reports: those of nodes and cluster objects.
@@ -75,19 +90,62 @@ class Recorded(msgspec.Struct):
 
 
 async def recorded(log: EventLog, first: int, last: int) -> Recorded:
-    """Read positions 1..`last`. Pods that ended before `first` are left out."""
+    """Read positions `first`..`last`, and what lived before them: from the nearest checkpoint, or
+    from the beginning. Pods that ended before `first` are left out."""
     history, quarantined = Recorded(), QuarantinedStreams(await skips(log))
-    async for envelope in reading.envelopes(log, 0, last):
-        if envelope.type in _HEARD:
-            event = quarantined.event_of(envelope)
-            if event is not None:
-                _hear(history, event, envelope.time_us, envelope.position <= first)
+    followed = await nearest_state(log, first - 1, quarantined)
+    if followed.ledger.position:
+        await _as_of(history, log, followed, quarantined)
+    async for envelope in reading.envelopes(log, followed.ledger.position, last):
+        _read(history, envelope, quarantined, envelope.position <= first)
         if envelope.position == first:
             _begin(history, envelope.time_us)
         history.end_us = max(history.end_us, envelope.time_us)
     _link(history)
     _assume(history)
     return history
+
+
+async def _as_of(
+    history: Recorded, log: EventLog, followed: SchedulerState, quarantined: QuarantinedStreams
+) -> None:
+    """Fill in what the events up to a state say of the pods and nodes that live there."""
+    position, nodes = followed.ledger.position, followed.ledger.nodes.values()
+    observed = sorted((n for n in nodes if not n.is_deleted), key=lambda node: node.observed_at)
+    history.news = [
+        (0, streams.node(node.name), node.observed) for node in observed if node.observed
+    ]
+    for kind in get_args(Surrounding):
+        history.news += [(0, stream_of(seen), seen) for seen in followed.of_kind(kind).values()]
+    for node in nodes:
+        await _report_of(history, log, node.name, node.report_version)
+    pod_events = (
+        envelopes_of(log, stream, 0, followed.versions.get(stream, sys.maxsize))
+        for stream in map(streams.pod, followed.ledger.pods)
+    )
+    async for envelope in in_order(pod_events):
+        if envelope.position <= position:
+            _read(history, envelope, quarantined, True)
+
+
+async def _report_of(history: Recorded, log: EventLog, node: str, version: int) -> None:
+    """Find the newest full report of a node up to a version of its stream."""
+    first, stream = version, streams.report(node)
+    while first > 0 and node not in history.reports:
+        last, first = first, max(0, first - REPORTS_A_PAGE)
+        async for envelope in envelopes_of(log, stream, first, last - first):
+            if envelope.type == NodeReported.__name__:
+                with contextlib.suppress(UndecodableEvent):
+                    _hear(history, decode(envelope), envelope.time_us, True)
+
+
+def _read(
+    history: Recorded, envelope: Envelope, quarantined: QuarantinedStreams, is_before: bool
+) -> None:
+    if envelope.type in _HEARD:
+        event = quarantined.event_of(envelope)
+        if event is not None:
+            _hear(history, event, envelope.time_us, is_before)
 
 
 def scheduler_of(history: Recorded, configured: str) -> str:

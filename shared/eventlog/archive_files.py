@@ -27,8 +27,10 @@ _NAME = re.compile(rf"facts-(\d+)-(\d+){re.escape(SUFFIX)}")
 _MEMBER = re.compile(rb"\x1f\x8b\x08\x00\x00\x00\x00\x00[\x00\x02\x04].", re.DOTALL)
 _POSITION = re.compile(rb'{"position":(\d+),')
 _HEAD_BYTES = 4096
+# Names of checkpoints' files begin so.
+STATE = "state-"
 # Streams whose blocks are remembered.
-_SEARCHED = 100
+_SEARCHED = 10_000
 
 
 def file_name(first: int, last: int) -> str:
@@ -36,10 +38,20 @@ def file_name(first: int, last: int) -> str:
     return f"facts-{first:016}-{last:016}{SUFFIX}"
 
 
+def state_name(projection: str, form: str, position: int) -> str:
+    """Return the name of a checkpoint's file."""
+    return f"{_state_prefix(projection, form)}{position:016}"
+
+
+def _state_prefix(projection: str, form: str) -> str:
+    return f"{STATE}{projection}-{form.replace(' ', '-')}-"
+
+
 class _File(msgspec.Struct, frozen=True):
     """`starts` are the first positions of the blocks, at `offsets`, which also has the end."""
 
     name: str
+    last: int
     starts: list[int]
     offsets: list[int]
 
@@ -55,6 +67,8 @@ class ArchiveFiles:
         self._kept = KeptBlocks()
         # By stream, the newest first: the first version in a block, and the block's first position.
         self._searched: dict[str, list[tuple[int, int]]] = {}
+        # By stream: the version that was found last, and a position in its block.
+        self._reached: dict[str, tuple[int, int]] = {}
 
     def covers(self, last: int) -> bool:
         """Return whether there are files of positions 1 to `last`."""
@@ -78,32 +92,92 @@ class ArchiveFiles:
     def of_stream(self, stream: str, after: int, until: int) -> list[Envelope]:
         """Return events of a stream after a version up to position `until`: those of one block.
 
-        The search goes from `until` back, and remembers what it has passed."""
+        The search goes forward from the version that was found last, and back from `until`, in
+        turns. It remembers what it has passed."""
         with self._lock:
-            return self._of_stream(stream, after, until)
+            start = self._block_with(stream, after + 1, until)
+            events = [
+                event
+                for event in self._block_of(start)
+                if event.stream == stream and event.version > after and event.position <= until
+            ]
+            self._reached[stream] = events[-1].version, start
+            return events
 
-    def _of_stream(self, stream: str, after: int, until: int) -> list[Envelope]:
-        if len(self._searched) > _SEARCHED:
+    def _block_with(self, stream: str, version: int, until: int) -> int:
+        """Return the first position of the block that has this version of a stream."""
+        if len(self._reached) > _SEARCHED:
             self._searched.clear()
+            self._reached.clear()
         passed = self._searched.setdefault(stream, [])
-        position = passed[-1][1] - 1 if passed else until
-        needle = b'"stream":' + msgspec.json.encode(stream) + b","
-        while position > 0 and (not passed or passed[-1][0] > after + 1):
-            file, number = self._found(position)
-            start = file.starts[number]
-            if needle in self._text(file, number):
-                block = self._block_of(start)
-                versions = [event.version for event in block if event.stream == stream]
-                passed.append((versions[0], start))
-            position = start - 1
-        start = next((start for first, start in passed if first <= after + 1), 0)
-        if not start:
-            raise LogBroken(f"no file in {self._place} has version {after + 1} of {stream}")
-        return [
-            event
-            for event in self._block_of(start)
-            if event.stream == stream and event.version > after and event.position <= until
-        ]
+        if passed and passed[-1][0] <= version:
+            return next(start for first, start in passed if first <= version)
+        reached, ahead = self._reached.get(stream, (0, 0))
+        behind = passed[-1][1] - 1 if passed else until
+        if ahead and reached >= version:
+            # What is wanted lies before what was found last, far from `until`.
+            passed, ahead, behind = [], 0, ahead
+        while behind > 0:
+            if 0 < ahead <= behind:
+                first, last, start, ahead = self._versions_at(stream, ahead)
+                if first <= version <= last:
+                    return start
+            first, _, start, _ = self._versions_at(stream, behind)
+            if first:
+                passed.append((first, start))
+                if first <= version:
+                    return start
+            behind = start - 1
+        raise LogBroken(f"no file in {self._place} has version {version} of {stream}")
+
+    def version_at(self, stream: str, position: int) -> int:
+        """Return the version of a stream at a position, by the events before it."""
+        with self._lock:
+            while position > 0:
+                first, _, start, _ = self._versions_at(stream, position)
+                if first:
+                    versions = [
+                        event.version
+                        for event in self._block_of(start)
+                        if event.stream == stream and event.position <= position
+                    ]
+                    if versions:
+                        self._reached[stream] = versions[-1], start
+                        return versions[-1]
+                position = start - 1
+            return 0
+
+    def note(self, event: Envelope) -> None:
+        """Remember an event that was found by its position: its stream may be read next."""
+        with self._lock:
+            self._reached[event.stream] = event.version - 1, event.position
+
+    def _versions_at(self, stream: str, position: int) -> tuple[int, int, int, int]:
+        """Return the first and last version of a stream in the block of a position (0: none), and
+        the first positions of this and of the next block."""
+        file, number = self._found(position)
+        start = file.starts[number]
+        following = file.starts[number + 1] if number + 1 < len(file.starts) else file.last + 1
+        versions = [0]
+        if b'"stream":' + msgspec.json.encode(stream) + b"," in self._text(file, number):
+            versions = [e.version for e in self._block_of(start) if e.stream == stream] or [0]
+        return versions[0], versions[-1], start, following
+
+    def state(self, projection: str, form: str, until: int) -> tuple[int, bytes] | None:
+        """Return the position and the content of the newest file of a checkpoint at or before
+        `until`; None if there is none that can be read."""
+        prefix = _state_prefix(projection, form)
+        with self._lock:
+            try:
+                names = [name for name in self._place.names() if name.startswith(prefix)]
+                newest = max((n for n in names if int(n[len(prefix) :]) <= until), default="")
+                return (
+                    (int(newest[len(prefix) :]), self._place.path(newest).read_bytes())
+                    if newest
+                    else None
+                )
+            except (OSError, ValueError):
+                return None
 
     def named(self, again: bool = False) -> list[tuple[int, int]]:
         """Return the first and last position of each file, in order. Raises OSError."""
@@ -125,7 +199,7 @@ class ArchiveFiles:
                 f"{problem}; mount or copy the archive there, or set TOPOLOG_ARCHIVE"
             )
         if first not in self._files:
-            self._files[first] = self._opened(file_name(first, last))
+            self._files[first] = self._opened(file_name(first, last), last)
         file = self._files[first]
         return file, bisect_right(file.starts, position) - 1
 
@@ -140,7 +214,7 @@ class ArchiveFiles:
         except OSError as error:
             raise LogPruned(f"{self._place}/{name} cannot be read: {error.strerror}") from error
 
-    def _opened(self, name: str) -> _File:
+    def _opened(self, name: str, last: int) -> _File:
         path, starts, offsets = self._path(name), list[int](), list[int]()
         try:
             if header_of(path).log_id != self._log_id:
@@ -160,7 +234,7 @@ class ArchiveFiles:
             raise self._altered(name, error) from error
         if len(offsets) != len(starts) + 1:
             raise self._altered(name, "its end is missing")
-        return _File(name, starts, offsets)
+        return _File(name, last, starts, offsets)
 
     def _raw(self, file: _File, number: int) -> bytes:
         path = self._path(file.name)

@@ -39,6 +39,9 @@ class Place(Protocol):
     def writing(self, name: str) -> Iterator[Path]:
         """Yield a path. The file that is written there becomes `name` at the end."""
 
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+
 
 class Folder:
     """A folder. It is created when a file is written."""
@@ -58,6 +61,9 @@ class Folder:
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         yield self._folder / name
+
+    def remove(self, name: str) -> None:
+        self.path(name).unlink(missing_ok=True)
 
 
 class Bucket:
@@ -105,9 +111,16 @@ class Bucket:
             self._asked(lambda obstore, store: obstore.put(store, name, file))
         finally:
             file.unlink(missing_ok=True)
-            self._listed_s = -LISTED_FOR_S
-            if name in self._copies:
-                self._copies.remove(name)
+            self._forget(name)
+
+    def remove(self, name: str) -> None:
+        self._asked(lambda obstore, store: obstore.delete(store, name))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._listed_s = -LISTED_FOR_S
+        if name in self._copies:
+            self._copies.remove(name)
 
     def _asked(self, use: Callable[[Any, Any], T]) -> T:
         import obstore

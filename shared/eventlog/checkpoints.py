@@ -17,7 +17,7 @@ from shared.eventlog.snapshots import checkpoints_of, seal, unseal
 
 # Positions between two checkpoints. The size of a partition is a multiple of it, so that each
 # partition begins right after a checkpoint.
-EVERY = 50_000
+EVERY = 25_000
 # Of zlib: a checkpoint is written while the service works.
 LEVEL = 1
 
@@ -51,7 +51,7 @@ async def save_checkpoint(
     """Keep a checkpoint. Raises LogUnavailable."""
     stored = msgspec.msgpack.encode(_Stored(checkpoint.code, checkpoint.state))
     sealed = seal(zlib.compress(stored, LEVEL))
-    await log.save_snapshot(*_key(projection, form.version), checkpoint.place, sealed)
+    await log.save_snapshot(*key_of(projection, form.version), checkpoint.place, sealed)
 
 
 async def nearest_checkpoint(
@@ -62,7 +62,7 @@ async def nearest_checkpoint(
     newest: tuple[Place, bytes] | None = None
     version = form.version
     for number in range(form.version, 0, -1):
-        snapshot = await log.load_snapshot(*_key(projection, number), until)
+        snapshot = await log.load_snapshot(*key_of(projection, number), until)
         if snapshot is not None and (newest is None or snapshot[0].position > newest[0].position):
             newest, version = snapshot, number
         if number - 1 not in form.upcasters:
@@ -90,5 +90,6 @@ async def oldest_checkpoint(log: EventLog, projection: str, form: Form) -> Check
     return oldest
 
 
-def _key(projection: str, version: int) -> tuple[str, str]:
+def key_of(projection: str, version: int) -> tuple[str, str]:
+    """Return the name and the key under which the log keeps the checkpoints of a form."""
     return checkpoints_of(projection), f"form {version}"

@@ -113,6 +113,10 @@ class FileLog:
         limit = min(limit, MAX_PAGE)
         return page_of((self._at(position) for position in positions[start : start + limit]), limit)
 
+    async def version_at(self, stream: str, position: int) -> int:
+        positions = self._streams.get(stream, array("q"))
+        return self._heads.get(stream, 0) - len(positions) + bisect_right(positions, position)
+
     async def pods_named(self, name: str) -> PodNames:
         return PodNames([], self.last)
 

@@ -175,6 +175,9 @@ class MemoryEventLog:
         )
         return page_of(events, min(limit, MAX_PAGE))
 
+    async def version_at(self, stream: str, position: int) -> int:
+        return sum(event.stream == stream for event in self._events[:position])
+
     async def pods_named(self, name: str) -> PodNames:
         return PodNames([], len(self._events))
 

@@ -182,6 +182,9 @@ class EventLog(Protocol):
     ) -> list[Envelope]:
         """Return events of one stream in version order, with the same bounds."""
 
+    async def version_at(self, stream: str, position: int) -> int:
+        """Return the version of a stream at a position, 0 if it began later."""
+
     async def pods_named(self, name: str) -> PodNames:
         """Return where pods of this name (without namespace) were first observed.
 

@@ -37,6 +37,7 @@ from shared.eventlog.postgres_watch import HeadWatch
 from shared.eventlog.retrying import retried
 from shared.eventlog.revisions import require_current
 from shared.eventlog.snapshots import is_checkpoint, superseded
+from shared.eventlog.whole_stream import bisected
 from shared.events.envelope import Envelope
 
 T = TypeVar("T")
@@ -91,7 +92,6 @@ UNION SELECT position, octet_length(state) FROM older_snapshot
     WHERE projection = $1 AND fingerprint = $2
 ORDER BY position DESC
 """
-_ARCHIVED_TO = "SELECT coalesce(max(last), 0) AS last FROM archived_block"
 _DELETE_OLDER_SNAPSHOTS = """
 DELETE FROM older_snapshot
     WHERE projection = $1 AND fingerprint = $2 AND position = ANY($3::bigint[])
@@ -223,6 +223,10 @@ class PostgresEventLog:
         )
         return await self._archived.completed_stream(page, stream, after_version, limit)
 
+    async def version_at(self, stream: str, position: int) -> int:
+        version = await self._archived.version_at(stream, position)
+        return await bisected(self, stream, position) if version is None else version
+
     async def pods_named(self, name: str) -> PodNames:
         row = await self._fetchrow(_PODS_NAMED, name)
         return PodNames(row["positions"], row["unlisted"])
@@ -260,7 +264,11 @@ class PostgresEventLog:
         self, projection: str, fingerprint: str, until: int | None = None
     ) -> tuple[Place, bytes] | None:
         key, newest = (projection, fingerprint), until if until is not None else 2**63 - 1
+        in_files = until is not None and is_checkpoint(projection)
+        kept = await self._archived.state(*key, newest) if in_files else None
         for position, chain in await self._fetch(_SNAPSHOT_PLACES, *key, newest):
+            if kept is not None and kept[0].position >= position:
+                return kept
             # The event may be archived.
             try:
                 page = await self.read(position - 1, 1)
@@ -271,7 +279,7 @@ class PostgresEventLog:
             row = await self._fetchrow(_LOAD_SNAPSHOT, *key, position, chain)
             if row is not None:
                 return Place(position, chain), row["state"]
-        return None
+        return kept
 
     async def save_snapshot(
         self, projection: str, fingerprint: str, place: Place, state: bytes
@@ -286,9 +294,10 @@ class PostgresEventLog:
         values = (*key, place.position, place.chain, state)
         await self._retried(lambda c: c.execute(_SAVE_SNAPSHOT, *values))
         sizes = await self._fetch(_SNAPSHOT_SIZES, *key)
-        # Questions are mostly about events that are still in rows.
-        archived = await self._fetchrow(_ARCHIVED_TO)
-        dense_after = archived["last"] if is_checkpoint(projection) else None
+        # The files of pruned events have checkpoints of their own.
+        dense_after = None
+        if is_checkpoint(projection):
+            dense_after = (await self._fetchrow("SELECT position FROM pruned"))["position"]
         deleted = superseded([(row["position"], row["bytes"]) for row in sizes], dense_after)
         await self._retried(lambda c: c.execute(_DELETE_OLDER_SNAPSHOTS, *key, deleted))
         await self._retried(lambda c: c.execute(_DROP_OLD_SNAPSHOTS, *key))

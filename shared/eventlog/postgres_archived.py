@@ -18,6 +18,7 @@ from shared.eventlog.errors import LogBroken
 from shared.eventlog.history_file import HistoryFileError, unpack
 from shared.eventlog.limits import MAX_PAGE_BYTES
 from shared.eventlog.pages import KeptBlocks, page_of
+from shared.eventlog.port import Place
 from shared.events.envelope import Envelope
 
 _BLOCK_OF = "SELECT first, last, sha256, data FROM archived_block WHERE first <= $1 AND last >= $1"
@@ -34,6 +35,9 @@ SELECT n.position, n.archive, (SELECT log_id FROM counter) AS log_id, s.block, s
             WHERE stream = $1 AND last_version > $2 ORDER BY first_version LIMIT 1) s ON true
     LEFT JOIN pruned_stream p ON p.id = md5($1)::uuid
 """
+
+# A file of a checkpoint begins with the chain of its event.
+CHAIN_BYTES = 32
 
 Fetch = Callable[..., Awaitable[list[Any]]]
 
@@ -56,6 +60,27 @@ class Archived:
             return 1
         return pruned_to
 
+    async def version_at(self, stream: str, position: int) -> int | None:
+        """Return the version of a stream at a pruned position, None if it is not pruned."""
+        (row,) = await self._fetch(_PRUNED)
+        if position > row["position"]:
+            return None
+        return await asyncio.to_thread(self._files_of(row).version_at, stream, position)
+
+    async def state(self, projection: str, form: str, until: int) -> tuple[Place, bytes] | None:
+        """Return the newest checkpoint at or before a pruned position from the files."""
+        (row,) = await self._fetch(_PRUNED)
+        if not 0 < until <= row["position"]:
+            return None
+        kept = await asyncio.to_thread(self._files_of(row).state, projection, form, until)
+        if kept is None:
+            return None
+        position, content = kept
+        chain, state = content[:CHAIN_BYTES], content[CHAIN_BYTES:]
+        block = await self._block(position)
+        is_of_history = bool(block) and block[position - block[0].position].chain == chain
+        return (Place(position, chain), state) if is_of_history else None
+
     async def completed(self, page: list[Envelope], after: int, limit: int) -> list[Envelope]:
         """Return the page, preceded by the archived events that belong to it."""
         if limit <= 0 or (page and page[0].position == after + 1):
@@ -75,6 +100,10 @@ class Archived:
             more = block[after + 1 + len(events) - block[0].position :]
             events += more
             size += sum(len(envelope.payload) for envelope in more)
+        if limit == 1 and events:
+            (row,) = await self._fetch(_PRUNED)
+            if row["position"] >= events[0].position:
+                self._files_of(row).note(events[0])
         return page_of([*events, *page], limit) if events else page
 
     async def completed_stream(

@@ -49,7 +49,7 @@ SERVER_SETTINGS = {
 _PROBES = {"TCP_USER_TIMEOUT": 5_000, "TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2}
 
 # Roles of services and of readers (migration 0001). A process with the owner's URL uses one, too.
-WRITER, READER = "topolog_writer", "topolog_reader"
+WRITER, READER, PRUNER = "topolog_writer", "topolog_reader", "topolog_pruner"
 
 _STEP_DOWN = (
     "SELECT set_config('role', rolname, false) FROM pg_roles"

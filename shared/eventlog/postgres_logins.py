@@ -17,12 +17,12 @@ import asyncpg
 import msgspec
 
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated
-from shared.eventlog.postgres_connection import READER, WRITER, connect
+from shared.eventlog.postgres_connection import PRUNER, READER, WRITER, connect
 from shared.telemetry import logs, names
 
-SERVICE, VIEWER = "topolog_service", "topolog_viewer"
+SERVICE, VIEWER, KEEPER = "topolog_service", "topolog_viewer", "topolog_keeper"
 # Login -> the role of which it is a member.
-LOGINS = {SERVICE: WRITER, VIEWER: READER}
+LOGINS = {SERVICE: WRITER, VIEWER: READER, KEEPER: PRUNER}
 
 _ITERATIONS = 4096
 

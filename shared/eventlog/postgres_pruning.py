@@ -17,11 +17,10 @@ import msgspec
 from shared.eventlog.errors import LogBusy, LoginTooWeak
 from shared.eventlog.history_file import pack, unpack
 from shared.eventlog.postgres_care import connected, rewriting
+from shared.eventlog.postgres_connection import PRUNER
 from shared.events import streams
 from shared.events.cluster_events import PodEnded
 from shared.events.envelope import Envelope
-
-PRUNER = "topolog_pruner"
 
 _PRUNED = "SELECT position, archive, (SELECT partition_size FROM counter) AS size FROM pruned"
 _BLOCKS = "SELECT first, last FROM archived_block WHERE first > $1 ORDER BY first"

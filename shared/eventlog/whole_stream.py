@@ -55,3 +55,16 @@ async def in_order(streams: Iterable[AsyncIterator[Envelope]]) -> AsyncIterator[
             heappop(waiting)
         else:
             heapreplace(waiting, (following.position, number, following, stream))
+
+
+async def bisected(log: EventLog, stream: str, position: int) -> int:
+    """Return the stream's version at a position, by bisection."""
+    low, high = 0, (await log.versions([stream]))[stream]
+    while low < high:
+        middle = (low + high + 1) // 2
+        page = await log.read_stream(stream, middle - 1, 1)
+        if page and page[0].position <= position:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -25,15 +25,16 @@ from services.upkeep import pruning
 from services.upkeep.errors import UpkeepRefused
 from services.upkeep.redacting import mask_everywhere, redact
 from shared.domain.state_hash import state_hash
-from shared.eventlog import history_file, postgres_pruning
+from shared.eventlog import history_file, postgres_logins, postgres_pruning
 from shared.eventlog import postgres_care as care
 from shared.eventlog.archive_place import place_of
-from shared.eventlog.checkpoints import Checkpoint, Form, save_checkpoint
+from shared.eventlog.checkpoints import Checkpoint, Form, nearest_checkpoint, save_checkpoint
 from shared.eventlog.errors import LogBusy, LoginTooWeak, LogPruned
 from shared.eventlog.file_log import FileLog
 from shared.eventlog.port import Appended, Commit, Conflict, Draft, Duplicate, Lost, Place
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
+from shared.eventlog.postgres_logins import KEEPER, LOGINS, VIEWER, make_login
 from shared.eventlog.skips import skips
 from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.log_events import FactSkipped
@@ -110,12 +111,46 @@ async def test_pruned_events_read_as_if_they_were_rows(
         assert {name: await of_stream(reader, name) for name in names} == by_stream
         assert await of_stream(reader, "node/n1", 5, 3) == by_stream["node/n1"][5:8]
         assert await reader.versions([*names, "pod/no"]) == versions
+        for position in (150, 20, 90, last, 41, len(earlier), 3):
+            for name in names[:9]:
+                version = sum(event.stream == name for event in earlier[:position])
+                assert await reader.version_at(name, position) == version
+                assert await of_stream(reader, name, version) == by_stream[name][version:]
+                assert (
+                    await of_stream(reader, name, max(0, version - 4), 2)
+                    == by_stream[name][max(0, version - 4) : max(0, version - 4) + 2]
+                )
         assert await uids_of(reader, "alice-0") == uids == ["uid-alice-0"]
         assert await skips(reader) == skipped
     result = await verify(fresh, [])
     assert (result.ok, result.violations, result.positions) == (True, [], len(earlier))
     assert state_hash(await ledger_at(fresh)) == state
     assert (await care.status(log_url)).pruned_to == last
+    await fresh.close()
+
+
+async def test_questions_about_pruned_events_begin_at_checkpoints_in_the_files(
+    log: PostgresEventLog,
+    log_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pruning, "STATES_EVERY", 10)
+    for position in (15, 22, 35, 70, 75):
+        await checkpointed(log, position)
+    last = await given_pruned(log_url, log, tmp_path)
+    owner = await connect(log_url)
+    await owner.execute("DELETE FROM older_snapshot")
+    await owner.close()
+    fresh = await PostgresEventLog.open(log_url)
+    starts = {}
+    for until in (14, 15, 34, 35, 60, 74, 75, last):
+        kept = await nearest_checkpoint(fresh, "scheduler", Form(), until)
+        starts[until] = kept.place.position if kept is not None else 0
+    assert starts == {14: 0, 15: 0, 34: 22, 35: 35, 60: 35, 74: 35, 75: 75, last: 75}
+    everywhere = partial(mask_everywhere, log_url, log)
+    await redact(log, "ns/alice-0", "me", "asked", 1, everywhere)
+    assert await nearest_checkpoint(fresh, "scheduler", Form(), last) is None
     await fresh.close()
 
 
@@ -206,26 +241,29 @@ async def test_only_what_everything_has_passed_is_pruned(
         await pruning.due(log, await postgres_pruning.prunable(log_url), 6.9, NOW_US)
 
 
-async def test_the_pruners_role_prunes_and_does_nothing_else(
+async def test_the_keepers_login_prunes_and_does_nothing_else(
     log: PostgresEventLog,
     log_url: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    owner = await connect(log_url)
-    for name, role in (("a_pruner", "topolog_pruner"), ("a_reader", "topolog_reader")):
-        await owner.execute(
-            f"DO $$ BEGIN CREATE ROLE {name} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL;"
-            " END $$"
-        )
-        await owner.execute(f"GRANT {role} TO {name}")
-    await owner.close()
+    monkeypatch.setattr(
+        postgres_logins, "LOGINS", {"a_keeper": LOGINS[KEEPER], "a_viewer": LOGINS[VIEWER]}
+    )
+    for name in ("a_keeper", "a_viewer"):
+        await make_login(log_url, name, "a password")
     with pytest.raises(LoginTooWeak, match="member of role topolog_pruner"):
-        await postgres_pruning.prune(log_url.replace("//postgres@", "//a_reader@"), [], "x")
+        await postgres_pruning.prune(log_url.replace("//postgres@", "//a_viewer@"), [], "x")
     await relayed(log)
     await checkpointed(log, await log.head() // PARTITION * PARTITION - 3)
     await archived(log_url, log)
-    url = log_url.replace("//postgres@", "//a_pruner@")
-    assert await pruned(url, log, tmp_path) > 0
+    url = log_url.replace("//postgres@", "//a_keeper@")
+    command = ["log", "prune", "--to", str(tmp_path), "--database-url", url]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.cli.main", *command)
+    )
+    assert await process.wait() == 0
+    assert (await care.status(log_url)).pruned_to > 0
     pruner = await connect(url)
     for statement in (
         "DELETE FROM commit_seen",

@@ -131,4 +131,4 @@ async def test_a_checkpoint_names_its_code_and_place() -> None:
     checkpoint = await nearest_checkpoint(log, "p", Form(), 9)
     assert checkpoint is not None
     assert (checkpoint.place.position, checkpoint.code) == (5, "one")
-    assert checkpoints.EVERY == 50_000
+    assert checkpoints.EVERY == 25_000

@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from services.replay.deciding_state import followed_at
+from services.scheduler.state import state
 from services.whatif import comparing, cut
 from services.whatif.playing import Side
 from services.whatif.recorded import recorded
 from services.whatif.world import Changes, world
 from shared.eventlog.memory import MemoryEventLog
+from shared.eventlog.port import Place
+from shared.eventlog.snapshots import seal
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
 from tests.whatif.conftest import Run
@@ -152,3 +156,32 @@ def test_the_result_is_printed_even_if_the_picture_fails_at_last(
     monkeypatch.setattr(Path, "write_text", full)
     code, out, err = whatif("--plot", str(tmp_path / "x.svg"), "--json")
     assert (code, len(out.splitlines()), "No space left" in err) == (1, 5, True)
+
+
+async def test_a_window_begins_at_the_nearest_checkpoint_and_reads_nothing_before_it(
+    log: MemoryEventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, pages, read = await log.head(), list[int](), log.read
+    firsts = (head // 2, head * 3 // 4)
+    plain = {first: await recorded(log, first, head) for first in firsts}
+
+    async def noted(after: int, limit: int = 1000) -> list[Envelope]:
+        pages.extend([after] if limit > 1 else [])
+        return list(await read(after, limit))
+
+    monkeypatch.setattr(log, "read", noted)
+    for position in (head // 3, head // 2 - 1, head * 2 // 3):
+        followed, _ = await followed_at(log, position)
+        place = Place(position, (await read(position - 1, 1))[0].chain)
+        sealed = seal(state.dump(followed))
+        await log.save_snapshot(state.PROJECTION, state.snapshot_key(), place, sealed)
+        for first in firsts:
+            pages.clear()
+            quick = await recorded(log, first, head)
+            if position < first:
+                assert min(pages) == position
+            assert quick.pods == plain[first].pods
+            assert list(quick.pods) == list(plain[first].pods)
+            assert [event for _, _, event in quick.news] == [e for _, _, e in plain[first].news]
+            assert quick.reports == plain[first].reports
+            assert world(quick, Changes()) == world(plain[first], Changes())
