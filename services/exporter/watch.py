@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from shared.bus.port import Bus
 from shared.file_signature import Signature, signature
 
 if TYPE_CHECKING:
-    from asyncinotify import Event, Inotify
+    from asyncinotify import Inotify
 
 # Full reports come every few seconds anyway, and the outbox retries.
 BUS_INTERVAL_S = 5.0
@@ -29,6 +30,11 @@ REARM_S = 1.0
 # several events. Shorter than `settle_s`, so that one scan still sees them all.
 GATHER_S = 0.02
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
+# inotify(7): watch descriptor, mask, cookie and length of the name, which follows. These are read
+# here, because a pod causes 20 to 30 events and asyncinotify's objects cost 30 us each.
+_HEADER = struct.Struct("iIII")
+_READ_BYTES = 64 * 1024
+_Q_OVERFLOW, _IGNORED = 0x4000, 0x8000
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -81,16 +87,15 @@ async def watch_places(
 
 
 def open_inotify() -> Inotify:
-    """Return a queue of inotify events. Raises OSError if the system has none.
-
-    `sync_timeout` 0 makes its iteration end when the queue is empty.
-    """
+    """Return a queue of inotify events. Raises OSError if the system has none."""
     try:
         from asyncinotify import Inotify
 
-        return Inotify(sync_timeout=0)
+        inotify = Inotify()
     except (ImportError, RuntimeError, AttributeError) as error:
         raise OSError(f"no inotify: {error}") from error
+    os.set_blocking(inotify.fd, False)
+    return inotify
 
 
 class _Watches:
@@ -165,26 +170,34 @@ class _Watches:
     def _look(self) -> None:
         assert self._loop is not None
         self._pausing = self._loop.call_later(GATHER_S, self._look)
-        events = list(self._inotify)
-        self._call(node for event in events for node in self._concerned(event))
+        events = list(_unread(self._inotify.fd))
+        self._call(node for event in events for node in self._concerned(*event))
         if not events:
             self._pausing.cancel()
             self._listen()
 
-    def _concerned(self, event: Event) -> list[str]:
-        from asyncinotify import Mask
-
-        if Mask.Q_OVERFLOW in event.mask:
+    def _concerned(self, descriptor: int, mask: int, name: str) -> list[str]:
+        if mask & _Q_OVERFLOW:
             return self._nodes
-        watch = event.watch
-        if watch is None:
+        if mask & _IGNORED:
+            if self._folders.pop(descriptor, None) is not None:
+                self._lost.set()
             return []
-        if Mask.IGNORED in event.mask:
-            self._folders.pop(watch.wd, None)
-            self._lost.set()
-            return []
-        nodes_by_name = self._of_folder.get(self._folders.get(watch.wd, ""), {})
-        return nodes_by_name.get(str(event.name) if event.name else "", [])
+        return self._of_folder.get(self._folders.get(descriptor, ""), {}).get(name, [])
+
+
+def _unread(fd: int) -> Iterator[tuple[int, int, str]]:
+    """Yield the watch descriptor, mask and file name of each event in the queue."""
+    while True:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        start = 0
+        while start < len(data):
+            descriptor, mask, _, length = _HEADER.unpack_from(data, start)
+            start += _HEADER.size + length
+            yield descriptor, mask, os.fsdecode(data[start - length : start].rstrip(b"\0"))
 
 
 async def _poll(places: list[Place], interval_s: float, changed: Callable[[str], None]) -> None:

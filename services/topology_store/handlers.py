@@ -40,6 +40,8 @@ from shared.telemetry.propagation import from_headers, trace_of
 
 ROLE = "topology-store"
 MAX_TRIES = 4
+# Reports that come meanwhile are judged together: an append costs more than a report.
+GATHER_S = 0.05
 
 
 class ReceivedReport(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ class Reports:
     async def run(self) -> None:
         async for messages in self._bus.reports():
             await self.take(messages)
+            await self._clock.sleep(GATHER_S)
 
     async def take(self, messages: Sequence[Message]) -> None:
         """Judge one batch once the fold has reached the end of the log. Several reports of one

@@ -15,7 +15,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     writer's clock in Unix microseconds, for people and for bounds on waiting (`hold-after`): no
     fold decides by it. `causation` is the
     position of the event that led to this one, 0 for none, and `correlation` is the pod uid or node
-    name that it belongs to. `trace` is a W3C traceparent, empty for none. `chain` is the hash of
+    name that it belongs to. `trace` is a W3C traceparent, empty for none, `-` if it is
+    not recorded. `chain` is the hash of
     the history up to and including this row (`shared.eventlog.chain`), empty in rows older than
     chains.
     """

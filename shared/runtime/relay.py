@@ -20,7 +20,7 @@ from shared.runtime.health import Health
 from shared.runtime.leadership import Leadership, LeaseLost
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count, set_gauge
-from shared.telemetry.propagation import HEADER
+from shared.telemetry.propagation import HEADER, UNRECORDED
 
 CONSUMER = "relay"
 # A larger event is published without its body (a server accepts 1 MiB per message): readers fetch
@@ -106,7 +106,7 @@ def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
         subjects.POSITION: str(envelope.position),
         subjects.CHAIN: chain,
     }
-    if envelope.trace:
+    if envelope.trace not in ("", UNRECORDED):
         headers[HEADER] = envelope.trace
     body = envelope.payload if len(envelope.payload) <= MAX_BODY_BYTES else b""
     return Message(subjects.event(entry.area if entry else "unknown", envelope.type), body, headers)

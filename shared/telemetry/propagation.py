@@ -15,6 +15,9 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 HEADER = "traceparent"
+# The `trace` of events whose trace is not recorded, as most are: 1 byte instead of 55.
+UNRECORDED = "-"
+_UNRECORDED = SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(0))
 # Uses the process's provider once it is set. To ask the provider for a tracer at each span costs
 # more than the span.
 _tracer = trace.ProxyTracer("topolog")
@@ -59,7 +62,7 @@ def span(name: str, parent: str = "", **attributes: str | int) -> Iterator[Span]
     """Run the block in a span declared in `names`, under `parent` (a traceparent) or the current
     span. Under a parent that is not sampled no span is made: the parent is passed on, for a
     fraction of the cost."""
-    parent_context = parse(parent) if parent else None
+    parent_context = _context(parent)
     context = parent_context or trace.get_current_span().get_span_context()
     if context.is_valid and not context.trace_flags.sampled:
         with trace.use_span(NonRecordingSpan(context)) as passed_on:
@@ -92,10 +95,17 @@ def from_headers(given: Mapping[str, str]) -> str:
 
 
 def trace_of(name: str, parent: str, **attributes: str | int) -> str:
-    """Return the traceparent of a short span under `parent`, for an event. Under a parent that is
-    not sampled, as most are, it is the parent's own, because a span costs more than this check."""
-    parent_context = parse(parent) if parent else None
-    if parent_context is not None and not parent_context.trace_flags.sampled:
-        return text_of(parent_context)
-    with span(name, parent, **attributes):
-        return current() or parent
+    """Return the traceparent of a short span under `parent`, for an event; UNRECORDED if the trace
+    is not sampled. Under a parent that is not sampled no span is made, because it costs more."""
+    context = _context(parent)
+    if context is None or context.trace_flags.sampled:
+        with span(name, parent, **attributes):
+            context = trace.get_current_span().get_span_context()
+        if not context.is_valid or context.trace_flags.sampled:
+            return text_of(context) or parent
+    return UNRECORDED
+
+
+def _context(parent: str) -> SpanContext | None:
+    """Return the context of an event's trace, None for none."""
+    return _UNRECORDED if parent == UNRECORDED else parse(parent) if parent else None

@@ -16,9 +16,9 @@ CPU with it; the exporters that read them are Topolog's. `reports_per_pod` far b
 to measure. CPU at rest, in the `REST_S` after the last pod's end, is `rest_cpu_ms_per_s`; it is in
 `cpu_ms_per_pod`, and not in `added_ms_per_pod`. With `--where` the services' stacks are sampled,
 and a line for each cause shows their CPU. Of the outcomes without a node in the log (`verdicts`),
-`undecided_share` is the share that counts nodes which the search left undecided;
-`undecided_nodes` is the same by node. With `--no-report-on-change` each node reports every
-`--report-interval` only.
+`undecided_share` is the share that counts nodes which the search left undecided; `undecided_nodes`
+is the same by node. A `log` line has what a pod adds to the log: all (type ""), then by type. With
+`--no-report-on-change` each node reports every `--report-interval` only.
 """
 
 from __future__ import annotations
@@ -61,6 +61,13 @@ SCANS, FAILED_SCANS = (
     'topolog_exporter_scans_total{result="failed"}',
 )
 REPORTS = 'topolog_bus_published_total{stream="reports"}'
+# `row_bytes` without indexes, nor the rows of `stream_head` and `commit_seen`.
+WRITTEN = """
+SELECT coalesce(type, '') AS type, count(*) AS events, count(DISTINCT commit_id) AS commits,
+    sum(octet_length(payload)) AS payload, sum(pg_column_size(f.*)) AS row_bytes
+FROM fact f WHERE position > $1 AND position <= $2
+GROUP BY ROLLUP (type) ORDER BY row_bytes DESC
+"""
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
 
 
@@ -139,10 +146,12 @@ def _whole_road(
         figures, began = _figures(road), sample(psutil.Process(road.process.pid))
         workload = _played(road, path)
         ended = sample(psutil.Process(road.process.pid))
-        figures = _figures(road).since(figures)
+        head, figures = int(figures.events), _figures(road).since(figures)
         time.sleep(REST_S)
         rested = sample(psutil.Process(road.process.pid))
         _print("verdicts", nodes=nodes, **asyncio.run(_verdicts(path)))
+        for row in asyncio.run(_written(path, head, head + int(figures.events))):
+            _print("log", nodes=nodes, **_per_pod(row, workload.to_running.count))
         return (
             began,
             ended,
@@ -158,6 +167,22 @@ async def _verdicts(path: Path) -> dict[str, float]:
         await connection.close()
     outcomes = [msgspec.json.decode(row["payload"], type=PodVerdictChanged) for row in rows]
     return undecided_shares([outcome.counts for outcome in outcomes])
+
+
+async def _written(path: Path, after: int, until: int) -> list[asyncpg.Record]:
+    """Return what the events after a position are in number and bytes: all, then by type."""
+    connection = await asyncpg.connect(plain_url(read_addresses(path).database_url or ""))
+    try:
+        return list(await connection.fetch(WRITTEN, after, until))
+    finally:
+        await connection.close()
+
+
+def _per_pod(row: asyncpg.Record, pods: int) -> dict[str, object]:
+    return {
+        key: value if isinstance(value, str) else round(value / max(1, pods), 2)
+        for key, value in row.items()
+    }
 
 
 def undecided_shares(outcomes: list[dict[str, int]]) -> dict[str, float]:

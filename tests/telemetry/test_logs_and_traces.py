@@ -176,6 +176,11 @@ def test_a_parent_that_is_not_sampled_is_handed_on(tmp_path: Path) -> None:
     assert not (tmp_path / "spans").exists()
 
 
+def test_below_an_unrecorded_trace_no_new_one_begins(tmp_path: Path) -> None:
+    assert child(str(tmp_path / "spans"), 1.0, "-").endswith("-00")
+    assert not (tmp_path / "spans").exists()
+
+
 def test_without_a_file_a_trace_is_handed_on_unchanged() -> None:
     assert child("", 1.0, PARENT) == PARENT
     assert child("", 1.0, "") == ""
@@ -207,7 +212,13 @@ UNSAMPLED = PARENT[:-2] + "00"
 
 @pytest.mark.parametrize(
     ("ratio", "parent", "written"),
-    [(0.0, PARENT, True), (1.0, "", True), (0.0, "", False), (1.0, UNSAMPLED, False)],
+    [
+        (0.0, PARENT, True),
+        (1.0, "", True),
+        (0.0, "", False),
+        (1.0, UNSAMPLED, False),
+        (1.0, "-", False),
+    ],
 )
 def test_what_a_event_carries_on_is_its_own_span_where_the_trace_is_recorded(
     tmp_path: Path, ratio: float, parent: str, written: bool
@@ -217,11 +228,14 @@ def test_what_a_event_carries_on_is_its_own_span_where_the_trace_is_recorded(
     carried = subprocess.run(
         command, cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
+    assert file.exists() == written
+    if not written:
+        assert carried == "-"
+        return
     context = parse(carried)
     assert context is not None
-    assert file.exists() == written == context.trace_flags.sampled
-    if written:
-        assert json.loads(file.read_text())["span"] == carried.split("-")[2]
+    assert context.trace_flags.sampled
+    assert json.loads(file.read_text())["span"] == carried.split("-")[2]
     if parent:
         assert carried.split("-")[1] == parent.split("-")[1]
 

@@ -208,3 +208,29 @@ async def test_a_store_that_was_counted_out_appends_its_report_under_a_new_epoch
         (2, old.role),
     ]
     assert envelopes[0].epoch == old.epoch < envelopes[1].epoch
+
+
+async def test_reports_that_come_in_the_pause_after_an_append_share_the_next_one(
+    log: MemoryEventLog,
+) -> None:
+    class Clock(Hands):
+        async def sleep(self, delay_s: float) -> None:
+            if len(appends) == 1:
+                for node in ("n2", "n3"):
+                    made = message(report(node=node))
+                    await bus.publish(made.subject, made.data, {})
+            await super().sleep(delay_s)
+
+    class Counting(Reports):
+        async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
+            appends.append(len(commits))
+            return await super().append(commits)
+
+    appends: list[int] = []
+    bus = MemoryBus()
+    store = Counting(log, lent("topology-store/0"), bus, Clock())
+    first = message(report())
+    await bus.publish(first.subject, first.data, {})
+    async with running(store.run()):
+        await until(lambda: sum(appends) == 3)
+    assert appends == [1, 2]
