@@ -21,7 +21,7 @@ import asyncpg
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUED_JOBS
 from shared.eventlog.port import Appended, Commit, Outcome
-from shared.eventlog.postgres_batch import APPEND, Encoded, arguments, encode_commit, outcomes
+from shared.eventlog.postgres_batch import Encoded, encode_commit, outcomes, statement
 from shared.eventlog.postgres_connection import LOST_CONNECTION
 from shared.eventlog.postgres_watch import CHANNEL
 from shared.eventlog.retrying import retried
@@ -188,7 +188,8 @@ class Appender:
             if self._connection is None:
                 self._connection = await self._connect()
             with timed(names.APPEND_LATENCY):
-                row = await self._connection.fetchrow(APPEND, *arguments(batch, notify))
+                query, arguments = statement(batch, notify)
+                row = await self._connection.fetchrow(query, *arguments)
         except BaseException:
             count(names.APPEND_RETRIES, 1)
             await self._disconnect()

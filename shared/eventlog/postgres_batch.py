@@ -1,8 +1,7 @@
 """Convert a batch of commits to the parallel arrays of `topolog_append`, and its arrays back to
-outcomes.
+outcomes. A single commit of one event has a function without arrays.
 
-Pure: it knows the function's signature (migrations/versions/0011_append_in_loops.py), not
-connections.
+Pure: it knows the functions' signatures (migrations 0011 and 0013), not connections.
 """
 
 from __future__ import annotations
@@ -34,6 +33,11 @@ SELECT * FROM topolog_append(
     $8::bigint[], $9::bytea[], $10::int[], $11::int[],
     $12::text[], $13::bigint[], $14::text[], $15::int[], $16::bytea[], $17::bool)
 """
+_APPEND_ONE = """
+SELECT * FROM topolog_append(
+    $1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::text, $8::bigint,
+    $9::bytea, $10::text, $11::bigint, $12::text, $13::int, $14::bytea, $15::bool)
+"""
 _NOWHERE = Place()
 
 
@@ -64,8 +68,17 @@ def _expectations(commit: Commit) -> list[int]:
     return expected
 
 
+def statement(batch: Sequence[Encoded], notify: bool) -> tuple[str, list[Any]]:
+    """Return the query that appends the batch, and its arguments. `notify` wakes the listeners."""
+    columns = arguments(batch, notify)
+    *commits, follows, last_draft = columns[:11]
+    if last_draft != [1] or follows != [0]:
+        return APPEND, columns
+    return _APPEND_ONE, [*(column[0] for column in (*commits, *columns[11:-1])), notify]
+
+
 def arguments(batch: Sequence[Encoded], notify: bool = True) -> list[Any]:
-    """Return the arguments of APPEND, in order. `notify` wakes the listeners."""
+    """Return the arguments of APPEND, in order."""
     commits = [encoded.commit for encoded in batch]
     drafts = [draft for commit in commits for draft in commit.drafts]
     types = [type_of(draft.event) for draft in drafts]

@@ -108,4 +108,6 @@ def trace_of(name: str, parent: str, **attributes: str | int) -> str:
 
 def _context(parent: str) -> SpanContext | None:
     """Return the context of an event's trace, None for none."""
-    return _UNRECORDED if parent == UNRECORDED else parse(parent) if parent else None
+    if parent == UNRECORDED:
+        return _UNRECORDED
+    return parse(parent) if parent else None

@@ -62,7 +62,7 @@ async def test_a_process_that_ends_notifies_of_its_last_append(
 async def test_an_append_whose_answer_was_lost_is_notified_of(
     log_url: str, heard: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_append, "NOTIFY_EVERY_S", 0.3)
+    monkeypatch.setattr(postgres_append, "NOTIFY_EVERY_S", 2.0)
     lost = list[bool]()
 
     class Losing:
@@ -96,7 +96,7 @@ async def test_a_listener_that_pauses_receives_later_and_loses_nothing(
     listener, heard = await connect(log_url), list[int]()
     await listener.add_listener(CHANNEL, lambda *given: heard.append(int(given[-1])))
     for _ in range(2):
-        listener.pause_reading(0.2)
+        listener.pause_reading(2.0)
     await postgres_log.append([commit("c1")])
     await asyncio.sleep(0.1)
     assert heard == []
