@@ -74,11 +74,11 @@ def create_command(
     now_us, ttl_ns = time.time_ns() // 1000, nanoseconds(ttl or "0")
     owner = Owner(namespace, pod, pairs("--owner", labels))
     if owner == Owner():
-        raise usage("it has no owners", "--owner KEY=VALUE, --namespace or --pod")
+        raise usage("the booking would have no owners", "--owner KEY=VALUE, --namespace or --pod")
     if not _NAME.fullmatch(name):
         raise usage(f"name {name!r} is no label", "use a-z, 0-9 and -, at most 63 characters")
     if policy not in ("Aligned", "Restricted"):
-        raise usage(f"--policy {policy!r}", "--policy Aligned or Restricted")
+        raise usage(f"--policy {policy!r} is unknown", "--policy Aligned or Restricted")
     if ttl_ns is None:
         raise usage(f"--ttl {ttl!r} is no duration", "--ttl 24h, or 1h30m")
     expires_us = now_us + ttl_ns // 1000 if ttl_ns else 0
@@ -151,7 +151,7 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def usage(problem: str, remedy: str) -> CommandError:
-    return CommandError(f"reserve: {problem}", remedy, EXIT_USAGE)
+    return CommandError(problem, remedy, EXIT_USAGE)
 
 
 async def create(

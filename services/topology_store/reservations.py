@@ -59,5 +59,5 @@ class Reservations:
             if isinstance(answer, Answer):
                 problem = f"HTTP {answer.status} {problem}"
             self._out.warning(names.RESERVATION_NOT_WRITTEN, reservation=name, problem=problem)
-            if isinstance(answer, Lost):
-                return
+            if isinstance(answer, Lost) or answer.status not in FINAL:
+                return  # A missing right, or a server that is away, fails for the others, too.

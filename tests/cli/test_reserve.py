@@ -47,7 +47,7 @@ async def test_a_booking_from_its_making_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["room", "--for", "cpu=1"], "it has no owners"),
+        (["room", "--for", "cpu=1"], "the booking would have no owners"),
         (["Room!", "--for", "cpu=1", "--owner", "a=b"], "is no label"),
         (["room", "--for", "cpu=1", "--owner", "a"], "is no KEY=VALUE"),
         (["room", "--for", "cpu=1", "--owner", "a=b", "--policy", "x"], "--policy 'x'"),
