@@ -385,6 +385,13 @@ TESTED = (
         "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
     ),
     Mutation(
+        "the kernel's search may reject a pod that runs",
+        "services/scheduler/filter/topology/kubelet_search.py",
+        "            pending.extend((count, pod.is_admitted))",
+        "            pending.extend((count, False))",
+        "tests/scheduler/test_plain_model.py -k kernel",
+    ),
+    Mutation(
         "who is doomed in one state of the node has nothing to lose in another",
         "shared/hints/exploration.py",
         (
