@@ -3,8 +3,9 @@ zone, PCIe switch and virtual functions, as /sys and the GPU driver's folder in 
 
 1. A GPU without a loaded driver is left out. Its memory is in neither folder, so GPUs are given by
    percent only.
-2. The switch is the bridge two levels above a card: the upstream port that cards of one switch
-   share, or the root complex. A machine with one zone may show -1, which is this zone.
+2. The switch is the root port above a card. Cards that share it reach each other without the host
+   bridge (PIX and PXB of `nvidia-smi topo -m`), also in nested switches. koordlet names the root
+   complex, which several ports may share. A machine with one zone may show -1, which is this zone.
 3. An RDMA card without an active port is unhealthy.
 
 Must not know reports.
@@ -135,7 +136,10 @@ def _place(folder: Path, has_one_zone: bool) -> Object:
     if not zone.isdecimal():
         return {}
     path = folder.resolve()
-    switch = path.parent.parent.name
+    above = [
+        part.name for part in (path, *path.parents) if part.parent.name.startswith(("pci0", "pci1"))
+    ]
+    switch = above[0] if above else path.name
     place = {"socketID": -1, "nodeID": int(zone), "pcieID": switch, "busID": path.name}
     return {"topology": place}
 

@@ -75,7 +75,39 @@ def test_a_machine_with_one_zone_has_its_cards_there_and_a_dead_port_is_unhealth
     machine(tmp_path, zones=1)
     (tmp_path / "sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
     *_, rdma = read(tmp_path)
-    assert (rdma.zone, rdma.pcie, rdma.is_healthy) == (0, "pci0000:00", False)
+    assert (rdma.zone, rdma.pcie, rdma.is_healthy) == (0, "0000:00:01.0", False)
+
+
+def test_cards_of_nested_switches_share_their_root_port(tmp_path: Path) -> None:
+    """The PXB pairs of a DGX A100 (`nvidia-smi topo -m` in NVIDIA/nccl#1505): GPUs 0 and 1 with two
+    network cards in zone 3, GPUs 2 and 3 in zone 1, and so on, each group behind bridges of one
+    root port. Two ports of one root complex are two groups.
+    """
+    for zone in range(8):
+        (tmp_path / f"sys/devices/system/node/node{zone}").mkdir(parents=True)
+    for group, zone in enumerate((3, 1, 7, 5)):
+        port = f"pci0000:{group // 2 * 8}0/0000:{group // 2 * 8}0:0{group % 2 + 1}.1"
+        for number in (2 * group, 2 * group + 1):
+            bus = f"{16 + number:02x}"
+            gpu = f"{port}/0000:01:00.0/0000:02:0{number}.0/0000:{bus}:00.0"
+            link, about = f"bus/pci/devices/0000:{bus}:00.0", tmp_path / "proc/driver/nvidia/gpus"
+            card(tmp_path, gpu, link, vendor="0x10de", numa_node=str(zone), **{"class": "0x0302"})
+            (about / f"0000:{bus}:00.0").mkdir(parents=True)
+            (about / f"0000:{bus}:00.0/information").write_text(f"Device Minor: {number}\n")
+            nested = f"{port}/0000:01:00.0/0000:02:0{number}.0/0000:03:00.0/0000:04:0{number}.0"
+            nic = card(tmp_path, f"{nested}/0000:{bus}:01.0", f"bus/{bus}", numa_node=str(zone))
+            port_state = tmp_path / f"sys/class/infiniband/mlx5_{number}/ports/1"
+            port_state.mkdir(parents=True)
+            (port_state / "state").write_text("4: ACTIVE\n")
+            (port_state.parent.parent / "device").symlink_to(nic)
+    devices = read(tmp_path)
+    assert [device.type for device in devices] == ["gpu"] * 8 + ["rdma"] * 8
+    switches: dict[tuple[int | None, str], list[int]] = {}
+    for device in devices:
+        switches.setdefault((device.zone, device.pcie), []).append(device.minor)
+    pairs = [[0, 1, 0, 1], [2, 3, 2, 3], [4, 5, 4, 5], [6, 7, 6, 7]]
+    assert [zone for zone, _ in switches] == [3, 1, 7, 5]
+    assert list(switches.values()) == pairs
 
 
 def test_a_machine_without_cards_has_none(tmp_path: Path) -> None:
