@@ -109,6 +109,7 @@ def plot(name: str, samples: Sequence[Sample], is_dark: bool) -> bytes:
         y_labels_major_count=LABELS,
         show_minor_y_labels=False,
         margin=12,
+        margin_right=26,
     )
     chart.x_labels = [_clock(sample.time_us) for sample in shown]
     chart.x_labels_major = chart.x_labels[:: max(1, len(shown) // LABELS)]

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -90,32 +92,44 @@ def krew_takes(manifest: dict[str, Any]) -> None:
         assert condition["key"] in ("os", "arch")
 
 
-def test_topolog_up_runs_from_the_wheel_in_an_empty_folder(dist: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def clean(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of a new environment that has the wheel and, from this one, what it needs."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps"]
     (wheel,) = dist.glob("*.whl")
-    site, empty = tmp_path / "site", tmp_path / "empty"
-    empty.mkdir()
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+    subprocess.run([*pip, "--no-index", "--quiet", str(wheel)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "needed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return folder / "bin"
+
+
+def test_topolog_up_runs_from_the_wheel_in_an_empty_folder(clean: Path, tmp_path: Path) -> None:
+    env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"  # where nats-server is
     # Without a policy, because tests/road has the others. It exits 1 if a kubelet rejects a pod.
     shape = ["--nodes", "3", "--policy", "none", "--zones", "1", "--pods", "15"]
     fast = ["--speed", "max", "--report-interval", "1", "--exit-when-idle"]
-    command = ["up", *shape, *fast, "--data-dir", "data"]
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "topolog", *command],
-        cwd=empty,
-        env={**os.environ, "PYTHONPATH": str(site)},
+        [clean / "topolog", "up", *shape, *fast, "--data-dir", "data"],
+        cwd=tmp_path,
+        env=env,
         capture_output=True,
         text=True,
         timeout=170,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    where = subprocess.run(
-        [sys.executable, "-P", "-c", "import services, migrations; print(services.__file__)"],
-        cwd=empty,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert where.stdout.strip() == str(site / "services" / "__init__.py")
+    code = "import services, migrations; print(services.__file__)"
+    for words in (["-P", "-c", code], ["-P", "-m", "topolog", "--version"]):
+        ran = subprocess.run(
+            [clean / "python", *words],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ran.stdout.startswith((str(clean.parent), f"topolog {VERSION}"))

@@ -5,7 +5,8 @@ import { ask } from "./api.js";
 import { choice, element, field, share, table } from "./elements.js";
 import { go, here } from "./place.js";
 
-const GAP = 2;
+// 5,000 nodes with 8 zones are in one view of 1280 by 800: cells of 2 by 3, a gap of 1.
+const SMALL = 6;
 const WIDEST = 72;
 const NAMED_FROM = 56; // a cell as wide as this has room for its node's name
 const NAME_HEIGHT = 15;
@@ -47,12 +48,13 @@ export class ZoneMap {
     const width = this.canvas.clientWidth;
     if (!width || !this.groups) return;
     const zones = Math.max(1, ...this.nodes.map((node) => node.zones.length));
-    const wide = Math.max(3, Math.min(WIDEST, Math.floor(Math.sqrt((width * 460) / (this.nodes.length * zones + 1)))));
+    const wide = Math.max(2, Math.min(WIDEST, Math.floor(Math.sqrt((width * 460) / (this.nodes.length * zones + 1)))));
     const high = Math.max(3, Math.min(18, wide));
+    const gap = wide < SMALL ? 1 : 2;
     const head = wide < NAMED_FROM ? 0 : NAME_HEIGHT;
-    const columns = Math.max(1, Math.floor(width / (wide + GAP)));
+    const columns = Math.max(1, Math.floor(width / (wide + gap)));
     this.columns = columns;
-    const tall = head + zones * high + GAP * 2;
+    const tall = head + zones * high + gap * 2;
     const named = [...this.groups.keys()].some((name) => name);
     let rows = 0;
     for (const group of this.groups.values()) rows += Math.ceil(group.length / columns);
@@ -76,13 +78,13 @@ export class ZoneMap {
         top += 20;
       }
       group.forEach((node, index) => {
-        const left = (index % columns) * (wide + GAP);
+        const left = (index % columns) * (wide + gap);
         const y = top + head + Math.floor(index / columns) * tall;
         if (head) {
           pen.fillStyle = colors.text;
           pen.fillText(node.name.slice(-Math.floor(wide / 7)), left, y - 4);
         }
-        this.places.push([left, y, wide, zones * high]);
+        this.places.push([left, y, wide + gap, zones * high]);
         this.#node(pen, node, left, y, wide, high, colors);
       });
       top += Math.ceil(group.length / columns) * tall;
@@ -128,7 +130,7 @@ export class ZoneMap {
   #click(event, onChoose) {
     const index = this.places.findIndex(
       ([left, top, wide, tall]) =>
-        event.offsetX >= left && event.offsetX < left + wide + GAP && event.offsetY >= top && event.offsetY < top + tall,
+        event.offsetX >= left && event.offsetX < left + wide && event.offsetY >= top && event.offsetY < top + tall,
     );
     if (index >= 0) onChoose(this.nodes[index].name);
   }
