@@ -338,6 +338,7 @@ def _print(
         "#unplaced",
         "#mean wait s",
         "#p99 wait s",
+        "#zones per pod",
         "#zones used",
         "#fragmentation",
     )
@@ -365,6 +366,7 @@ def _row(side: Side) -> list[str]:
     return [
         side.name,
         *map(str, counts),
+        f"{side.zones_per_pod:.2f}" if has_samples else "-",
         f"{side.zones_used:.1f}" if has_samples else "-",
         f"{100 * side.fragmentation:.1f} %" if has_samples else "-",
     ]

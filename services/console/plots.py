@@ -62,7 +62,7 @@ PLOTS: dict[str, tuple[str, Series]] = {
     ),
     "lag": ("Events behind the head of the log", {"lag": lambda sample: sample.lag}),
 }
-_COLORS = ("#2f6fde", "#d9822b", "#2a9d4e", "#a04ac0")
+_COLORS = ("#2f6fde", "#c2660a", "#2a9d4e", "#a04ac0")
 _LIGHT = ("#ffffff", "#1b1f24", "#59636e", "#dfe5ea")
 _DARK = ("#151a21", "#e6edf3", "#9aa7b4", "#323c47")
 

@@ -68,7 +68,8 @@ class Side(msgspec.Struct, frozen=True):
 
     Waits are seconds from arrival to admission, rejections included. A pod that still waits at the
     end counts with its wait so far. `unplaced` are those pods; `underway` of them have a node and
-    would have run later. Zones and fragmentation are means over time.
+    would have run later. Zones and fragmentation are means over time, and `zones_per_pod` is the
+    mean of the pods that hold something of zones.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Side(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
     samples: tuple[Sample, ...] = ()
     decisions: tuple[Decided, ...] = ()
+    zones_per_pod: float = 0.0
 
 
 class Asked(Exception):
@@ -250,4 +252,5 @@ def play(
         underway=measures.underway(row.decisions),
         samples=tuple(samples),
         decisions=tuple(row.decisions),
+        zones_per_pod=result.zones_per_pod,
     )

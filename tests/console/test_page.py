@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import tempfile
 
@@ -70,3 +71,31 @@ def test_the_page_asks_no_other_server_and_has_nothing_inline() -> None:
     assert "style=" not in page
     assert "onclick=" not in page
     assert page.count("<script") == 1
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of #rrggbb (WCAG 2.2)."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize(("theme", "on_chosen_view"), [(0, "#ffffff"), (1, "#0b1220")])
+def test_texts_and_marks_have_the_contrast_of_wcag_aa(theme: int, on_chosen_view: str) -> None:
+    blocks = re.findall(r":root {([^}]*)", (STATIC / "console.css").read_text(encoding="utf-8"))
+    colors = dict(re.findall(r"--(\w+): (#\w{6})", blocks[theme]))
+    for text in ("text", "subtle", "link", "bad", "good"):
+        for back in ("back", "panel"):
+            assert contrast(colors[text], colors[back]) >= 4.5, (text, back)
+    assert contrast(on_chosen_view, colors["used"]) >= 4.5
+    assert contrast(colors["text"], colors["mark"]) >= 4.5
+    for mark in ("used", "charged"):
+        for back in ("free", "back"):
+            assert contrast(colors[mark], colors[back]) >= 3, (mark, back)

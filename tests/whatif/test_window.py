@@ -81,6 +81,7 @@ def test_a_window_names_earlier_pods_and_those_that_its_end_cuts_off(
     )
     assert "ran faster than the clock" in notes
     assert other_side["pods"] == this_side["pods"]
+    assert other_side["zones_per_pod"] == this_side["zones_per_pod"] == 1
 
 
 async def test_a_pod_that_waited_before_the_window_waits_from_its_beginning_in_the_record() -> None:

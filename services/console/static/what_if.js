@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { element, field, table } from "./elements.js";
 import { go } from "./place.js";
 
-const COLUMNS = ["", "pods", "ran", "rejected", "unplaced", "mean wait, s", "p99 wait, s", "zones in use", "fragmentation"];
+const COLUMNS = ["", "pods", "ran", "rejected", "unplaced", "mean wait, s", "p99 wait, s", "zones per pod", "zones in use", "fragmentation"];
 
 export class WhatIfView {
   constructor(root) {
@@ -54,12 +54,13 @@ export class WhatIfView {
     const rows = answer.sides.map((side) => [
       side.name,
       ...[side.pods, side.ran, side.rejected, side.unplaced, side.wait_mean_s, side.wait_p99_s].map(String),
+      side.zones_per_pod ? side.zones_per_pod.toFixed(2) : "-",
       side.zones_used ? side.zones_used.toFixed(1) : "-",
       side.zones_used ? `${(100 * side.fragmentation).toFixed(1)} %` : "-",
     ]);
     const first = answer.first_difference;
     return [
-      table("Results", COLUMNS, rows, [1, 2, 3, 4, 5, 6, 7, 8]),
+      table("Results", COLUMNS, rows, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
       element("p", {}, `${answer.differs} pods end on another node, or on none.`),
       first
         ? element(
