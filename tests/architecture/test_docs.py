@@ -31,7 +31,9 @@ def test_a_page_says_what_the_code_says(page: str) -> None:
 
 
 def pages() -> list[Path]:
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "k8s").glob("*.md")]
+    return [*ROOT.glob("*.md")] + [
+        page for folder in ("docs", "k8s", "charts") for page in (ROOT / folder).rglob("*.md")
+    ]
 
 
 def test_no_page_keeps_both_sides_of_a_merge() -> None:

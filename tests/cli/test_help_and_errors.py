@@ -47,11 +47,12 @@ def topolog(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-def commands(group: Any, path: str = "topolog") -> Iterator[tuple[str, Any]]:
-    """Yield every command with its path."""
+def commands(group: Any, path: str = "topolog", parent: Any = None) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its path. A verb is imported when it is asked for."""
     yield path, group
-    for name, command in sorted(getattr(group, "commands", {}).items()):
-        yield from commands(command, f"{path} {name}")
+    context = group.context_class(group, parent=parent)
+    for name in sorted(group.list_commands(context)) if hasattr(group, "list_commands") else ():
+        yield from commands(group.get_command(context, name), f"{path} {name}", context)
 
 
 @pytest.mark.parametrize(
