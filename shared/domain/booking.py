@@ -6,7 +6,6 @@ and its binding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -15,7 +14,6 @@ from shared.domain.effective import effective_request
 from shared.domain.pod import Container, Pod
 from shared.domain.requirements import Requirement, holds
 from shared.domain.resources import Amounts
-from shared.domain.zone_allocation import ZoneAllocation
 
 AllocatePolicy = Literal["Aligned", "Restricted"]
 # Namespace of the pods that stand for bookings: Kubernetes takes no such name.
@@ -93,15 +91,10 @@ def pod_for(uid: str, name: str, amounts: Amounts, like: Pod) -> Pod:
 
 def less(pod: Pod, taken: Amounts) -> Pod:
     """Return a booking's pod without what its owners took."""
-    return pod_for(pod.uid, pod.name, _less(effective_request(pod), taken), pod)
+    return pod_for(pod.uid, pod.name, amounts_less(effective_request(pod), taken), pod)
 
 
-def zones_less(allocation: ZoneAllocation, taken: Mapping[int, Amounts]) -> ZoneAllocation:
-    """Return a booking's zones without what its owners have there."""
-    zones = {zone: _less(has, taken.get(zone, {})) for zone, has in allocation.zones.items()}
-    return ZoneAllocation(zones)
-
-
-def _less(amounts: Amounts, taken: Amounts) -> Amounts:
+def amounts_less(amounts: Amounts, taken: Amounts) -> Amounts:
+    """Return what is left of amounts."""
     rest = {name: amount - taken.get(name, 0) for name, amount in amounts.items()}
     return {name: amount for name, amount in rest.items() if amount > 0}

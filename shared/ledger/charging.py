@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from shared.domain.booking import less, zones_less
-from shared.domain.resources import Amounts, add
+from itertools import islice
+
+from shared.domain.booking import amounts_less, less
+from shared.domain.resources import CPU, Amounts, add
+from shared.domain.zone_allocation import ZoneAllocation
+from shared.kubelet.cpuset import cpus_of, each_cpu, format_cpus, parse_cpus
 from shared.ledger.alike import kind_of
 from shared.ledger.certainty import check_after_charge, check_after_end
 from shared.ledger.charge import landing, listed_demand
@@ -78,16 +82,28 @@ def recharge(ledger: Ledger, uid: str) -> None:
     owners = [node.charges[owner] for owner in drawn(ledger, node, uid)]
     charged_at, sent_at = entry.charged_at, node.charges[uid].sent_at
     release_charge(ledger, entry, ledger.position)
-    requests, zones = dict[str, int](), dict[int, Amounts]()
+    requests = dict[str, int]()
     for owner in owners:
         requests = add(requests, owner.request)
-        if owner.allocation is not None:
-            zones = _sum(zones, owner.allocation.zones)
     entry.pod = less(entry.booking.pod, requests)
     if entry.booking.allocation is not None:
-        entry.allocation = zones_less(entry.booking.allocation, zones)
+        taken = [owner.allocation for owner in owners if owner.allocation is not None]
+        entry.allocation = _allocation_less(entry.booking.allocation, taken)
     charge_pod(ledger, entry, node.name, charged_at)
     node.charges[uid].sent_at = sent_at
+
+
+def _allocation_less(booked: ZoneAllocation, taken: list[ZoneAllocation]) -> ZoneAllocation:
+    """Return what owners leave of a booking: amounts by zone, and of its CPUs as many as these
+    amounts have. Owners that share CPUs, or took others, leave more ids than amounts.
+    """
+    zones, cpus = dict[int, Amounts](), parse_cpus(booked.cpus)
+    for allocation in taken:
+        zones = _sum(zones, allocation.zones)
+        cpus &= ~parse_cpus(allocation.cpus)
+    rest = {zone: amounts_less(has, zones.get(zone, {})) for zone, has in booked.zones.items()}
+    count = sum(amounts.get(CPU, 0) for amounts in rest.values()) // 1000
+    return ZoneAllocation(rest, format_cpus(cpus_of(islice(each_cpu(cpus), count))))
 
 
 def drawn(ledger: Ledger, node: LedgerNode, uid: str) -> list[str]:

@@ -19,9 +19,16 @@ OWNED = (
     Mutation(
         "a booking keeps the zones that its pods have",
         "shared/ledger/charging.py",
-        "            zones = _sum(zones, owner.allocation.zones)",
-        "            pass",
+        "        zones = _sum(zones, allocation.zones)",
+        "        pass",
         f"{BOOKINGS} -k give_it_back",
+    ),
+    Mutation(
+        "a booking keeps the CPUs that its pods have",
+        "shared/ledger/charging.py",
+        "        cpus &= ~parse_cpus(allocation.cpus)",
+        "        pass",
+        f"{BOOKINGS} -k cpus_that_its_owners_get",
     ),
     Mutation(
         "a fuller zone comes before the booking's",

@@ -130,9 +130,9 @@ class ColumnarPlacing(Cluster):
             return explain.refused_everywhere(pod_class, pod)
         placed = select_node(self, pod, pod_class, self.checks(pod))
         if pod.namespace == NAMESPACE and placed is not None and placed.allocation is not None:
-            # A booking has amounts in zones. Its owners choose CPUs.
-            zones = ZoneAllocation(placed.allocation.zones)
-            return msgspec.structs.replace(placed, allocation=zones)
+            # A booking has amounts in zones, and CPUs. Its owners choose cards.
+            kept = ZoneAllocation(placed.allocation.zones, placed.allocation.cpus)
+            return msgspec.structs.replace(placed, allocation=kept)
         return placed
 
     def explain(self, pod: Pod, known: str = "") -> Unplaceable:

@@ -30,6 +30,7 @@ from services.scheduler.snapshot.result import Placed
 from shared.domain.booking import less
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
+from shared.kubelet.cpuset import parse_cpus
 from shared.ledger.alike import kind_of
 from shared.ledger.state import LedgerPod
 from shared.ledger.what_if import newcomer
@@ -224,7 +225,9 @@ def _without(
         }
         for zone, free in state.free.amounts.items()
     }
-    free = msgspec.structs.replace(state.free, amounts=amounts)
+    booked_cpus = entry.allocation.cpus if entry.allocation is not None else ""
+    cpus = state.free.cpus & (parse_cpus(booked_cpus) if booked_cpus else ~0)
+    free = msgspec.structs.replace(state.free, amounts=amounts, cpus=cpus)
     in_zones = {zone: {**state.zones[zone], **rest_there} for zone, rest_there in amounts.items()}
     narrow.owned = msgspec.structs.replace(state, free=free, zones=in_zones, answers={})
     yield narrow

@@ -280,3 +280,28 @@ def test_no_pod_is_evicted_from_a_booking() -> None:
     world.tell(streams.pod("b"), BookingEnded("b"))
     world.place(exclusive("higher", 10, 1, priority=10))
     assert world.core.nominations.open["uid-higher"].victims == ("uid-a",)
+
+
+def test_a_booking_keeps_the_cpus_that_its_owners_get() -> None:
+    world = Booked()
+    world.node(zones=1)
+    world.place(exclusive("first", 1))
+    world.book(4, once=False)
+    kept = world.core.ledger.pods["b"].allocation
+    assert kept is not None
+    booked = parse_cpus(kept.cpus)
+    assert len(list(each_cpu(booked))) == 4
+    single = [f"s{number}" for number in range(10)]
+    for name in single:
+        assert not parse_cpus(allocation(world.place(exclusive(name, 1))[name]).cpus) & booked
+    two = parse_cpus(allocation(world.place(web("a", 2))["a"]).cpus)
+    rest = world.core.ledger.pods["b"].allocation
+    assert rest is not None
+    assert (two & ~booked, parse_cpus(rest.cpus)) == (0, booked & ~two)
+    assert parse_cpus(allocation(world.place(web("c", 2))["c"]).cpus) == booked & ~two
+    world.end("a")
+    rest = world.core.ledger.pods["b"].allocation
+    assert rest is not None
+    assert parse_cpus(rest.cpus) == two
+    world.check_amounts()
+    world.check()
