@@ -69,8 +69,13 @@ class LedgerRow:
             for proposal in self.proposed(now_s)
             if self._appended(proposal)
             for part in proposal.pods
-            if part.uid and part.node
+            if part.uid and part.node and not self.is_booking(part.uid)
         ]
+
+    def is_booking(self, uid: str) -> bool:
+        """Return whether it is a booking, which is never bound."""
+        entry = self.core.ledger.pods.get(uid)
+        return entry is not None and entry.booking is not None
 
     def proposed(self, now_s: float) -> list[Proposal]:
         """Return the proposals of the core, before they are appended."""

@@ -111,6 +111,8 @@ class DecidingRow(LedgerRow):
         made = super().proposed(now_s)
         batch_reservations: list[PodReserved] = []
         for event in (draft.event for proposal in made for draft in proposal.drafts):
+            if self.is_booking(event.about.pod):
+                continue
             if isinstance(event, PodReserved):
                 self._note(
                     Decided(event.uid, event.node, event.score, event.candidates),

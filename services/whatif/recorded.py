@@ -31,7 +31,12 @@ from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 from shared.events.quarantine import QuarantinedStreams
 from shared.events.report_events import NodeReported
-from shared.events.scheduling_events import PodReserved, ReservationWithdrawn
+from shared.events.scheduling_events import (
+    BookingEnded,
+    BookingMade,
+    PodReserved,
+    ReservationWithdrawn,
+)
 from shared.events.surroundings_events import (
     Surrounding,
     SurroundingEnded,
@@ -47,8 +52,9 @@ FIRST_LIFETIME_S = 60.0
 REPORTS_A_PAGE = 50
 
 
-# Events that are played in addition to pods and reports: those of nodes and cluster objects.
-News = NodeObserved | NodeEnded | SurroundingEvent
+# Events that are played in addition to pods and reports: those of nodes, cluster objects and
+# bookings.
+News = NodeObserved | NodeEnded | BookingMade | BookingEnded | SurroundingEvent
 
 
 class Past(msgspec.Struct):
@@ -76,7 +82,8 @@ class Past(msgspec.Struct):
 
 class Recorded(msgspec.Struct):
     """A history's workload. `news` are the events about nodes' objects, in order; `reports` the
-    machine of each node; `schedulers` the largest number of schedulers that shared the pods.
+    machine of each node; `used` the bookings that pods used; `schedulers` the largest number of
+    schedulers that shared the pods.
     """
 
     begin_us: int = 0
@@ -85,6 +92,7 @@ class Recorded(msgspec.Struct):
     replaced: dict[str, str] = {}
     news: list[tuple[int, str, News]] = []
     reports: dict[str, Report] = {}
+    used: set[str] = set()
     assumed_lifetimes: int = 0
     schedulers: int = 1
 
@@ -163,7 +171,14 @@ def _begin(history: Recorded, time_us: int) -> None:
     history.pods = {uid: past for uid, past in history.pods.items() if not past.ended_us}
     newest = {stream: (time_us_of, stream, event) for time_us_of, stream, event in history.news}
     history.news = [
-        entry for entry in newest.values() if not isinstance(entry[2], NodeEnded | SurroundingEnded)
+        entry
+        for entry in newest.values()
+        if not isinstance(entry[2], NodeEnded | SurroundingEnded | BookingEnded)
+        and not (
+            isinstance(entry[2], BookingMade)
+            and entry[2].terms.once
+            and entry[2].uid in history.used
+        )
     ]
 
 
@@ -174,6 +189,8 @@ def _hear(history: Recorded, event: Event, time_us: int, is_before: bool) -> Non
     match event:
         case NodeObserved() | NodeEnded():
             history.news.append((time_us, f"node/{event.name}", event))
+        case BookingMade(uid=uid) | BookingEnded(uid=uid):
+            history.news.append((time_us, f"pod/{uid}", event))
         case NodeReported(report=report):
             if is_before or report.node not in history.reports:
                 history.reports[report.node] = report
@@ -183,6 +200,7 @@ def _hear(history: Recorded, event: Event, time_us: int, is_before: bool) -> Non
             history.schedulers = max(history.schedulers, len(shard_of(config, "").members))
             past = history.pods[uid]
             past.node, past.reserved_us = node, time_us
+            history.used.add(event.drawn_from)
         case ReservationWithdrawn(uid=uid) | BindRefused(uid=uid) if uid in history.pods:
             past = history.pods[uid]
             past.node, past.reserved_us = "", 0
@@ -200,6 +218,8 @@ _HEARD = {
         NodeObserved,
         NodeEnded,
         NodeReported,
+        BookingMade,
+        BookingEnded,
         PodObserved,
         PodReserved,
         ReservationWithdrawn,

@@ -12,15 +12,23 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from services.comparison.workloads import SCHEDULER
+from services.scheduler.settings import SchedulerSettings, chosen
 from services.whatif.machines import machines
+from services.whatif.playing import play
 from services.whatif.recorded import recorded
 from services.whatif.reproducing import CONFIGURATION, NO_POD, UNRECORDED, reproduce
 from services.whatif.world import Changes, world
+from shared.domain.booking import Owner, Terms, pod_for
+from shared.domain.pod import Pod
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft
 from shared.events import streams
+from shared.events.catalog import Event
+from shared.events.cluster_events import NodeObserved, PodObserved
 from shared.events.codec import decode, encode
-from shared.events.scheduling_events import PodReserved
+from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import BookingMade, PodReserved
 from shared.events.surroundings_events import (
     ClaimObserved,
     SurroundingEnded,
@@ -28,8 +36,9 @@ from shared.events.surroundings_events import (
     VolumeObserved,
     stream_of,
 )
+from tests.ledger.given import pod
 from tests.whatif.conftest import Run
-from tests.whatif.histories import as_here, dense, shared_by_two
+from tests.whatif.histories import BEGIN_US, as_here, dense, shared_by_two
 
 SECONDS = 80
 _logs: list[MemoryEventLog] = []
@@ -254,3 +263,32 @@ def test_contradicting_options_are_rejected_with_a_remedy(
 ) -> None:
     code, _, err = topolog(*arguments)
     assert (code, problem in err, "  try: " in err) == (2, True, True), err
+
+
+async def test_a_booking_keeps_its_room_in_a_played_history_too() -> None:
+    """A pod that came first waits, because the only room is kept for one that came later."""
+    history = [decode(envelope) for envelope in await (await dense(1, nodes=1)).read(0, 10_000)]
+    node = next(event for event in history if isinstance(event, NodeObserved))
+    machine = next(event for event in history if isinstance(event, NodeReported)).report
+    like = Pod("", "", "", "Guaranteed", scheduler_name=SCHEDULER)
+    terms = Terms((Owner(name="mine"),))
+    seen: list[tuple[int, str, Event]] = [
+        (0, streams.node(node.name), node),
+        (0, streams.report(node.name), NodeReported(machine)),
+    ]
+    for offered in machine.zones:
+        cpus, uid = {"cpu": offered.resources["cpu"].allocatable}, f"b{offered.id}"
+        seen.append((0, streams.pod(uid), BookingMade(uid, pod_for(uid, uid, cpus, like), terms)))
+    for second, name in ((5, "first"), (10, "mine")):
+        made = msgspec.structs.replace(pod(name, cpus=6), scheduler_name=SCHEDULER)
+        seen.append((second, streams.pod(made.uid), PodObserved(made)))
+    seen.append((20, streams.node(node.name), node))
+    log = MemoryEventLog("booked")
+    for number, (second, stream, event) in enumerate(seen):
+        time_us = BEGIN_US + second * 1_000_000
+        await log.append([Commit(f"c{number}", "t", 0, time_us, (Draft(stream, event),))])
+    played = world(await recorded(log, 1, await log.head()), Changes())
+    choice = chosen(SchedulerSettings(database_url="", scheduler_name=SCHEDULER))
+    side = play("same", played, choice, 1, "1", lambda _share: None, (-1, ""))
+    nodes = {decision.uid.partition("/")[0]: decision.node for decision in side.decisions}
+    assert nodes == {"uid-first": "", "uid-mine": node.name}
