@@ -78,8 +78,8 @@ class Cluster:
         await self.tell(streams.report(name), NodeReported(owned_report(name)))
 
     async def tell(self, stream: str, event: Event) -> None:
-        told = f"told/{await self.log.head()}"
-        await self.log.append([Commit(told, "test", 0, 0, (Draft(stream, event),))])
+        commit_id = f"told/{await self.log.head()}"
+        await self.log.append([Commit(commit_id, "test", 0, 0, (Draft(stream, event),))])
 
     def replicas(self, name: str, cpus: int, replicas: int = 1, **spec: Any) -> None:
         amounts = {"cpu": str(cpus), "memory": "1Gi"}

@@ -124,8 +124,8 @@ async def test_a_pod_of_kube_scheduler_uses_its_booking_and_no_other_pod_does() 
         assert core is not None
         await until(lambda: any(entry.node for entry in core.ledger.pods.values()))
         booked = core.ledger.pods["b"].node
-        (other,) = {"n1", "n2"} - {booked}
-        for name, node in (("x", other), ("y", other), ("z", booked)):  # Fill the other zones.
+        (full,) = {"n1", "n2"} - {booked}
+        for name, node in (("x", full), ("y", full), ("z", booked)):  # Fill the other zones.
             assert node in (await world.filter(pod(name, 15), node))["NodeNames"]
             assert await world.bind(pod(name, 15), node) == ""
         assert (await world.filter(pod("foreign", 12), "n1", "n2"))["NodeNames"] == []
