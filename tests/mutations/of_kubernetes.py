@@ -65,10 +65,10 @@ KUBERNETES = (
         f"{GANGS} -k withdraws",
     ),
     Mutation(
-        "a gang counts on pods whose binding is under way",
+        "a gang is decided while bindings of it are under way",
         "services/scheduler/reserve/gangs.py",
-        "    missing = gang.minimum - counted if",
-        "    missing = gang.minimum - counted - on_their_way if",
+        "            elif len(pods) >= unit.missing and not unit.on_their_way:\n",
+        "            elif len(pods) >= unit.missing:\n",
         f"{GANGS} -k may_be_lost",
     ),
     Mutation(

@@ -208,8 +208,8 @@ async def test_once_the_minimum_was_bound_later_pods_are_placed_by_themselves() 
 
 async def test_no_pod_is_decided_on_top_of_a_pod_that_may_be_lost() -> None:
     """S14: neither the observer's nor the binder's appends are known when a commit is decided."""
-    story = await world(4, 4, 4, 4)
-    pods = {name: member(name) for name in "abcde"}
+    story = await world(4, 4, 4, 4, 4, 4)
+    pods = {name: member(name) for name in "abcdef"}
     await story.arrives(*(pods[name] for name in "abc"))
     await story.decide()
     nodes = {event.uid: event.node for event in await story.events(PodReserved)}
@@ -217,7 +217,7 @@ async def test_no_pod_is_decided_on_top_of_a_pod_that_may_be_lost() -> None:
         uid = pods[name].uid
         await story.tell(streams.pod(uid), BindIntended(uid, "ns", name, nodes[uid], 1))
     await story.ends(pods["c"])
-    await story.arrives(pods["d"], pods["e"])
+    await story.arrives(*(pods[name] for name in "def"))
     await story.decide()
     assert await in_one_commit(story) == [{"a", "b", "c"}]
     await bound(story, pods["a"], nodes["uid-a"])
