@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import sys
 from collections import Counter
 from typing import get_args
 
@@ -127,10 +126,7 @@ async def _as_of(
         history.news += [(0, stream_of(seen), seen) for seen in followed.of_kind(kind).values()]
     for node in nodes:
         await _report_of(history, log, node.name, node.report_version)
-    pod_events = (
-        envelopes_of(log, stream, 0, followed.versions.get(stream, sys.maxsize))
-        for stream in map(streams.pod, followed.ledger.pods)
-    )
+    pod_events = (envelopes_of(log, streams.pod(uid)) for uid in followed.ledger.pods)
     async for envelope in in_order(pod_events):
         if envelope.position <= position:
             _read(history, envelope, quarantined, True)

@@ -1,11 +1,13 @@
 """Bench of a log's life on an embedded Postgres: a history made in bulk, folded cold, folded by a
 release with other code, archived, pruned, and asked about before and after that.
 
-Prints a JSON line for each step and a summary last. `cold_s`, `upgrade_s` and `explain_p99_s` are
-CPU seconds of this process, `archive_per_s` are events a second of the clock, and `bytes_per_pod`
-is the database after archiving. `bytes_per_pruned_pod` is what an ended pod leaves in the tables of
-the log after it was pruned, with their indexes, after VACUUM FULL. Exit code 1 if the two folds
-differ, or the log is not whole before and after pruning.
+A history of many days is cut to `--most-events`, because a year of 10 pods a second takes 3 TB in
+rows; `days` is what was made. Prints a JSON line for each step and a summary last. `cold_s`,
+`upgrade_s`, `explain_p99_s` and `explain_pruned_p99_s` are CPU seconds of this process,
+`archive_per_s` are events a second of the clock, and `bytes_per_pod` is the database after
+archiving. `bytes_per_pruned_pod` is what an ended pod leaves in the tables of the log after it was
+pruned, with their indexes, after VACUUM FULL. Exit code 1 if the two folds differ, or the log is
+not whole before and after pruning.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from shared.eventlog.postgres_connection import connect
 from shared.runtime.projector import Fold, Projector
 from tests.bench._history import History, pod_of
 
-DAY_S = 86_400
+DAY_S, EVENTS_A_POD = 86_400, 8
 # By table: the rows (`t`) that the events up to position $1 leave in it.
 LEFT = {
     "commit_seen": "last <= $1",
@@ -59,6 +61,9 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench life", description=__doc__)
     parser.add_argument("--pods-per-s", type=float, default=10.0)
     parser.add_argument("--days", type=float, default=0.15, help="1 day of 10 pods/s: 7 M events")
+    parser.add_argument(
+        "--most-events", type=int, default=1_000_000, help="events made; the summary has their days"
+    )
     parser.add_argument("--nodes", type=int, default=40)
     parser.add_argument("--partition", type=int, default=100_000, help="positions a partition")
     parser.add_argument("--explained", type=int, default=50, help="pods that are explained")
@@ -73,7 +78,7 @@ async def _run(given: argparse.Namespace) -> int:
 
 
 async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
-    pods = int(given.pods_per_s * given.days * DAY_S)
+    pods = min(int(given.pods_per_s * given.days * DAY_S), given.most_events // EVENTS_A_POD)
     await _filled(url, given, pods)
     log = await PostgresEventLog.open(url)
     fold = fold_of(CoreConfig())
@@ -92,7 +97,7 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
         await verify(log, []), events_per_s=result.events_per_s
     )
     _print(
-        days=given.days,
+        days=round(pods / given.pods_per_s / DAY_S, 3),
         events=result.positions,
         pods=pods,
         whole=result.ok and whole,

@@ -36,6 +36,29 @@ class Mutation(NamedTuple):
 
 TESTED = (
     Mutation(
+        "a window of whatif also reads what pods did after its checkpoint",
+        "services/whatif/recorded.py",
+        "        if envelope.position <= position:\n",
+        "        if envelope.position:\n",
+        "tests/whatif/test_window.py::"
+        "test_a_window_begins_at_the_nearest_checkpoint_and_reads_nothing_before_it",
+    ),
+    Mutation(
+        "the version of a pruned stream at a position is that of its block",
+        "shared/eventlog/archive_files.py",
+        "event.stream == stream and event.position <= position",
+        "event.stream == stream",
+        "tests/eventlog/test_pruning.py::test_pruned_events_read_as_if_they_were_rows",
+    ),
+    Mutation(
+        "pruning leaves no checkpoints in the files",
+        "services/upkeep/pruning.py",
+        "        await _keep_states(log, place, part)\n",
+        "",
+        "tests/eventlog/test_pruning.py::"
+        "test_questions_about_pruned_events_begin_at_checkpoints_in_the_files",
+    ),
+    Mutation(
         "a change of lease does not wait for the append in flight",
         LEASES,
         "    PERFORM 1 FROM counter FOR UPDATE;\n    SELECT * INTO held",
