@@ -234,6 +234,8 @@ def _wait(entry: LedgerPod) -> str:
 
 
 def _owner_text(owner: Owner) -> str:
-    labels = ",".join(f"{key}={value}" for key, value in sorted(owner.labels.items()))
-    name = f"{owner.namespace or '*'}/{owner.name or '*'}"
-    return " ".join(filter(None, (name if name != "*/*" else "", labels)))
+    labels = [f"{key}={value}" for key, value in sorted(owner.labels.items())]
+    labels += [f"{key} {word} {','.join(them)}".rstrip() for key, word, them in owner.requirements]
+    name = f"{owner.namespace or '*'}/{owner.name or owner.uid or '*'}"
+    controller = " ".join(filter(None, owner.controller))
+    return " ".join(filter(None, (name if name != "*/*" else "", controller, ",".join(labels))))

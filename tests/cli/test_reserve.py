@@ -8,7 +8,7 @@ import pytest
 
 from services.cli.main import main
 from services.cli.output import CommandError
-from services.cli.reserve import create, delete, listed
+from services.cli.reserve import _owner_text, create, delete, listed
 from services.replay.explain import explain
 from shared.domain.booking import Owner, Terms
 from tests.ledger.given import pod, zone
@@ -42,6 +42,13 @@ async def test_a_booking_from_its_making_to_its_end() -> None:
         await delete(story.log, "room", 2)
     await create(story.log, "room", "cpu=1", TERMS, {}, 3)
     assert [row["request"] for row in await listed(story.log)] == [{"cpu": 1000}]
+
+
+def test_every_kind_of_owner_is_named() -> None:
+    by_controller = Owner("ns", controller=("", "Job", "train", ""))
+    by_expression = Owner(labels={"a": "b"}, requirements=(("app", "Exists", ()),))
+    assert _owner_text(by_controller) == "ns/* Job train"
+    assert _owner_text(by_expression) == "a=b,app Exists"
 
 
 @pytest.mark.parametrize(
