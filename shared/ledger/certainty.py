@@ -106,18 +106,14 @@ def _sizes(report: Report) -> list[tuple[int, list[tuple[str, int, int]]]]:
 
 
 def _surprises(node: LedgerNode, listed: Listing) -> bool:
-    """Return whether the listing changed for a confirmed pod, or for a pod that the log does not
+    """Return whether the holdings changed of a confirmed pod, or of a pod that the log does not
     know."""
     earlier = node.listed or {}
     changed = [name for name in {**earlier, **listed} if earlier.get(name) != listed.get(name)]
     confirmed = {charge.key for charge in node.charges.values() if charge.confirmed}
     return any(
-        name in confirmed
-        or (
-            name not in node.name_counts
-            and name not in node.ended
-            and _holds((*earlier.get(name, ()), *listed.get(name, ())))
-        )
+        (name in confirmed or (name not in node.name_counts and name not in node.ended))
+        and _holds((*earlier.get(name, ()), *listed.get(name, ())))
         for name in changed
     )
 

@@ -288,3 +288,12 @@ def test_a_pod_without_zone_resources_voids_nothing() -> None:
     place(world, pod("a", 1))
     world.bound(msgspec.structs.replace(pod("other", 1), qos="Burstable"), "n")
     assert world.ledger.pods["a"].certain
+
+
+def test_a_report_that_lists_such_a_pod_ends_no_certainty() -> None:
+    world = beside_old(2)
+    world.bound(msgspec.structs.replace(pod("other", 1), qos="Burstable"), "n")
+    idle = Placement("ns", "other", "c")
+    world.report(with_old(2, idle, listed_as("a", 4), time_ms=2, taken=4))
+    assert world.ledger.nodes["n"].charges["a"].confirmed
+    assert world.ledger.pods["a"].certain
