@@ -163,6 +163,8 @@ def test_every_cell_has_a_key_of_its_own() -> None:
     for cells in (list(full(Grid())), list(quick(Grid()))):
         assert len({cell.key for cell in cells}) == len(cells)
     assert {cell.row for cell in full(Grid())} == set(ROWS)
+    traces = {cell.row for cell in full(Grid(policy="none")) if cell.workload != WIDE}
+    assert traces == {*ROWS} - {HOLDING, "oracle"}
 
 
 @pytest.fixture

@@ -95,6 +95,18 @@ def test_under_none_a_node_without_pending_pods_comes_first(policy: str, expecte
     assert chosen(world, guaranteed("p", container("c", amounts(2)))) == expected
 
 
+def test_under_none_a_split_pod_leaves_nodes_with_pending_pods_alone() -> None:
+    """It could split the pending pod, too, so that farther zones elsewhere come first."""
+    world = World()
+    free, taken = (8, 16, 2), (0, 0, 0)
+    world.node("busy", *zones_of(free, free, taken, taken), policy="none")
+    world.node("far", *zones_of(free, taken, free, taken), policy="none")
+    pod = guaranteed("p", container("c", amounts(10)))
+    assert chosen(world, pod) == "busy"
+    world.bound(guaranteed("pending", container("c", amounts(1))), "busy")
+    assert chosen(world, pod) == "far"
+
+
 def test_near_zones_come_before_far_ones() -> None:
     world = World(CycleConfig())
     for name, free in (("far", (0, 2)), ("near", (2, 3))):

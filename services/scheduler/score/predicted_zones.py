@@ -8,7 +8,8 @@
    static managers do. If the kubelet may choose, the widest choice counts. Amounts of which the
    model does not know zones occur under policy none only: CPUs without ids come from the zones
    with the fewest free first, devices from as many zones outside the known ones as have some. Next
-   to pending pods, whose order decides which zone has the fewest free CPUs, the spread is 1 more.
+   to pending pods, whose order decides which zone has the fewest free CPUs, the spread is 1 more;
+   a pod that is split anyway counts one zone more, because it could split the pending ones.
 3. If the model cannot predict (no placements, too many states), the nearest of the smallest sets of
    zones counts whose guaranteed free amounts hold the part, and all zones if no set does. Under
    policy none the kubelet does not look for such a set, so all zones count first.
@@ -79,7 +80,7 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
     if by_container is not None:
         expected = spread(_masks_of_parts(node_info, plan, by_container), distances)
         is_open = plan.rule.policy == NONE and search.has_pending
-        return min(WIDEST, expected + is_open)
+        return min(WIDEST, expected + is_open * (FAR if expected >= FAR else 1))
     by_amounts = spread(_masks_by_amounts(node_info, plan, distances), distances)
     if plan.rule.policy != NONE:
         return by_amounts
@@ -136,7 +137,7 @@ def device_closeness(node_info: NodeInfo, plan: Plan) -> int:
 def rank_words(rank: int) -> str:
     """Return what to add to a score: further zones, and near devices."""
     further = spread_of(rank) // FAR
-    words = [f"{further} further NUMA zone{'s' * (further > 1)}"] if further else []
+    words = [f"counted as {further} further NUMA zone{'s' * (further > 1)}"] if further else []
     words += [_NEAR_WORDS[closeness_of(rank)]] if closeness_of(rank) else []
     return f" ({', '.join(words)})" if words else ""
 
