@@ -26,7 +26,8 @@ MINUTES = 5.0
 def main() -> int:
     """Play seeds. Return 1 if a seed fails."""
     options = _options()
-    fixed = Fixed(options.policy, options.scope, options.zones, tuple(options.often), options.owner)
+    kubelets = options.policy, options.scope, options.zones
+    fixed = Fixed(*kubelets, tuple(options.often), options.owner, options.cards)
     marks: Counter[str] = Counter()
     ran = failed = 0
     for seed in _seeds(options):
@@ -94,6 +95,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--zones", type=int, default=0, help="zones of every node (default: drawn)")
     parser.add_argument(
         "--owner", default=KUBELET, choices=OWNERS, help="who chooses zones of every other node"
+    )
+    parser.add_argument(
+        "--cards", action="store_true", help="with --owner topolog: their GPUs, too"
     )
     often = f"a fault that is {OFTEN} times as frequent as by itself; may be given again"
     parser.add_argument(

@@ -18,6 +18,7 @@ from services.scheduler.snapshot.owners import owners_of
 from shared.domain.pod import Pod
 from shared.domain.report import Report, ZonedAmount
 from shared.domain.state_hash import state_hash
+from shared.domain.zone_allocation import ZoneAllocation
 from shared.eventlog.port import Outcome
 from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
@@ -281,10 +282,11 @@ class Checks:
 
     def _let_go(self) -> None:
         """Check S9 for nodes: a node that left, or of which only a pod is known, is kept only while
-        it reports or a pod is charged there.
+        it reports, has a Device object, or a pod is charged there.
         """
         for name, node in self.audit.ledger.nodes.items():
             silent = node.report is None or (node.is_deleted and node.expired)
+            silent = silent and node.devices is None
             if node.observed is None and silent and not node.charges and not node.claims:
                 self.broken.append(f"S9: {name} left, nothing is there, and the ledger keeps it")
 
@@ -416,6 +418,7 @@ class Checks:
         if allocation is None or report is None or not owners_of(report).is_owned:
             return
         self.marks.add("zones chosen")
+        self._cards_given_once(allocation, node)
         machine, cpus = cpu_nesting(report.cpus), parse_cpus(allocation.cpus)
         with_booking = charge.uid, self.audit.ledger.pods[charge.uid].drawn_from
         others = [c.allocation for uid, c in node.charges.items() if uid not in with_booking]
@@ -442,6 +445,26 @@ class Checks:
                 given += sum(request.get(name, 0) for request in anywhere)
                 if given > zones.get(zone, {}).get(name, 0):
                     self.broken.append(f"S4: zone {zone} of {node.name} gives {given} {name}")
+
+    def _cards_given_once(self, allocation: ZoneAllocation, node: LedgerNode) -> None:
+        """S4: no card is given beyond what it has, unless its Device object shrank."""
+        charges = [charge for charge in node.charges.values() if charge.allocation is not None]
+        offered = {
+            (device.type, device.minor): device.resources
+            for device in (node.devices.devices if node.devices is not None else ())
+            if device.is_healthy
+        }
+        for card in allocation.devices:
+            self.marks.add("cards chosen")
+            given = dict.fromkeys(card.resources, 0)
+            for charge in charges:
+                for held_card in charge.allocation.devices if charge.allocation is not None else ():
+                    if (held_card.type, held_card.minor) == (card.type, card.minor):
+                        for name in given:
+                            given[name] += held_card.resources.get(name, 0)
+            most = offered.get((card.type, card.minor), {})
+            if over := [name for name in given if name in most and given[name] > most[name]]:
+                self.broken.append(f"S4: {card.type} {card.minor} of {node.name} twice: {over}")
 
     def unkept(self, node: SimNode, pod: Pod, problem: str) -> None:
         """An agent cannot keep an annotation: a pod that the log no longer knows is still there."""

@@ -20,8 +20,8 @@ from services.simulator.api.core.removal import DeleteOptions
 from services.simulator.api.core.store import Change
 from services.simulator.api.core.writes import Moment, Options, create
 from services.simulator.api.settings import ApiSettings
-from services.simulator.cluster import SimulatedNode
-from services.simulator.node_object import node_object, node_status
+from services.simulator.cluster import GPU, SimulatedNode
+from services.simulator.node_object import device_object, node_object, node_status
 from shared.kube.port import Answer, Listed, WatchEvent
 from tests.simulation.fibers import Ask
 from tests.simulation.log import SimClock
@@ -71,13 +71,15 @@ class Api:
     nodes.
     """
 
-    def __init__(self, seed: int, clock: SimClock) -> None:
+    def __init__(self, seed: int, clock: SimClock, has_cards: bool = False) -> None:
         moment: Callable[[], datetime] = lambda: START + timedelta(milliseconds=clock.now_ms)  # noqa: E731
         self.store = ClusterStore(ApiSettings(taint_new_nodes=False), clock=moment, seed=seed)
         self._make_priority_classes(moment())
         self.bound: dict[str, list[str]] = {}
         self._pods: tuple[int, list[Json], list[Json]] = (-1, [], [])
         self.hear: list[Callable[[str, WatchEvent], None]] = []
+        self.kinds = ("devices", "nodes", "pods") if has_cards else ("nodes", "pods")
+        self.store.listen("devices", lambda change: self._changed("devices", change))
         self.store.listen("pods", lambda change: self._changed("pods", change))
         self.store.listen("nodes", lambda change: self._changed("nodes", change))
 
@@ -194,6 +196,12 @@ class Api:
             self.store.replace_status(
                 "nodes", node.name, "", node_status(node, boot_id, "10.0.0.1", NOW)
             )
+        if "devices" in self.kinds and node.owned_policy and GPU in node.devices:
+            cards = device_object(node)
+            if self.store.get("devices", node.name) is None:
+                self.store.create("devices", cards)
+            else:
+                self.store.patch("devices", node.name, "", {"spec": cards["spec"]}, form="merge")
 
     def label_node(self, name: str, labels: dict[str, str | None]) -> None:
         """Set labels of a node; None removes one."""
@@ -206,6 +214,8 @@ class Api:
     def drop_node(self, name: str) -> None:
         """Delete a Node object."""
         self.store.delete("nodes", name)
+        if self.store.get("devices", name) is not None:  # as the garbage collector does
+            self.store.delete("devices", name)
 
     def post(self, uid: str, phase: str, at_ms: int, reason: str = "", message: str = "") -> None:
         """Post a pod's status, as its kubelet does. Do nothing if the pod does not exist."""

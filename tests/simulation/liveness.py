@@ -383,12 +383,14 @@ def _would_choose(world: World, node: SimNode, pod: Pod) -> bool:
     """Return whether a scheduler with only this node, empty, would take the pod. If not, faults are
     not the reason why it waits.
     """
-    observed = world.checks.audit.ledger.nodes[node.name].observed
+    entry = world.checks.audit.ledger.nodes[node.name]
+    observed = entry.observed
     if observed is None:
         return True
     events: list[tuple[str, Event]] = [
         ("node/n", observed),
         ("report/n", NodeReported(node.report(empty=True))),
+        *([("devices/n", entry.devices)] if entry.devices is not None else []),
         ("pod/p", PodObserved(msgspec.structs.replace(pod, gang=None))),
     ]
     chosen = _decides(events)

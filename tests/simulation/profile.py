@@ -204,7 +204,8 @@ EXCUSES = (
 class Fixed(msgspec.Struct, frozen=True):
     """Settings that are not drawn: the policy and scope of every kubelet (until it is
     reconfigured), the zones of every node, and faults that are `OFTEN` times as frequent as usual.
-    With owner `topolog`, Topolog chooses the zones of every other node.
+    With owner `topolog`, Topolog chooses the zones of every other node, and with `cards` also the
+    GPUs, because these nodes have Device objects.
     """
 
     policy: str = ""
@@ -212,6 +213,7 @@ class Fixed(msgspec.Struct, frozen=True):
     zones: int = 0
     often: tuple[str, ...] = ()
     owner: str = KUBELET
+    cards: bool = False
 
 
 OFTEN = 10

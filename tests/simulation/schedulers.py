@@ -28,8 +28,6 @@ from tests.simulation.process import Folded, Process
 from tests.simulation.seats import Seat
 
 TTL_S = 5.0
-KINDS = ("nodes", "pods")
-CHECKS = tuple(f"check {kind}" for kind in KINDS)
 
 
 class Follow:
@@ -70,6 +68,7 @@ class SchedulerProcess(Process):
         self.follows: dict[str, Follow] = {}
         self.hashes: list[tuple[int, str]] = []
         self.outlived: list[str] = []
+        self.checks = tuple(f"check {kind}" for kind in api.kinds)
         api.hear.append(self._heard)
         self.begin()
 
@@ -112,10 +111,10 @@ class SchedulerProcess(Process):
         if isinstance(error, LeaseLost) and fiber.name != "decide":
             self.mark("fenced observer")
             self.resign()
-        elif isinstance(error, Relist | KubeUnavailableError) and fiber.name in KINDS:
+        elif isinstance(error, Relist | KubeUnavailableError) and fiber.name in self.api.kinds:
             self.mark(f"list again: {type(error).__name__.strip('_')}")
             self._anew(fiber.name)
-        elif isinstance(error, KubeUnavailableError) and fiber.name in CHECKS:
+        elif isinstance(error, KubeUnavailableError) and fiber.name in self.checks:
             self.mark("check failed")
         else:
             super().failed(fiber, error)
@@ -166,7 +165,7 @@ class SchedulerProcess(Process):
         if self.lease is None:
             return "another leads"
         self.observer._seen_specs.clear()
-        self.follows = {kind: Follow() for kind in KINDS}
+        self.follows = {kind: Follow() for kind in self.api.kinds}
         return f"epoch {self.lease.epoch}"
 
     def renew(self) -> str:
@@ -180,7 +179,7 @@ class SchedulerProcess(Process):
     def resign(self) -> None:
         """Forget the lease, which another process holds."""
         self.lease, self.follows = None, {}
-        self.drop([fiber for fiber in self.fibers if fiber.name in KINDS + CHECKS])
+        self.drop([fiber for fiber in self.fibers if fiber.name in self.api.kinds + self.checks])
 
     def _anew(self, kind: str) -> None:
         """List again; a check of what was watched is over."""
@@ -220,6 +219,9 @@ class SchedulerProcess(Process):
     def _known(self, kind: str, version: str) -> set[str]:
         """Return the objects of the fold, except those that are surely younger than the list."""
         ledger = self.state.ledger
+        if kind == "devices":
+            objects = [node.devices for node in ledger.nodes.values() if node.devices is not None]
+            return {o.node for o in objects if not is_younger(o.resource_version, version)}
         versions = (
             {uid: pod.resource_version for uid, pod in ledger.pods.items() if not pod.booking}
             if kind == "pods"

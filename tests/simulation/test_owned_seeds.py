@@ -25,6 +25,14 @@ def test_no_cpu_is_given_twice_and_a_replay_knows_the_same(
 
 
 @pytest.mark.parametrize(
+    ("seed", "often"), [(OWNING + 3003, "crash"), (OWNING + 3013, "lose device")]
+)
+def test_no_card_is_given_twice(seed: int, often: str) -> None:
+    world = run_seed(seed, STEPS, Fixed(owner="topolog", often=(often,), cards=True))
+    assert "cards chosen" in world.marks
+
+
+@pytest.mark.parametrize(
     ("seed", "owner"),
     [(BOOKING + 4, "kubelet"), (BOOKING + 35, "topolog"), (BOOKING + 42, "topolog")],
 )

@@ -60,7 +60,7 @@ class World:
         self.trace: list[str] = []
         self.clock = SimClock()
         self.log = SimLog(self.clock)
-        self.api = Api(seed, self.clock)
+        self.api = Api(seed, self.clock, fixed.cards)
         self.network = Network(self.clock if self.profile.rich else None)
         mark = self.marks.add
         self.outside = Outside(self.log, self.api, self.rng, mark)
