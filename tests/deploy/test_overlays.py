@@ -234,6 +234,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
     } - chosen()
     assert others == {
         "agent",
+        "archive-bucket",
         "cloudnative-pg",
         "console",
         "defragment",
