@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -39,6 +40,17 @@ commits = st.builds(
 )
 
 
+singles = st.builds(
+    Commit,
+    commit_id=st.sampled_from([f"single {i}" for i in range(30)]),
+    role=st.sampled_from(["x", "y"]),
+    epoch=st.sampled_from([3, 3, 3, 2]),
+    time_us=st.integers(0, 10),
+    drafts=st.tuples(drafts),
+    correlation=names,
+)
+
+
 class Twins(RuleBasedStateMachine):
     """Compares the answers of both logs in every rule."""
 
@@ -60,6 +72,17 @@ class Twins(RuleBasedStateMachine):
     @rule(batch=st.lists(commits, min_size=1, max_size=6))
     def append(self, batch: list[Commit]) -> None:
         self.both(lambda log: log.append(batch))
+
+    @rule(alone=st.lists(singles, min_size=4, max_size=8), back=st.integers(-1, 3))
+    def append_alone(self, alone: list[Commit], back: int) -> None:
+        """Append commits of one event, which Postgres has a function for, one after the other.
+        They were decided at no place (`back` 0), at one of this history, or of another (-1)."""
+        for commit in alone:
+            where = self.run(place(self.memory, max(0, self.run(self.memory.head()) - abs(back))))
+            if back < 0:
+                where = msgspec.structs.replace(where, chain=b"another")
+            decided = msgspec.structs.replace(commit, seen=where if back else None)
+            self.both(lambda log, decided=decided: log.append([decided]))
 
     @rule(stream=names, later=st.integers(0, 4), limit=st.integers(0, 3))
     def read_stream(self, stream: str, later: int, limit: int) -> None:
