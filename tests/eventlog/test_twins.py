@@ -42,7 +42,7 @@ commits = st.builds(
 
 singles = st.builds(
     Commit,
-    commit_id=st.sampled_from([f"single {i}" for i in range(30)]),
+    commit_id=st.sampled_from([f"single {i}" for i in range(10)]),
     role=st.sampled_from(["x", "y"]),
     epoch=st.sampled_from([3, 3, 3, 2]),
     time_us=st.integers(0, 10),
