@@ -19,11 +19,12 @@ from tests.mutations.of_agent import AGENT
 from tests.mutations.of_kubernetes import KUBERNETES
 from tests.mutations.of_ledger import LEDGER
 from tests.mutations.of_owned import OWNED
+from tests.mutations.of_questions import QUESTIONS
 from tests.mutations.of_simulation import SEEDS, SIMULATED
 from tests.mutations.planting import ROOT, TIMEOUT_S, copy_to, try_one
 from tests.mutations.table import TESTED, Mutation
 
-BY_TESTS = (*TESTED, *AGENT, *LEDGER, *OWNED, *KUBERNETES)
+BY_TESTS = (*TESTED, *AGENT, *LEDGER, *OWNED, *QUESTIONS, *KUBERNETES)
 
 
 def main() -> int:
