@@ -41,6 +41,24 @@ OF_THE_CLUSTER = (
 )
 
 
+# Components that no overlay of ours includes, apart from those for one kind of kubelet.
+OPTIONAL = {
+    "agent",
+    "archive-bucket",
+    "cloudnative-pg",
+    "console",
+    "defragment",
+    "exporter-devices",
+    "exporter-dra",
+    "exporter-readiness",
+    "extender",
+    "http-tls",
+    "opentelemetry",
+    "reservations",
+    "startup-taint",
+}
+
+
 def check_whole(objects: list[Document]) -> None:
     """Check what every installation needs: one namespace, no object twice, only references to
     secrets of known names, and one image.
@@ -232,21 +250,7 @@ def test_the_other_components_build_on_top_of_production_under_one_image(
         for folder in COMPONENTS
         if not folder.name.startswith("kubelet-") and folder.name != "runbooks"
     } - chosen()
-    assert others == {
-        "agent",
-        "archive-bucket",
-        "cloudnative-pg",
-        "console",
-        "defragment",
-        "exporter-devices",
-        "exporter-dra",
-        "exporter-readiness",
-        "extender",
-        "http-tls",
-        "opentelemetry",
-        "reservations",
-        "startup-taint",
-    }
+    assert others == OPTIONAL
     more = {
         "resources": ["../production"],
         "components": [f"../../components/{name}" for name in sorted(others | {kubelet})],
