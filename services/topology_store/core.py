@@ -252,11 +252,11 @@ def _decide_boot(state: NodeState, last: Report, report: Report, at_ms: int) -> 
 
 
 def _accept(state: NodeState, event: NodeReported | NodeReportChanged, report: Report) -> Accepted:
-    # A released node may send the same report again, which needs another commit id. The log keeps
-    # the id three times, and the commit expects a version, so the boot is shortened.
+    # A released node may send the same report again, which needs another commit id.
     suffix = f"/{state.version}" if state.released else ""
-    moment = f"{report.boot_id[:8]}/{report.boot_time_ms}{suffix}"
-    return Accepted(event, state.version, f"report/{report.node}/{moment}")
+    return Accepted(
+        event, state.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{suffix}"
+    )
 
 
 def _refuse(state: NodeState, report: Report, reason: str) -> Decision:

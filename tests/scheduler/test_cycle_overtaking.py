@@ -164,7 +164,7 @@ def test_what_an_init_container_may_keep_counts_for_the_pods_on_their_way() -> N
 def test_a_pod_waits_if_a_search_reaches_its_budget(steps: int, expected: type) -> None:
     """Three zones hold one large pod each, and three have to find them. Whatever the order, zone 3
     is left to the last of them, and the new pod finds zone 1; with fewer steps that cannot be
-    seen."""
+    seen. Next to an ended pod a step is eight admissions, with and without the kernel."""
     world = World(CycleConfig(steps_node=steps, steps_last_resort=steps, steps_pod=steps))
     free = amounts(8, 64), amounts(11, 64), amounts(5, 64, 2), amounts(11, 64, 2)
     world.node("n", *(zone(number, each) for number, each in enumerate(free)))
@@ -176,6 +176,8 @@ def test_a_pod_waits_if_a_search_reaches_its_budget(steps: int, expected: type) 
     ):
         world.bound(guaranteed(name, container("c", holding)), "n")
         world.fold(f"pod/{name}", PodRunning(name, "n"))
+    world.bound(guaranteed("ended", container("c", amounts(1, 1))), "n")
+    world.fold("pod/ended", PodEnded("ended", "succeeded", "n"))
     earlier = guaranteed("p", container("c", amounts(8, 8)))
     placed = world.cluster.place(earlier)
     assert isinstance(placed, expected)

@@ -148,7 +148,7 @@ def test_the_setting_turns_it_off_and_the_explanation_names_it() -> None:
     put(world, "far", "GPU-0 GPU-2 GPU-4 GPU-6")
     assert "far" in {chosen(world, asks(f"p{number}")) for number in range(8)}
     assert rank_words(rank_of(7, 0, ONE_SWITCH)) == " (free devices on one PCIe switch)"
-    both = " (2 further NUMA zones, free GPUs in one NVLink partition)"
+    both = " (counted as 2 further NUMA zones, free GPUs in one NVLink partition)"
     assert rank_words(rank_of(7, 2048, ONE_PARTITION)) == both
     assert rank_words(rank_of(7, 0)) == ""
 

@@ -216,6 +216,12 @@ BASES: dict[str, dict[str, Any]] = {
         "metadata": {"name": "x"},
         "spec": {"devices": [{"type": "gpu", "minor": 0}]},
     },
+    "reservations": {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "x"},
+        "spec": {"template": {"spec": {}}, "owners": [{"labelSelector": {}}]},
+    },
     "noderesourcetopologies": {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",

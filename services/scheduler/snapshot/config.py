@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -45,7 +45,7 @@ class CycleConfig(msgspec.Struct, frozen=True):
     default_policy: Policy = NONE
     strategy: str = "KeepRoom"
     weights: dict[str, int] = {}
-    steps_node: int = 32
+    steps_node: Annotated[int, msgspec.Meta(ge=1)] = 32
     steps_last_resort: int = 1024
     steps_pod: int = 1024
     max_shapes: int = 256
