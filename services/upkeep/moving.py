@@ -21,7 +21,7 @@ import msgspec
 from services.replay.deciding_state import Followed, followed_at
 from services.replay.defragmenting import Planner, Step
 from shared.domain.pod import Pod
-from shared.eventlog.port import Appended, Commit, Draft, EventLog
+from shared.eventlog.port import Appended, Commit, Draft, Duplicate, EventLog
 from shared.eventlog.whole_stream import readable_events_of
 from shared.events import streams
 from shared.events.binding_events import EvictRefused
@@ -83,11 +83,18 @@ class Mover:
             commit_id = f"move/{uid}/{versions[streams.pod(uid)]}"
             now_us = self._clock.now_us()
             commit = Commit(commit_id, ROLE, 0, now_us, drafts, correlation=uid)
-            if not drafts or isinstance((await self._log.append([commit]))[0], Appended):
+            if not drafts or await self._has(commit):
                 for move in step.moves:
                     self._say(f"evicting {move.pod} from {step.node}")
                 return await self.completed(step, wanted, pods)
         return Result(False, f"the log changed during each of {TRIES} tries")
+
+    async def _has(self, commit: Commit) -> bool:
+        """Append a commit and return whether the log has it, also from an attempt whose answer was
+        lost.
+        """
+        (outcome,) = await self._log.append([commit])
+        return isinstance(outcome, Appended | Duplicate)
 
     async def _drafts(
         self, step: Step, wanted: Wanted, versions: Mapping[str, int]
@@ -122,7 +129,9 @@ class Mover:
     async def completed(
         self, step: Step, wanted: Wanted, before: Mapping[str, LedgerPod]
     ) -> Result:
-        """Wait until everything of a step is placed. `before` are the pods of before the step."""
+        """Wait until everything of a step is placed. `before` are the pods that lived when it was
+        begun.
+        """
         uid, until_s = wanted.pod.uid, self._clock.monotonic_s() + self._timeout_s
         ending = {move.uid: move.pod for move in step.moves}
         is_said = False
@@ -183,47 +192,39 @@ def _targets(step: Step) -> Iterator[tuple[str, str]]:
 
 def _difference(step: Step, again: Step | None) -> str:
     if again is None:
-        return (
-            f"evictions on {step.node} make no room, or are not needed"
-            if step.moves
-            else (f"{step.node} has no room")
-        )
+        if not step.moves:
+            return f"{step.node} has no room"
+        return f"evictions on {step.node} make no room, or are not needed"
     moves = ", ".join(f"{move.pod} to {move.to}" for move in again.moves)
     return f"room on {again.node}" + (f" with {moves}" if moves else "")
 
 
-def _again(
+def _replacements(
     step: Step, before: Mapping[str, LedgerPod], ledger: Ledger
 ) -> Iterator[tuple[str, list[LedgerPod]]]:
     """Yield each controller of evicted pods, and its pods that came since."""
+    new = [entry for uid, entry in ledger.pods.items() if uid not in before]
     for controller in sorted({before[move.uid].pod.controller for move in step.moves}):
-        yield (
-            controller,
-            [
-                entry
-                for uid, entry in ledger.pods.items()
-                if entry.pod.controller == controller and uid not in before
-            ],
-        )
+        yield controller, [entry for entry in new if entry.pod.controller == controller]
 
 
 def _unplaced(step: Step, before: Mapping[str, LedgerPod], ledger: Ledger) -> str | None:
     """Return which evicted pod has no node again, None if all have."""
     evicted = Counter(before[move.uid].pod.controller for move in step.moves)
-    for controller, entries in _again(step, before, ledger):
+    for controller, entries in _replacements(step, before, ledger):
         placed = sum(entry.stage in ("bound", "running") for entry in entries)
         if placed < evicted[controller]:
             waiting = next((entry for entry in entries if not entry.node), None)
             if waiting is not None:
                 return f"{waiting.pod.key} waits: {waiting.verdict or 'not decided'}"
-            _, kind, name, _ = controller.split(" ")
+            _, kind, name, _ = controller.split(" ", 3)
             return f"{kind} {name} did not create an evicted pod again"
     return None
 
 
 def _elsewhere(step: Step, before: Mapping[str, LedgerPod], ledger: Ledger) -> str:
     """Return which evicted pods are on other nodes than planned, "" if none is."""
-    for controller, entries in _again(step, before, ledger):
+    for controller, entries in _replacements(step, before, ledger):
         planned = Counter(
             move.to for move in step.moves if before[move.uid].pod.controller == controller
         )

@@ -33,7 +33,7 @@ from services.simulator.controllers import Controllers
 from services.upkeep.moving import Mover
 from shared.domain.booking import Owner
 from shared.eventlog.memory import MemoryEventLog
-from shared.eventlog.port import Commit, Draft, Lease
+from shared.eventlog.port import Commit, Draft, Lease, Outcome
 from shared.events import streams
 from shared.events.binding_events import EvictIntended
 from shared.events.catalog import Event
@@ -198,6 +198,22 @@ async def test_the_pod_that_moves_is_placed_before_the_command_ends(
     assert "step 1: room for room-1 on n1" in printed
     (nominated,) = await cluster.events(PodNominated)
     assert len(nominated.victims) == 1
+
+
+async def test_a_step_whose_first_answer_was_lost_is_carried_out(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def appended_before(commits: list[Commit]) -> list[Outcome]:
+        if commits and commits[0].commit_id.startswith("move/"):
+            await append(commits)
+        return await append(commits)
+
+    append = cluster.log.append
+    monkeypatch.setattr(cluster.log, "append", appended_before)
+    async with cluster.bound():
+        await cluster.fragmented()
+        assert await plan._applied(cluster.log, cluster.asked, as_json=False)
+    assert cluster.nodes_of("a") == ["n1", "n2"]
 
 
 async def test_services_complete_a_step_whose_command_died_and_a_later_run_plans_the_rest(
