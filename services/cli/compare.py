@@ -47,8 +47,8 @@ def compare(
 ) -> None:
     """Compare four schedulers on the same pods and nodes.
 
-    `zones/pod` and `aligned` show how many
-    zones kubelets gave, which differs under the policies none and best-effort.
+    `zones/pod` and `aligned` show how many zones kubelets gave, which differs under the policies
+    none and best-effort.
 
     24 dense nodes, load 0.9, virtual time, a fixed seed: the same numbers on every machine. More
     cells: docs/quality.md.

@@ -135,7 +135,7 @@ def checkpoint_command(
 ) -> None:
     """Write checkpoints of the head, from which services of any release start.
 
-    Services write one every 50,000 positions. Useful before an update, and after a redaction,
+    Services write one every 25,000 positions. Useful before an update, and after a redaction,
     which deletes all snapshots and checkpoints.
     """
     from services.upkeep.checkpointing import checkpoint
@@ -236,8 +236,8 @@ def prune_command(
 
     Missing files are written first. Replay reads them where they were written, or where
     TOPOLOG_ARCHIVE says; services begin from checkpoints and need them only to fold from the
-    beginning. Safe to interrupt,
-    and to run as a CronJob. Needs topolog_keeper's or the owner's login.
+    beginning. Safe to interrupt, and to run as a CronJob. Needs topolog_keeper's or the owner's
+    login.
     """
     from services.upkeep.pruning import Pruned, due, prune
     from shared.eventlog import postgres_pruning

@@ -1,6 +1,6 @@
 """`topolog log checkpoint`: write checkpoints of the head, from which services start again.
 
-Services write one every 50,000 positions. One of this moment makes an update shorter, and follows
+Services write one every 25,000 positions. One of this moment makes an update shorter, and follows
 a redaction, which deletes all snapshots and checkpoints.
 """
 
