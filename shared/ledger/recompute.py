@@ -148,7 +148,8 @@ def forget_places(node: LedgerNode) -> None:
         return
     everything = allocatable(node.basis)
     for ended in node.ended.values():
-        ended.lives = None if ended.lives else ended.lives  # () stays: no pod of the name came
+        if ended.lives:  # () stays: no pod of the name came.
+            ended.lives = None
     for charge in node.charges.values():
         charge.confirmed_zones, charge.narrowed = {}, False
         charge.sent_at = charge.runs_at = charge.started_s = 0

@@ -273,12 +273,12 @@ def _unaligned(trial: Trial, policy: Policy, cards: Hints) -> Refusal:
                 return refusals.insufficient(node, free, request, resource, policy, width)
     for kind, hints in cards.items() if policy == SINGLE_NUMA_NODE else ():
         if hints and all((hint.mask or 0).bit_count() > 1 for hint in hints):
-            return refusals.not_in_one_zone(node, free, request, kind)
+            return refusals.not_in_one_zone(node, kind)
     widest = [1 << zone for zone in free.zones]
     if policy != SINGLE_NUMA_NODE:
         widest = [mask_of(free.zones)]
     results = [allocate(trial, mask) for mask in widest]
     short = [result for result in results if isinstance(result, Shortage)]
     if len(short) < len(widest):
-        return refusals.not_apart(node, free, request, policy)
+        return refusals.not_apart(node, free, policy)
     return _short(trial, short[0], policy, len(free.zones))

@@ -4,8 +4,6 @@ search for them.
 
 from __future__ import annotations
 
-import msgspec
-
 from shared.domain.policies import SINGLE_NUMA_NODE, Policy
 from shared.domain.refusal import Reason, Refusal, ZoneState
 from shared.domain.resources import CPU
@@ -116,29 +114,23 @@ def _of_cpus(
     return Refusal(node.name, reason, resource=CPU, asked=asked, remedy=remedy, phrase=phrase)
 
 
-def not_apart(node: OwnedNode, free: Free, request: OwnedRequest, policy: Policy) -> Refusal:
+def not_apart(node: OwnedNode, free: Free, policy: Policy) -> Refusal:
     """Refuse a pod for which each resource has enough zones, but no set of zones has all of its
     resources and devices and keeps singleNUMANodeExclusive.
     """
-    refusal = insufficient(node, free, request, "", policy, 0)
     use = ", ".join(f"zone {zone} is {used}" for zone, used in free.use.items())
     subject = f"no zones fit all resources and keep singleNUMANodeExclusive ({use})"
     remedy = "necessary: room for all resources in the same zones, away from pods of the other kind"
-    return msgspec.structs.replace(
-        refusal, subject=subject, zones=(), asked=0, best=0, best_zone=None, remedy=remedy
-    )
+    return _not_together(node, policy, subject, remedy)
 
 
-def not_in_one_zone(node: OwnedNode, free: Free, request: OwnedRequest, devices: str) -> Refusal:
+def not_in_one_zone(node: OwnedNode, devices: str) -> Refusal:
     """Refuse a pod whose devices of a type no single zone has free."""
-    refusal = insufficient(node, free, request, "", SINGLE_NUMA_NODE, 1)
+    subject = f"no zone has the requested {devices} devices free"
     remedy = f"request fewer {devices} devices, or a policy that allows several zones"
-    return msgspec.structs.replace(
-        refusal,
-        subject=f"no zone has the requested {devices} devices free",
-        zones=(),
-        asked=0,
-        best=0,
-        best_zone=None,
-        remedy=remedy,
-    )
+    return _not_together(node, SINGLE_NUMA_NODE, subject, remedy)
+
+
+def _not_together(node: OwnedNode, policy: Policy, subject: str, remedy: str) -> Refusal:
+    reason = Reason.NO_SINGLE_ZONE if policy == SINGLE_NUMA_NODE else Reason.NO_ZONE_SET
+    return Refusal(node.name, reason, subject, policy=policy, scope="pod", remedy=remedy)

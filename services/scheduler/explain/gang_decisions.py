@@ -22,6 +22,9 @@ from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.ledger.state import Ledger, LedgerNode, LedgerPod, ZoneAmounts
 
+# No node has this label.
+NOWHERE = "topolog.io/other-domain"
+
 Select = Callable[[LedgerPod], Placed | Unplaceable | None]
 Explain = Callable[[LedgerPod], Unplaceable]
 Reserve = Callable[[Pod, Placed, ZoneAmounts, int], Proposal]
@@ -73,10 +76,6 @@ def confined_to(domain: Mapping[str, str], pod: Pod) -> Pod:
         domain = {**domain, NOWHERE: "true"}
     constraints = msgspec.structs.replace(pod.constraints, node_selector={**selector, **domain})
     return msgspec.structs.replace(pod, constraints=constraints)
-
-
-# No node has this label.
-NOWHERE = "topolog.io/other-domain"
 
 
 def domains_of(unit: Unit, ledger: Ledger, layers: Mapping[str, str]) -> list[dict[str, str]]:

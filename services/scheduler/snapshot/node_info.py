@@ -255,11 +255,8 @@ class NodeInfo:
         self.allocations = allocations_of(node) if self.profile.owners.is_owned else {}
         self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
         self._forget_derived()
-        self.owned, self.near, self.totals = (
-            None,
-            None,
-            (self.guaranteed_totals() if self.unaligned else {}),
-        )
+        self.owned = self.near = None
+        self.totals = self.guaranteed_totals() if self.unaligned else {}
 
     def hypothetical(
         self,

@@ -321,10 +321,9 @@ def _every_pod_finds_a_zone(node_info: NodeInfo, plan: Plan, by_counting: bool =
             return False
         if not node_info.unconfirmed and not node_info.pending:
             return bounds.one_zone_holds_all(node_info, plan)
+    # If memory is not listed, the zones of pending pods do not follow from amounts.
     elif report.unlisted or not (node_info.unconfirmed and bounds.one_zone_each(node_info, plan)):
-        return (
-            False  # if memory is not listed, the zones of pending pods do not follow from amounts
-        )
+        return False
     parts = None if plan.full_pcpus_only else pending_parts_of(node_info)
     return parts is not None and parts.leave_room_for(
         plan.demand,
