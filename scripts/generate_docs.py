@@ -77,7 +77,10 @@ def events() -> str:
 def _field(field: Any) -> str:
     """Return the name of a field, and a default that a reader could not guess."""
     required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
-    is_shown = field.default is not msgspec.NODEFAULT and field.default
+    is_plain = field.default is not msgspec.NODEFAULT and not isinstance(
+        field.default, msgspec.Struct
+    )
+    is_shown = is_plain and field.default
     return f"`{field.name}{'' if required else '?'}{f' = {field.default!r}' if is_shown else ''}`"
 
 

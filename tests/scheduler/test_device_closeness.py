@@ -29,6 +29,7 @@ from shared.events.surroundings_events import NodeDevicesObserved
 from shared.ledger.cards import ONE_PARTITION, ONE_SWITCH, Group, NearDevices, closeness
 from shared.owned.devices import HOPPER, Device
 from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
+from tests.scheduler.test_predicted_zones import chosen
 
 NIC = "example.com/nic"
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -77,13 +78,6 @@ def put(
 def asks(name: str = "p", gpus: int = 2, nics: int = 0, cpus: int = 2) -> Pod:
     asked = {**amounts(cpus, 2, gpus), NIC: nics}
     return guaranteed(name, container("c", {each: n for each, n in asked.items() if n}))
-
-
-def chosen(world: World, pod: Pod) -> str:
-    placed = world.cluster.place(pod)
-    assert isinstance(placed, Placed)
-    assert 0 <= placed.score <= 100
-    return placed.node
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -32,9 +32,10 @@ PLACES_NONE = "the upstream plugin's caches place no gangs; use TOPOLOG_CACHE=le
 
 
 class Unit(NamedTuple):
-    """Pods of a gang that are placed together: `missing` of `pods`, in this order. `on_their_way`
-    are reserved and not bound yet, on some of `nodes`, where pods of the gang are. `extra` is one
-    pod beyond the minimum.
+    """Pods of a gang that are placed together: `missing` of `pods`, in this order. Pods of the gang
+    are on `nodes`; `on_their_way` of them are reserved and not bound yet. `is_short`: with these
+    the gang would have too few, so that they are withdrawn. `is_extra`: `pods` is one pod beyond
+    the minimum.
     """
 
     gang: Gang

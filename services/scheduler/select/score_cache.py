@@ -1,6 +1,6 @@
 """The score cache: for each pod class and node a rank or "ruled out", and whether it is sure.
 
-0. The kept score is the rank (`score/ranks.py`): a node's score, less its spread.
+0. The kept scores are ranks (`score/ranks.py`).
 1. An unsure score is an upper bound of the true one, so that only nodes that come out on top need a
    second look.
 2. A change of a node sets its scores to OPTIMISTIC. A change that can only take from the node
