@@ -208,21 +208,21 @@ class _Reader:
     def _period(self, raw: Mapping[Any, Any], path: str) -> int:
         return self._whole(raw, "cacheResyncPeriodSeconds", path, 0, LIMIT_PERIOD_S)
 
-    def _advise(self, found: Arguments, path: str) -> None:
-        period = found.cache_resync_period_s
+    def _advise(self, arguments: Arguments, path: str) -> None:
+        period = arguments.cache_resync_period_s
         if 0 < period < SHORT_PERIOD_S:
             self._warn(
                 f"{path}cacheResyncPeriodSeconds",
                 period,
                 f"{SHORT_PERIOD_S} or more is kinder to the API server",
             )
-        if found.discard_reserved_nodes and period:
+        if arguments.discard_reserved_nodes and period:
             self._warn(
                 f"{path}cacheResyncPeriodSeconds",
                 period,
                 "it has no effect while discardReservedNodes is true",
             )
-        if found.preemption_mode == "Enabled" and found.cache != "overreserve":
+        if arguments.preemption_mode == "Enabled" and arguments.cache != "overreserve":
             remedy = "it needs cacheResyncPeriodSeconds above 0 and discardReservedNodes false"
             self._warn(f"{path}preemptionMode", "Enabled", remedy)
 

@@ -21,11 +21,11 @@ def mapping(owner: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
     return as_mapping(value, f"{path}{key}")
 
 
-def as_mapping(found: object, path: str) -> Mapping[str, Any]:
+def as_mapping(value: object, path: str) -> Mapping[str, Any]:
     """Return `found` as an object with text keys."""
-    if not isinstance(found, Mapping):
-        raise InvalidObjectError(path or "document", found, "write an object here")
-    return found
+    if not isinstance(value, Mapping):
+        raise InvalidObjectError(path or "document", value, "write an object here")
+    return value
 
 
 def objects(owner: Mapping[str, Any], key: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:

@@ -110,10 +110,10 @@ def _rules(doc: Json) -> KubeletRules:
     return possible[0]
 
 
-def _refuse_unknown(doc: Json, path: str, known: tuple[str, ...]) -> None:
+def _refuse_unknown(doc: Json, path: str, keys: tuple[str, ...]) -> None:
     for key in doc:
-        if key not in known:
-            raise refuse(join(path, key), doc[key], f"unknown field; use {', '.join(known)}")
+        if key not in keys:
+            raise refuse(join(path, key), doc[key], f"unknown field; use {', '.join(keys)}")
 
 
 def _machine(doc: Json) -> MachineConfig:

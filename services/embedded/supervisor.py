@@ -41,7 +41,7 @@ class Supervisor:
 
         Raises EmbeddedError (names, dependencies), PortInUseError, ChildFailedError.
         """
-        check_declarations(specs, known=self._children)
+        check_declarations(specs, names=self._children)
         check_ports(specs)
         fresh = {spec.name: self._child_of(spec) for spec in specs}
         running = {name for name, child in self._children.items() if child.was_ready}
@@ -122,9 +122,9 @@ def layers(needs: Mapping[str, AbstractSet[str]]) -> list[list[str]]:
     return result
 
 
-def check_declarations(specs: Sequence[ChildSpec], known: Iterable[str]) -> None:
+def check_declarations(specs: Sequence[ChildSpec], names: Iterable[str]) -> None:
     """Raise EmbeddedError for a duplicate name, an unknown dependency or a circle."""
-    taken = set(known)
+    taken = set(names)
     for spec in specs:
         if spec.name in taken:
             raise EmbeddedError(

@@ -422,9 +422,9 @@ class SchedulerCore:
         except Exception as error:
             return self._internal_error(pod, error)
 
-    def _explain(self, pod: Pod, known: str = "") -> Unplaceable:
+    def _explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
         try:
-            return self.cluster.explain(pod, known)
+            return self.cluster.explain(pod, known_reason)
         except Exception as error:
             return self._internal_error(pod, error)
 

@@ -140,10 +140,10 @@ class Decider:
         """Let the loop run: a request came in."""
         self._woken.set()
 
-    def share_out(self, members: tuple[str, ...], own: str) -> None:
+    def share_out(self, members: tuple[str, ...], own_name: str) -> None:
         """Take the members of the role; without members this process decides nothing."""
         if members:
-            self._shard = Shard(members, own)
+            self._shard = Shard(members, own_name)
             self._woken.set()
 
     def folded(self, core: SchedulerCore, folded: Folded) -> None:

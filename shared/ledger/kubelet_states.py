@@ -502,9 +502,8 @@ def _may_have_kept(life: Life | None, listed: Sequence[Placement], report: Repor
     something that the listing does not show."""
     if life is None:
         return True
-    # Neither its possible zones nor, without a listing by uid, its uid are known any more.
-    # Anywhere,
-    # container by container, is the most.
+    # Its possible zones are not known any more, and without a listing by uid not its uid either.
+    # Anywhere, container by container, is the most.
     everywhere = tuple(zone.id for zone in report.zones)
     possible = {WHOLE_POD: everywhere, **{part.name: everywhere for part in life.demand}}
     uid = next((placement.pod_uid for placement in listed if placement.pod_uid), "unknown")

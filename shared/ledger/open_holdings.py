@@ -61,13 +61,13 @@ def freed_or_not(freed: Iterable[Freed], bounds: set[str]) -> list[Ways]:
     return holdings
 
 
-def held_or_not(many: Iterable[ZoneAmounts], report: Report) -> list[Ways]:
+def held_or_not(possibly_held: Iterable[ZoneAmounts], report: Report) -> list[Ways]:
     """Return for each of many holdings two ways, held or not; of devices between zones any part may
     be held. Raises TooManyChoicesError.
 
     The claims of nominated pods are such holdings: no kubelet knows of them, so a new pod must be
     admitted either way."""
-    pairs = [_without_between(zones, report) for zones in many]
+    pairs = [_without_between(zones, report) for zones in possibly_held]
     plain = []
     for zones, _ in pairs:
         for zone, amounts in zones.items():

@@ -80,7 +80,7 @@ def offered_by_kubelet(node: LedgerNode, allocatable: Amounts) -> Amounts:
     return offered
 
 
-def unlisted(before: Report | None, known: Mapping[str, str], report: Report) -> dict[str, str]:
+def unlisted(before: Report | None, known_ids: Mapping[str, str], report: Report) -> dict[str, str]:
     """Return by resource the ids that reports of this boot listed and this one does not. `known`
     is the answer for `before`, the report before it."""
     if before is None or before.boot_id != report.boot_id:
@@ -88,25 +88,27 @@ def unlisted(before: Report | None, known: Mapping[str, str], report: Report) ->
     if before.devices is None or report.devices is None:
         return {}
     if before.devices == report.devices:
-        return dict(known)
+        return dict(known_ids)
     by_resource: dict[str, str] = {}
     listed, listed_before = _listed(report), _listed(before)
-    for name in sorted({*listed_before, *known}):
-        earlier = listed_before.get(name, frozenset()) | _ids(known.get(name, ""))
+    for name in sorted({*listed_before, *known_ids}):
+        earlier = listed_before.get(name, frozenset()) | _ids(known_ids.get(name, ""))
         lost = earlier - listed.get(name, frozenset())
         if lost and len(by_resource) < MOST_UNLISTED_RESOURCES:
             by_resource[name] = format_ids(sorted(lost)[:MOST_UNLISTED])
     return by_resource
 
 
-def ever_in_zones(before: Report | None, known: Sequence[str], report: Report) -> tuple[str, ...]:
+def ever_in_zones(
+    before: Report | None, known_resources: Sequence[str], report: Report
+) -> tuple[str, ...]:
     """Return the resources of which reports of this boot listed a device in a zone. `known` is the
     answer for `before`, the report before it."""
     same_boot = before is not None and before.boot_id == report.boot_id
     if same_boot and before is not None and before.devices == report.devices:
-        return tuple(known)
+        return tuple(known_resources)
     now_in_zones = [group.resource for group in report.devices or () if group.zones]
-    resources = {*(known if same_boot else ()), *now_in_zones}
+    resources = {*(known_resources if same_boot else ()), *now_in_zones}
     return tuple(sorted(resources)[:MOST_UNLISTED_RESOURCES])
 
 

@@ -210,9 +210,9 @@ def since(begun: Taken) -> Taken:
     return now().plus(Taken(-begun.clock, -begun.cpu))
 
 
-def shown(name: str, many: list[Taken]) -> dict[str, float]:
+def shown(name: str, times: list[Taken]) -> dict[str, float]:
     """Return p99 by the clock, and p50 and p99 of CPU time, in milliseconds."""
-    clock, cpu = [each.clock for each in many], [each.cpu for each in many]
+    clock, cpu = [each.clock for each in times], [each.cpu for each in times]
     figures = {
         "p99_ms": quantile(clock, 0.99),
         "p50_cpu_ms": statistics.median(cpu),

@@ -148,8 +148,10 @@ async def _schedulers(
             process.wait()
 
 
-def _spawned(command: list[str], own: dict[str, str], out: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own}, stdout=out, stderr=out)
+def _spawned(command: list[str], variables: dict[str, str], out: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **variables}, stdout=out, stderr=out
+    )
 
 
 def cluster(nodes: int, count: int) -> Iterator[tuple[str, Event]]:

@@ -69,10 +69,13 @@ def after(
     return state, refused
 
 
-def by_orders(known: Consistent, newcomer: Pod) -> bool:
-    steps, pods = list(known._steps()), {uid: each.pod for uid, each in known._sent.items()}
+def by_orders(consistent: Consistent, newcomer: Pod) -> bool:
+    steps, pods = (
+        list(consistent._steps()),
+        {uid: each.pod for uid, each in consistent._sent.items()},
+    )
     kinds = {uid: repr(pod.containers) for uid, pod in pods.items()}
-    answers = [(order, *after(known._base, order, pods)) for order in orders(steps)]
+    answers = [(order, *after(consistent._base, order, pods)) for order in orders(steps)]
     doomed = {kinds[uid] for _, state, refused in answers if state is not None for uid in refused}
     for order, state, _ in answers:
         if state is None:

@@ -173,7 +173,7 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def reserved() -> Told:
     return (
         Told()
         .tell(PodObserved(pod("a")))
@@ -185,22 +185,24 @@ INTENT = binding.BindIntended("uid-a", "ns", "a", "n1", 2)
 
 
 def test_a_reservation_is_work_and_its_intent_expects_the_version_that_was_seen(
-    told: Told,
+    reserved: Told,
 ) -> None:
-    assert told.stage() == "reserved"
-    assert core.intend(told.state, "uid-a") == (INTENT, 2)
+    assert reserved.stage() == "reserved"
+    assert core.intend(reserved.state, "uid-a") == (INTENT, 2)
 
 
-def test_an_intent_is_made_once(told: Told) -> None:
-    told.tell(INTENT)
-    assert told.stage() == "intended"
-    assert core.intend(told.state, "uid-a") is None
+def test_an_intent_is_made_once(reserved: Told) -> None:
+    reserved.tell(INTENT)
+    assert reserved.stage() == "intended"
+    assert core.intend(reserved.state, "uid-a") is None
 
 
-def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(told: Told) -> None:
+def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(
+    reserved: Told,
+) -> None:
     late = Told().tell(PodObserved(pod("a"))).tell(PodReserved("uid-a", "n1")).tell(INTENT)
     withdrawn = ReservationWithdrawn("uid-a", "n1", "node_ended")
-    assert told.tell(withdrawn).stage() == "none"
+    assert reserved.tell(withdrawn).stage() == "none"
     assert late.tell(withdrawn).stage() == "intended"
 
 
@@ -215,34 +217,38 @@ def test_a_withdrawal_before_the_intent_ends_the_work_and_one_after_it_does_not(
         PodEnded("uid-a", "deleted"),
     ],
 )
-def test_a_definite_outcome_ends_the_work(told: Told, outcome: Event) -> None:
-    assert told.tell(INTENT).tell(outcome).stage() == "none"
+def test_a_definite_outcome_ends_the_work(reserved: Told, outcome: Event) -> None:
+    assert reserved.tell(INTENT).tell(outcome).stage() == "none"
 
 
-def test_an_uncertain_outcome_keeps_it_and_counts(told: Told) -> None:
-    told.tell(INTENT).tell(binding.BindUncertain("uid-a", "n1", 4, "lost"))
-    assert told.stage() == "intended"
-    assert told.state.work["uid-a"].attempts == 4
+def test_an_uncertain_outcome_keeps_it_and_counts(reserved: Told) -> None:
+    reserved.tell(INTENT).tell(binding.BindUncertain("uid-a", "n1", 4, "lost"))
+    assert reserved.stage() == "intended"
+    assert reserved.state.work["uid-a"].attempts == 4
 
 
-def test_in_a_restored_log_nothing_is_to_be_done_until_the_cluster_was_listed(told: Told) -> None:
-    told.tell(LogOpened("restored", 2)).tell(ClusterListed("nodes", 2))
-    assert core.work_of(told.state, "reserved") == []
-    assert core.waits(told.state).startswith(
+def test_in_a_restored_log_nothing_is_to_be_done_until_the_cluster_was_listed(
+    reserved: Told,
+) -> None:
+    reserved.tell(LogOpened("restored", 2)).tell(ClusterListed("nodes", 2))
+    assert core.work_of(reserved.state, "reserved") == []
+    assert core.waits(reserved.state).startswith(
         "pods of the cluster were not listed yet on timeline 2"
     )
-    told.tell(ClusterListed("pods", 2))
-    assert [work.uid for work in core.work_of(told.state, "reserved")] == ["uid-a"]
-    assert core.waits(told.state) == ""
+    reserved.tell(ClusterListed("pods", 2))
+    assert [work.uid for work in core.work_of(reserved.state, "reserved")] == ["uid-a"]
+    assert core.waits(reserved.state) == ""
 
 
-def test_a_reservation_of_an_older_release_waits_for_no_list(told: Told) -> None:
-    told.tell(LogOpened("restored", 2)).tell(PodObserved(pod("b"))).tell(PodReserved("uid-b", "n1"))
-    assert [work.uid for work in core.work_of(told.state, "reserved")] == ["uid-a", "uid-b"]
+def test_a_reservation_of_an_older_release_waits_for_no_list(reserved: Told) -> None:
+    reserved.tell(LogOpened("restored", 2)).tell(PodObserved(pod("b"))).tell(
+        PodReserved("uid-b", "n1")
+    )
+    assert [work.uid for work in core.work_of(reserved.state, "reserved")] == ["uid-a", "uid-b"]
 
 
-def test_nothing_is_intended_for_a_pod_that_ended(told: Told) -> None:
-    assert core.intend(told.tell(PodEnded("uid-a", "deleted")).state, "uid-a") is None
+def test_nothing_is_intended_for_a_pod_that_ended(reserved: Told) -> None:
+    assert core.intend(reserved.tell(PodEnded("uid-a", "deleted")).state, "uid-a") is None
 
 
 def test_the_binding_carries_no_placement_that_is_not_certain() -> None:
@@ -253,8 +259,8 @@ def test_the_binding_carries_no_placement_that_is_not_certain() -> None:
     assert core.binding_annotations(nothing.state.work["uid-a"]) == {"topolog.io/reserved-at": "2"}
 
 
-def test_the_binding_carries_placement_and_position(told: Told) -> None:
-    assert core.binding_annotations(told.state.work["uid-a"]) == {
+def test_the_binding_carries_placement_and_position(reserved: Told) -> None:
+    assert core.binding_annotations(reserved.state.work["uid-a"]) == {
         "topolog.io/reserved-at": "2",
         "topolog.io/placement": "c=0,1",
     }

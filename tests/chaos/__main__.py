@@ -297,10 +297,10 @@ async def _bound(database_url: str, until: int) -> dict[str, str]:
     return {row["uid"]: row["node"] for row in rows}
 
 
-def _keep(folder: Path, database_url: str, found: dict[str, Any]) -> None:
+def _keep(folder: Path, database_url: str, result: dict[str, Any]) -> None:
     """Keep what is needed to find the cause."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(json.dumps(found, indent=1))
+    (folder / "run.json").write_text(json.dumps(result, indent=1))
     topolog("log", "export", "--out", str(folder / "history.gz"), "--database-url", database_url)
 
 

@@ -67,7 +67,7 @@ def test_a_node_is_released_by_one_event_with_user_and_reason(
 
 
 @pytest.mark.parametrize(
-    ("node", "url", "code", "told"),
+    ("node", "url", "code", "message"),
     [
         ("stranger", "", 1, "has never reported"),
         ("n1", "postgresql://postgres@127.0.0.1:9/none", 1, "does not answer"),
@@ -80,10 +80,10 @@ def test_a_fault_is_named(
     node: str,
     url: str,
     code: int,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(log_source, "RETRY_FOR_S", 0.1)
     assert run(monkeypatch, node, "--database-url", url or log_url) == code
     words = capsys.readouterr()
-    assert told in words.err + words.out
+    assert message in words.err + words.out
     assert "Traceback" not in words.err

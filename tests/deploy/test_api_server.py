@@ -57,19 +57,19 @@ def namespace() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def known() -> set[str]:
+def api_groups() -> set[str]:
     """The API groups of the server."""
     return {
         line.partition("/")[0] for line in kubectl("api-versions").stdout.split() if "/" in line
     }
 
 
-def check_accepted(objects: list[Document], known: set[str]) -> None:
+def check_accepted(objects: list[Document], api_groups: set[str]) -> None:
     """Check that the server takes every object without an error or a warning."""
     taken = [
         document
         for document in objects
-        if document["apiVersion"].partition("/")[0] not in FOREIGN - known
+        if document["apiVersion"].partition("/")[0] not in FOREIGN - api_groups
     ]
     assert taken
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": taken})
@@ -79,12 +79,14 @@ def check_accepted(objects: list[Document], known: set[str]) -> None:
 
 
 @pytest.mark.parametrize("folder", OVERLAYS, ids=lambda folder: str(folder.name))
-def test_overlays(folder: Path, known: set[str]) -> None:
-    check_accepted(built(folder), known)
+def test_overlays(folder: Path, api_groups: set[str]) -> None:
+    check_accepted(built(folder), api_groups)
 
 
 @pytest.mark.parametrize("component", ADDED)
-def test_production_with_each_component(component: str, tmp_path: Path, known: set[str]) -> None:
+def test_production_with_each_component(
+    component: str, tmp_path: Path, api_groups: set[str]
+) -> None:
     copy = tmp_path / "k8s"
     shutil.copytree(K8S, copy)
     file = copy / "overlays" / "production" / KUSTOMIZATION
@@ -93,16 +95,16 @@ def test_production_with_each_component(component: str, tmp_path: Path, known: s
     kept = [name for name in names if name not in (component, INSTEAD.get(component))]
     content["components"] = [f"../../components/{name}" for name in [*kept, component]]
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    check_accepted(built(file.parent), known)
+    check_accepted(built(file.parent), api_groups)
 
 
 @pytest.mark.parametrize("file", ["values.yaml", "values-trial.yaml"])
-def test_the_chart(file: str, known: set[str]) -> None:
-    check_accepted(rendered(values(yaml.safe_load((CHART / file).read_text()))), known)
+def test_the_chart(file: str, api_groups: set[str]) -> None:
+    check_accepted(rendered(values(yaml.safe_load((CHART / file).read_text()))), api_groups)
 
 
-def test_the_chart_with_every_component(known: set[str]) -> None:
+def test_the_chart_with_every_component(api_groups: set[str]) -> None:
     makes = generator()
     names = [name for name in makes.components() if name not in INSTEAD and "kubelet-" not in name]
     chosen = {makes.value_name(name): True for name in [*names, "kubelet-openshift"]}
-    check_accepted(rendered(values({"components": chosen})), known)
+    check_accepted(rendered(values({"components": chosen})), api_groups)

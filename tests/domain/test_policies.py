@@ -13,7 +13,7 @@ def test_the_kubelets_own_names_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "policy_and_scope"),
     [
         ("", (NONE, "")),
         ("None", (NONE, "")),
@@ -27,6 +27,6 @@ def test_the_kubelets_own_names_stay_as_they_are(name: str) -> None:
     ],
 )
 def test_so_do_those_of_noderesourcetopology_and_koordinator(
-    text: str, found: tuple[str, str] | None
+    text: str, policy_and_scope: tuple[str, str] | None
 ) -> None:
-    assert parse(text) == found
+    assert parse(text) == policy_and_scope

@@ -54,7 +54,7 @@ async def urls(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
 
 
 @pytest.fixture
-async def told(urls: tuple[str, str]) -> AsyncIterator[tuple[Client, list[str]]]:
+async def exporter_client(urls: tuple[str, str]) -> AsyncIterator[tuple[Client, list[str]]]:
     """Yield a plain client of the exporter's user, and the refusals of the server."""
     refused: list[str] = []
 
@@ -86,9 +86,9 @@ async def test_the_services_user_reads_them(urls: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("subject", FORBIDDEN_SUBSCRIPTIONS)
 async def test_the_exporters_user_may_not_listen(
-    told: tuple[Client, list[str]], subject: str
+    exporter_client: tuple[Client, list[str]], subject: str
 ) -> None:
-    client, refused = told
+    client, refused = exporter_client
     await client.subscribe(subject, cb=_ignored)
     await settled(client, refused)
     assert any("permissions violation for subscription" in text for text in refused), refused
@@ -96,9 +96,9 @@ async def test_the_exporters_user_may_not_listen(
 
 @pytest.mark.parametrize("subject", FORBIDDEN_PUBLICATIONS)
 async def test_the_exporters_user_may_not_speak(
-    told: tuple[Client, list[str]], subject: str
+    exporter_client: tuple[Client, list[str]], subject: str
 ) -> None:
-    client, refused = told
+    client, refused = exporter_client
     await client.publish(subject, b"{}")
     await settled(client, refused)
     assert any("permissions violation for publish" in text for text in refused), refused

@@ -299,7 +299,7 @@ def test_a_claim_more_is_a_small_event_and_other_devices_are_a_report_in_full() 
 
 
 @pytest.mark.parametrize(
-    "found",
+    "report",
     [
         counted(held("x" * 300)),
         counted(Placement("blue", "p", "c", claims=(ClaimedDevice("blue/\n"),))),
@@ -311,8 +311,8 @@ def test_a_claim_more_is_a_small_event_and_other_devices_are_a_report_in_full() 
         Report(NODE, "b", 1, dynamic=(DynamicGroup(GPU, "\0"),)),
     ],
 )
-def test_absurd_claims_and_devices_are_refused(found: Report) -> None:
-    assert problem_of(NODE, found) is not None
+def test_absurd_claims_and_devices_are_refused(report: Report) -> None:
+    assert problem_of(NODE, report) is not None
     assert problem_of(NODE, counted(held("a-1"))) is None
     assert problem_of(NODE, counted(held(*(f"cpu-{number}" for number in range(1024))))) is None
 

@@ -13,7 +13,7 @@ SECOND = 10**9
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "duration_ns"),
     [
         ("0", 0),
         ("5s", 5 * SECOND),
@@ -42,8 +42,8 @@ SECOND = 10**9
         ("1.5m", 90 * SECOND),
     ],
 )
-def test_a_duration_lasts_as_long_as_in_go(text: str, found: int) -> None:
-    assert nanoseconds(text) == found
+def test_a_duration_lasts_as_long_as_in_go(text: str, duration_ns: int) -> None:
+    assert nanoseconds(text) == duration_ns
 
 
 @pytest.mark.parametrize(

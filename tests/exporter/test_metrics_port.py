@@ -90,7 +90,7 @@ def test_in_clear_text_versions_and_ciphers_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"),
+    ("flag", "message"),
     [
         ("--metrics-tls-min-version=VersionTLS10", "write VersionTLS12 or VersionTLS13"),
         ("--metrics-mode=https", "choose from"),
@@ -98,7 +98,7 @@ def test_in_clear_text_versions_and_ciphers_say_nothing() -> None:
         ("--podreadiness", "REFERENCE_POD_NAME"),
     ],
 )
-def test_invalid_options_are_named(flag: str, told: str) -> None:
+def test_invalid_options_are_named(flag: str, message: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "services.exporter", "--node=n1=/s", flag],
         capture_output=True,
@@ -107,7 +107,7 @@ def test_invalid_options_are_named(flag: str, told: str) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @contextmanager

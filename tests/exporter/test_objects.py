@@ -84,19 +84,19 @@ def report(free: int = 4) -> Report:
     )
 
 
-def plain(found: dict[str, Any]) -> bytes:
+def plain(doc: dict[str, Any]) -> bytes:
     """Return the object sorted, without times and uids, because RTE writes zones' lists in map
     order."""
-    metadata = {key: value for key, value in found["metadata"].items() if key not in DROPPED}
+    metadata = {key: value for key, value in doc["metadata"].items() if key not in DROPPED}
     zones = []
-    for zone in found["zones"]:
+    for zone in doc["zones"]:
         lists = {
             key: sorted(value, key=lambda one: one["name"])
             for key, value in zone.items()
             if isinstance(value, list)
         }
         zones.append({**zone, **lists})
-    whole = {**found, "metadata": metadata, "zones": sorted(zones, key=lambda zone: zone["name"])}
+    whole = {**doc, "metadata": metadata, "zones": sorted(zones, key=lambda zone: zone["name"])}
     return msgspec.json.encode(whole, order="deterministic")
 
 
@@ -178,7 +178,7 @@ async def test_a_round_hands_over_the_listed_containers_alone() -> None:
         async def scan(self) -> core.Scan:
             return result
 
-        def put(self, about: object, told: object) -> None:
+        def put(self, about: object, state: object) -> None:
             if isinstance(about, Report):
                 kept_of["object"] = about
 

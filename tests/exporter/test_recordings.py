@@ -29,11 +29,11 @@ def command() -> typer.Typer:
     return app
 
 
-def zones(found: dict[str, Any]) -> list[dict[str, Any]]:
+def zones(doc: dict[str, Any]) -> list[dict[str, Any]]:
     """Return zones with resources, costs and attributes sorted, because RTE writes them in map
     order."""
     ordered = []
-    for zone in found["zones"]:
+    for zone in doc["zones"]:
         lists = {
             key: sorted(zone.get(key, []), key=lambda one: one["name"])
             for key in ("resources", "costs", "attributes")

@@ -167,7 +167,7 @@ def test_every_namespace_has_nfds_name_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"),
+    ("flag", "replacement"),
     [
         ("--config=/etc/rte/config.yaml", "--config-root FOLDER"),
         ("/etc/rte", "--config-root FOLDER"),
@@ -181,12 +181,12 @@ def test_every_namespace_has_nfds_name_too() -> None:
     ],
 )
 def test_unsupported_flags_of_other_exporters_name_the_replacement(
-    flag: str, told: str, capsys: pytest.CaptureFixture[str]
+    flag: str, replacement: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         with_flags([flag], {})
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert replacement in capsys.readouterr().err
 
 
 def test_a_container_runtime_socket_is_refused_with_the_replacement() -> None:

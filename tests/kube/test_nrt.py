@@ -132,7 +132,7 @@ def resource_with(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "named"),
+    ("doc", "named"),
     [
         ({"zones": []}, "metadata"),
         ({"metadata": {"name": ""}, "zones": []}, "metadata.name"),
@@ -150,9 +150,9 @@ def resource_with(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_an_object_that_means_nothing_is_refused_by_name(found: object, named: str) -> None:
+def test_an_object_that_means_nothing_is_refused_by_name(doc: object, named: str) -> None:
     with pytest.raises(NrtError, match=named):
-        from_nrt(found, "", 0)
+        from_nrt(doc, "", 0)
 
 
 def test_less_than_nothing_available_is_nothing() -> None:
@@ -223,11 +223,15 @@ def test_placement_payload_reckons_with_gaps_between_zone_ids_and_with_container
     )
 
 
-@pytest.mark.parametrize(("limit", "told"), [(8, []), (4, []), (16, ["16"]), (1024, ["1024"])])
-def test_a_limit_of_zones_above_the_default_is_written(limit: int, told: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("limit", "attributes_written"), [(8, []), (4, []), (16, ["16"]), (1024, ["1024"])]
+)
+def test_a_limit_of_zones_above_the_default_is_written(
+    limit: int, attributes_written: list[str]
+) -> None:
     attributes = to_nrt(Report("n", "b", 1, max_numa_nodes=limit, zones=(Zone(0),)))["attributes"]
     assert [
         attribute["value"]
         for attribute in attributes
         if attribute["name"] == "topologyManagerMaxNUMANodes"
-    ] == told
+    ] == attributes_written

@@ -187,11 +187,11 @@ wanted = st.lists(
 )
 
 
-def _plain_hints(state: DeviceState, one: Container, uid: str) -> list[Hint] | None:
+def _plain_hints(state: DeviceState, container: Container, uid: str) -> list[Hint] | None:
     """Return the hints of a container that holds nothing yet, by applying the rules to each
     mask.
     """
-    listed, need = state.registered[GPU], one.limits[GPU]
+    listed, need = state.registered[GPU], container.limits[GPU]
     if not any(device.mask for device in listed.values()):
         return None
     taken = {name for held in state.held.values() for c in held.values() for name in c.get(GPU, ())}

@@ -92,7 +92,7 @@ def test_upstream_counts_a_request_of_zero_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "exclusive"),
+    ("held", "is_exclusive"),
     [
         ((), False),
         ((ZonedAmount("cpu", (0,), 2000),), True),
@@ -101,5 +101,7 @@ def test_upstream_counts_a_request_of_zero_devices() -> None:
         ((ZonedAmount("vendor/gpu", (), 1), ZonedAmount("memory", (0, 1), 4096)), True),
     ],
 )
-def test_what_allocations_show_as_exclusive(held: tuple[ZonedAmount, ...], exclusive: bool) -> None:
-    assert placements_are_exclusive([Placement("n", "p", "c", held)]) is exclusive
+def test_what_allocations_show_as_exclusive(
+    held: tuple[ZonedAmount, ...], is_exclusive: bool
+) -> None:
+    assert placements_are_exclusive([Placement("n", "p", "c", held)]) is is_exclusive

@@ -235,9 +235,9 @@ steps = st.lists(
 )
 
 
-def _plain_hints(state: MemoryState, whose: Pod, one: Container) -> dict[str, list[Hint]]:
+def _plain_hints(state: MemoryState, whose: Pod, container: Container) -> dict[str, list[Hint]]:
     """Return the hints by applying every rule to every mask."""
-    asked = one.requests
+    asked = container.requests
     ids = sorted(state.nodes)
     masks = [set(chosen) for size in range(1, len(ids) + 1) for chosen in combinations(ids, size)]
     reuse = state.reuse if state.reuse_uid == whose.uid else {}

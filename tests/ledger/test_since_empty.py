@@ -50,7 +50,7 @@ def states_of(world: World, policy: str, scope: str) -> ObservedNode | None:
     return states_since_empty(node, node.report, node.charges.values(), (), policy, scope)
 
 
-def is_among(state: KubeletState, found: ObservedNode | KubeletStates, policy: str) -> bool:
+def is_among(state: KubeletState, states: ObservedNode | KubeletStates, policy: str) -> bool:
     """Return True if some state has the kubelet's free amounts, and its groups of zones."""
     free, zones = free_of(state), sorted(state.memory.nodes)
     cpus = tuple(free[zone]["cpu"] // 1000 for zone in zones)
@@ -58,9 +58,9 @@ def is_among(state: KubeletState, found: ObservedNode | KubeletStates, policy: s
     if policy == "none":
         cpus, gpus = (sum(cpus),), (sum(gpus),)
     groups = tuple(state.memory.nodes[zone].cells for zone in zones)
-    for devices, counts, memory in found.bases:
+    for devices, counts, memory in states.bases:
         shown_gpus = devices.free[0] if devices.free else (0,) * len(gpus)
-        bytes_free = dict(zip(found.model.managers[2].names, memory.free, strict=True))["memory"]  # type: ignore[attr-defined]
+        bytes_free = dict(zip(states.model.managers[2].names, memory.free, strict=True))["memory"]  # type: ignore[attr-defined]
         if (
             counts == cpus
             and sum(shown_gpus) == sum(gpus)

@@ -64,10 +64,10 @@ async def states(log: MemoryEventLog, until: int | None = None) -> dict[str, Tol
 class Services:
     """Answer `/NAME/state` by a token."""
 
-    def __init__(self, told: dict[str, Told]) -> None:
+    def __init__(self, states: dict[str, Told]) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                answer = told.get(self.path.split("/")[1])
+                answer = states.get(self.path.split("/")[1])
                 wrong = self.headers.get("Authorization") != f"Bearer {TOKEN}"
                 self.send_response(401 if wrong else 200 if answer is not None else 404)
                 self.end_headers()
@@ -78,7 +78,7 @@ class Services:
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.told = told
+        self.told = states
 
     def asked(self) -> list[tuple[str, str]]:
         return [
@@ -100,11 +100,11 @@ def services() -> Iterator[Services]:
 
 async def found(
     services: Services,
-    told: dict[str, Told],
+    states: dict[str, Told],
     token: str = TOKEN,
     history: MemoryEventLog | None = None,
 ) -> Verdict:
-    services.told.update(told)
+    services.told.update(states)
     return await verify(history or await log(), services.asked(), token=token)
 
 

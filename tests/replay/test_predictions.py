@@ -25,16 +25,16 @@ async def reserve(story: Story, made: Pod, zone_id: int, certain: bool = False) 
     await story.tell(streams.node("n1"), NodeCharged("n1", made.uid))
 
 
-async def node(*beside: Pod) -> Story:
+async def node(*others: Pod) -> Story:
     """n1 with two zones of 8 CPUs; other pods are confirmed in zone 0."""
     story = Story()
     await story.node()
-    for made in beside:
+    for made in others:
         await story.seen_bound(made, phase="Running")
     await story.report(
-        zone(0, 8, 8 - 4 * len(beside)),
+        zone(0, 8, 8 - 4 * len(others)),
         zone(1, 8),
-        placements=tuple(held(made.name, 0, 4) for made in beside),
+        placements=tuple(held(made.name, 0, 4) for made in others),
     )
     return story
 

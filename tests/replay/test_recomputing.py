@@ -50,8 +50,8 @@ async def decisions(story: Story) -> list[tuple[Envelope, Decision]]:
     ]
 
 
-async def told(story: Story, by: Deciding = BY) -> list[str]:
-    return list((await recomputed(story.log, await decisions(story), by)).values())
+async def told(story: Story, deciding: Deciding = BY) -> list[str]:
+    return list((await recomputed(story.log, await decisions(story), deciding)).values())
 
 
 async def test_reservations_and_verdicts_of_one_batch_are_decided_alike_again() -> None:

@@ -133,8 +133,8 @@ def processes(road: Road) -> dict[str, tuple[bytes, bytes]]:
     return contents
 
 
-def who_has(found: dict[str, tuple[bytes, bytes]], secret: str) -> set[str]:
-    return {name for name, (environment, _) in found.items() if holds(environment, secret)}
+def who_has(processes: dict[str, tuple[bytes, bytes]], secret: str) -> set[str]:
+    return {name for name, (environment, _) in processes.items() if holds(environment, secret)}
 
 
 def files_with(path: Path, secret: str) -> set[str]:

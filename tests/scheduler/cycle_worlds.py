@@ -32,9 +32,9 @@ def amounts(cpu: float = 0, memory: float = 0, gpu: int = 0, **other: int) -> Am
     return {name: held for name, held in by_name.items() if held}
 
 
-def container(name: str, held: Amounts, kind: ContainerKind = "app") -> Container:
+def container(name: str, requests: Amounts, kind: ContainerKind = "app") -> Container:
     """A container with limits equal to its requests."""
-    return Container(name, kind, held, held)
+    return Container(name, kind, requests, requests)
 
 
 def guaranteed(
@@ -174,9 +174,9 @@ class World:
         )
         self.fold(f"node/{name}", seen)
 
-    def report(self, found: Report) -> None:
+    def report(self, new_report: Report) -> None:
         """Fold a report."""
-        self.fold(f"report/{found.node}", NodeReported(found))
+        self.fold(f"report/{new_report.node}", NodeReported(new_report))
 
     def bound(self, pod: Pod, node: str) -> None:
         """Observe a pod as bound. No report lists it yet, so it is unconfirmed."""

@@ -18,9 +18,9 @@ from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, 
 ROOM = zone(0, amounts(8, 8))
 
 
-def asking(held: Amounts, annotation: str = "") -> Pod:
+def asking(requests: Amounts, annotation: str = "") -> Pod:
     """Return a Guaranteed pod of one container with this request."""
-    pod = guaranteed("p", container("c", held))
+    pod = guaranteed("p", container("c", requests))
     return msgspec.structs.replace(
         pod, annotations={POD_ANNOTATION: annotation} if annotation else {}
     )

@@ -66,8 +66,8 @@ def world_of(seed: int, seen: Scene) -> World:
     return world
 
 
-def _listing(found: Report, more: list[Placement]) -> Report:
-    return msgspec.structs.replace(found, placements=(*(found.placements or ()), *more))
+def _listing(report: Report, more: list[Placement]) -> Report:
+    return msgspec.structs.replace(report, placements=(*(report.placements or ()), *more))
 
 
 def looked_at(seed: int, policy: str, scope: str) -> tuple[NodeInfo, Plan, bool]:

@@ -38,8 +38,8 @@ def score(
     return placed.score
 
 
-def one(held: Amounts) -> Pod:
-    return guaranteed("p", container("c", held))
+def one(requests: Amounts) -> Pod:
+    return guaranteed("p", container("c", requests))
 
 
 def test_fractions_of_a_cpu_are_distinguished() -> None:

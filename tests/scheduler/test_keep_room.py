@@ -75,8 +75,8 @@ class Told:
             event,
         )
 
-    def sees(self, many: int, cpus: int, first: int = 0) -> None:
-        for number in range(first, first + many):
+    def sees(self, number_of_pods: int, cpus: int, first: int = 0) -> None:
+        for number in range(first, first + number_of_pods):
             self.tell(streams.pod(f"uid-{number}"), PodObserved(pod(f"{number}", cpus=cpus)))
 
     def decides(self) -> list[Proposal]:
@@ -391,13 +391,13 @@ def test_pods_that_could_never_run_weigh_nothing() -> None:
     assert [each.amounts for each in stream.weighed[-1]] == [{CPU: 1000}]
 
 
-@pytest.mark.parametrize("many", [0, CANDIDATES + 20])
-def test_only_as_many_kinds_as_may_be_are_counted(many: int) -> None:
+@pytest.mark.parametrize("kinds", [0, CANDIDATES + 20])
+def test_only_as_many_kinds_as_may_be_are_counted(kinds: int) -> None:
     asked: list[int] = []
 
     def room(wants: object) -> list[int]:
         asked.append(len(wants))  # type: ignore[arg-type]
         return [0] * asked[-1]
 
-    weighed({((CPU, number + 1),): 1 for number in range(many)}, {}, room)
-    assert asked == [min(many, CANDIDATES)]
+    weighed({((CPU, number + 1),): 1 for number in range(kinds)}, {}, room)
+    assert asked == [min(kinds, CANDIDATES)]

@@ -69,10 +69,10 @@ def same(kept: KubeletSearch, fresh: KubeletSearch) -> bool:
     return parts[0] == parts[1]
 
 
-def planned(world: World, one: Pod) -> tuple[NodeInfo, Plan]:
+def planned(world: World, pod: Pod) -> tuple[NodeInfo, Plan]:
     node_info = world.cluster.nodes()[0]
     return node_info, world.cluster.evaluator.plan(
-        world.cluster.evaluator.pod_class(one), node_info
+        world.cluster.evaluator.pod_class(pod), node_info
     )[0]
 
 
@@ -93,16 +93,16 @@ def test_an_assumed_pod_leads_to_the_states_of_a_new_search(
 @given(nodes(), st.integers(0, 40), st.integers(0, 400))
 @settings(max_examples=examples(100), deadline=None)
 def test_an_answer_within_few_steps_is_the_same_after_a_search_with_many(
-    world: World, few: int, many: int
+    world: World, few_steps: int, many_steps: int
 ) -> None:
     node_info, plan = planned(world, pod("p", 2))
     alone, asked = _new_search(node_info, plan), _new_search(node_info, plan)
     once, again = alone.exploration(plan.request), asked.exploration(plan.request)
     assert once is not None
     assert again is not None
-    again.before(many)
-    assert (again.before(few) is None) == (once.before(few) is None)
-    assert again.search(plan.request, few) == once.search(plan.request, few)
+    again.before(many_steps)
+    assert (again.before(few_steps) is None) == (once.before(few_steps) is None)
+    assert again.search(plan.request, few_steps) == once.search(plan.request, few_steps)
 
 
 @given(nodes(), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 60)), min_size=1, max_size=8))

@@ -56,26 +56,26 @@ def asking(name: str, *cpus: int, licences: int = 0) -> Pod:
     return guaranteed(name, *parts)
 
 
-def by_search(found: World, pod: Pod) -> SearchResult:
+def by_search(world: World, pod: Pod) -> SearchResult:
     """Return the result of hints and merge, without bounds."""
-    pod_class, node_info = found.cluster.evaluator.pod_class(pod), found.cluster.node("n")
+    pod_class, node_info = world.cluster.evaluator.pod_class(pod), world.cluster.node("n")
     assert node_info is not None
-    return search_result(node_info, found.cluster.evaluator.plan(pod_class, node_info)[0], STEPS)
+    return search_result(node_info, world.cluster.evaluator.plan(pod_class, node_info)[0], STEPS)
 
 
-def refusal(found: World, pod: Pod) -> Refusal:
-    refused = found.cluster.verdict(pod, "n")
+def refusal(world: World, pod: Pod) -> Refusal:
+    refused = world.cluster.verdict(pod, "n")
     assert refused is not None
     return refused
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("with_hints", [True, False])
 @pytest.mark.parametrize(("policy", "scope"), ALIGNED)
 def test_a_zone_that_only_amounts_leave_is_none(
-    monkeypatch: pytest.MonkeyPatch, policy: str, scope: str, told: bool
+    monkeypatch: pytest.MonkeyPatch, policy: str, scope: str, with_hints: bool
 ) -> None:
     """The new pod would take the lowest zone, the only one for the pending pod."""
-    use(monkeypatch, Licences(home=0, open=not told))
+    use(monkeypatch, Licences(home=0, open=not with_hints))
     judged = world(policy, scope, 8, 8)
     judged.bound(asking("coming", 6, licences=1), "n")
     assert by_search(judged, asking("new", 6)) == "endangers"

@@ -77,8 +77,8 @@ def refused(world: World, pod: Pod) -> Refusal:
     return refusal
 
 
-def evict(world: World, found: Nomination) -> None:
-    for uid in found.victims:
+def evict(world: World, nomination: Nomination) -> None:
+    for uid in nomination.victims:
         world.fold(f"pod/{uid}", PodEnded(uid, "deleted", NODE))
 
 

@@ -40,8 +40,8 @@ def world(home_cpu: int = 8) -> World:
     return new_world
 
 
-def placed(found: World, pod: Pod) -> Placed:
-    outcome = found.cluster.place(pod)
+def placed(world: World, pod: Pod) -> Placed:
+    outcome = world.cluster.place(pod)
     assert isinstance(outcome, Placed)
     return outcome
 

@@ -23,19 +23,19 @@ AMOUNTS = st.fixed_dictionaries({name: st.integers(0, 9) for name in ("cpu", "me
 ASKED = st.dictionaries(st.sampled_from(("cpu", "memory", PAGES)), st.integers(1, 20), min_size=1)
 
 
-def widths(part: Amounts, told: Report) -> Amounts:
+def widths(part: Amounts, report: Report) -> Amounts:
     """Return every set of zones, small sets first."""
     memory = memory_of(part)
 
     def fewest(asked: Amounts) -> int:
-        for count in range(1, len(told.zones)):
-            for chosen in combinations(told.zones, count):
+        for count in range(1, len(report.zones)):
+            for chosen in combinations(report.zones, count):
                 if all(
                     sum(size_in(each, name) for each in chosen) >= held
                     for name, held in asked.items()
                 ):
                     return count
-        return len(told.zones)
+        return len(report.zones)
 
     return {name: fewest(memory if name in memory else {name: held}) for name, held in part.items()}
 

@@ -78,9 +78,9 @@ def use(monkeypatch: pytest.MonkeyPatch, *providers: HintProvider) -> None:
 
 
 def world(
-    policy: str, scope: str = "container", cpus: tuple[int, ...] = (8, 8), each: int = 2
+    policy: str, scope: str = "container", cpus: tuple[int, ...] = (8, 8), cards: int = 2
 ) -> World:
-    new_world, special = World(), {LICENCE: each, SEAT: each, BADGE: each}
+    new_world, special = World(), {LICENCE: cards, SEAT: cards, BADGE: cards}
     zones = [
         zone(at, amounts(cpu=free, memory=64, **special), amounts(cpu=8, memory=64, **special))
         for at, free in enumerate(cpus)
@@ -106,8 +106,8 @@ def asking(*parts: Mapping[str, int]) -> Pod:
     )
 
 
-def refusal(found: World, pod: Pod) -> Refusal:
-    refused = found.cluster.verdict(pod, "n")
+def refusal(world: World, pod: Pod) -> Refusal:
+    refused = world.cluster.verdict(pod, "n")
     assert refused is not None
     return refused
 

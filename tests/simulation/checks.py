@@ -387,25 +387,25 @@ class Checks:
                     f"{sorted(counted)}"
                 )
 
-    def _surely_free(self, known: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
+    def _surely_free(self, node: LedgerNode, places: Mapping[str, Sequence[ZonedAmount]]) -> None:
         """Check S11 for zones: guaranteed free amounts are free once all pods of the node are
         charged. Resources that span several zones are left out, because their share per zone is
         unknown.
         """
-        if not set(places) <= set(known.charges):
+        if not set(places) <= set(node.charges):
             return
         taken = Counter[tuple[int, str]]()
         for item in (item for held in places.values() for item in held if len(item.zones) == 1):
             taken[item.zones[0], item.resource] += item.amount
-        for zone in known.report.zones if known.report is not None else ():
+        for zone in node.report.zones if node.report is not None else ():
             for name, resource in zone.resources.items():
                 free, truth = (
-                    known.free_min.get(zone.id, {}).get(name, 0),
+                    node.free_min.get(zone.id, {}).get(name, 0),
                     max(resource.allocatable - taken[zone.id, name], 0),
                 )
                 if free > truth:
                     self.broken.append(
-                        f"S11: {name} surely free in zone {zone.id} of {known.name}: {free}, in "
+                        f"S11: {name} surely free in zone {zone.id} of {node.name}: {free}, in "
                         f"truth {truth}"
                     )
 

@@ -65,10 +65,10 @@ class Network:
         self.messages = [other for other in self.messages if not self._overtaken(other, message)]
         return message
 
-    def _overtaken(self, other: Message, by: Message) -> bool:
+    def _overtaken(self, other: Message, newer: Message) -> bool:
         boot = self._boots[other.sequence]
-        earlier = other.subject == by.subject and other.sequence < by.sequence
-        again = boot in self._came and (self.clock is None or boot == self._boots[by.sequence])
+        earlier = other.subject == newer.subject and other.sequence < newer.sequence
+        again = boot in self._came and (self.clock is None or boot == self._boots[newer.sequence])
         return earlier and not again
 
 

@@ -94,7 +94,7 @@ def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "lines"),
     [
         (["--seeds", "7"], "to keep it: python -m tests.simulation --seeds 7 --keep"),
         (["--seeds", "5", "--keep"], "seed 5 is there already: tests/simulation/seeds.txt"),
@@ -104,14 +104,14 @@ def test_make_sim_plays_new_seeds_of_todays_worlds_and_keeps_one_that_fails(
 )
 def test_a_seed_that_is_not_kept_is_printed_with_what_to_do(
     arguments: list[str],
-    told: str,
+    lines: str,
     seeds: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("sys.argv", ["simulation", *arguments])
     assert command.main() == 1
-    assert told in capsys.readouterr().err
+    assert lines in capsys.readouterr().err
     assert seeds.read_text() == "5 known\n"
 
 

@@ -46,8 +46,8 @@ def run(node: KubeletNode, *pods: Pod) -> tuple[KubeletNode, list[Trial]]:
     return node, trials
 
 
-def listed(one: Pod, state: KubeletState) -> ListedPod:
-    message = pb.ListPodResourcesResponse.FromString(listing.pod_message(one, state))
+def listed(pod: Pod, state: KubeletState) -> ListedPod:
+    message = pb.ListPodResourcesResponse.FromString(listing.pod_message(pod, state))
     (listed_pod,) = wire.pods(message)
     return listed_pod
 

@@ -175,7 +175,7 @@ def pod(name: str, cpu: int, gpu: int, init: bool) -> Pod:
     st.integers(0, 1),
 )
 def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
-    told: list[Any], init: bool, gpu: int
+    events: list[Any], init: bool, gpu: int
 ) -> None:
     service, state, version = Service(), core.initial(), 0
     service.hear(
@@ -191,7 +191,7 @@ def test_whatever_the_door_takes_in_folds_wakes_and_is_decided_on(
             streams.pod(name),
             PodObserved(pod(name, cpu, gpu, init), node="n1" if name == "p2" else ""),
         )
-    for event in told:
+    for event in events:
         if isinstance(event, str):
             if event.startswith("end") and "p0" in service.core.ledger.pods:
                 service.hear(streams.pod("p0"), PodEnded("p0", "deleted"))

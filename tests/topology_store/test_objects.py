@@ -103,10 +103,10 @@ async def cluster() -> AsyncIterator[Cluster]:
     await server.stop()
 
 
-def free_of(found: dict[str, Any]) -> list[str]:
+def free_of(doc: dict[str, Any]) -> list[str]:
     return [
         resource["available"]
-        for written_zone in found.get("zones", [])
+        for written_zone in doc.get("zones", [])
         for resource in written_zone["resources"]
     ]
 

@@ -21,9 +21,9 @@ def read_as(node: str, data: bytes) -> Report | RefusedReport:
     return read(subjects.report(node), data)
 
 
-def problem(found: Report | RefusedReport) -> str:
-    assert isinstance(found, RefusedReport), found
-    return found.problem
+def problem(outcome: Report | RefusedReport) -> str:
+    assert isinstance(outcome, RefusedReport), outcome
+    return outcome.problem
 
 
 def test_a_good_report_is_read_under_a_name_with_dots() -> None:

@@ -78,7 +78,7 @@ class Placing(Protocol):
         why.
         """
 
-    def explain(self, pod: Pod, known: str = "") -> Unplaceable:
+    def explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
         """Return why no node takes a pod for which `select` returned None. This costs many times
         more than `select`; less if `known`, the pod's last message, begins with the new one,
         because details are left out then.
@@ -135,8 +135,10 @@ class ColumnarPlacing(Cluster):
             return msgspec.structs.replace(placed, allocation=kept)
         return placed
 
-    def explain(self, pod: Pod, known: str = "") -> Unplaceable:
-        return explain.unplaceable(self, self.evaluator.pod_class(pod), self.checks(pod), known)
+    def explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
+        return explain.unplaceable(
+            self, self.evaluator.pod_class(pod), self.checks(pod), known_reason
+        )
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
         """Return a node for the pod, or why no node takes it."""

@@ -49,35 +49,37 @@ class KnownObjects(Protocol):
     def of_kind(self, kind: Surrounding) -> Mapping[str, Any]: ...
 
 
-def event_of(known: KnownObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+def event_of(
+    known_objects: KnownObjects, kind: Surrounding, obj: Object
+) -> SurroundingEvent | None:
     """Return an object's event, or None if the fold has it already or nothing depends on it."""
     name, version = name_of(kind, obj), _version(obj)
-    last = known.of_kind(kind).get(name)
+    last = known_objects.of_kind(kind).get(name)
     event = _READ[kind](name, version, obj)
     if event is None:
         return None if last is None else SurroundingEnded(kind, name, "unbound", version)
     return None if last is not None and _essence(last) == _essence(event) else event
 
 
-def deleted(known: KnownObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
+def deleted(known_objects: KnownObjects, kind: Surrounding, obj: Object) -> SurroundingEvent | None:
     """Return the event of a DELETED watch event."""
     name = name_of(kind, obj)
     return (
         SurroundingEnded(kind, name, "deleted", _version(obj))
-        if name in known.of_kind(kind)
+        if name in known_objects.of_kind(kind)
         else None
     )
 
 
 def absent(
-    known: KnownObjects, kind: Surrounding, present: Collection[str], version: str
+    known_objects: KnownObjects, kind: Surrounding, present: Collection[str], version: str
 ) -> list[SurroundingEvent]:
     """Return the ends of objects that a complete list at `version` lacks (`present` holds names)
     and that are not younger than it.
     """
     lacking = (
         name
-        for name, event in known.of_kind(kind).items()
+        for name, event in known_objects.of_kind(kind).items()
         if name not in present and not is_younger(event.resource_version, version)
     )
     return [SurroundingEnded(kind, name, "absent_from_list", version) for name in lacking]

@@ -232,9 +232,9 @@ def _version(obj: Object) -> str:
     return str(part(obj, "metadata").get("resourceVersion", ""))
 
 
-def is_mass(absent: int, known: int) -> bool:
+def is_mass(absent: int, total: int) -> bool:
     """Return whether so many absent of so many known objects need a second list."""
-    return absent > MASS_SHARE * known
+    return absent > MASS_SHARE * total
 
 
 def is_older(version: str, than: str) -> bool:

@@ -69,12 +69,12 @@ def values(runs: Runs) -> list[str]:
     ]
 
 
-def _spread(found: list[float], digits: int) -> str:
-    shown = f"{sum(found) / len(found):.{digits}f}"
+def _spread(values: list[float], digits: int) -> str:
+    shown = f"{sum(values) / len(values):.{digits}f}"
     return (
         shown
-        if len(found) == 1
-        else f"{shown} ({min(found):.{digits}f} to {max(found):.{digits}f})"
+        if len(values) == 1
+        else f"{shown} ({min(values):.{digits}f} to {max(values):.{digits}f})"
     )
 
 

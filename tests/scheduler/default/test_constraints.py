@@ -151,16 +151,15 @@ def asking(resource: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("resource", "by"), [("a.com/gpu", "gpu.a.com"), (f"{BY_CLASS}nic.a.com", "nic.a.com")]
+    ("resource", "name"), [("a.com/gpu", "gpu.a.com"), (f"{BY_CLASS}nic.a.com", "nic.a.com")]
 )
 async def test_what_a_driver_gives_is_kube_schedulers_unless_a_device_plugin_offers_it(
-    resource: str, by: str
+    resource: str, name: str
 ) -> None:
     story = await world("n1", "n2", n2={"allocatable": {**ROOMY, resource: 0}})
     await story.tell("deviceclass/gpu.a.com", DeviceClassObserved("gpu.a.com", "a.com/gpu"))
-    assert f"2 node(s) only had a DRA driver for {resource} (DeviceClass {by})" in await placed(
-        story, seen("p", **asking(resource))
-    )
+    message = await placed(story, seen("p", **asking(resource)))
+    assert f"2 node(s) only had a DRA driver for {resource} (DeviceClass {name})" in message
     await story.node("n2", labels={HOST: "n2"}, allocatable={**ROOMY, resource: 1})
     assert await story.decide() == {"uid-p": "n2"}
     assert "Insufficient other.com/gpu" in await placed(story, seen("q", **asking("other.com/gpu")))
@@ -174,13 +173,13 @@ async def test_other_pods_need_no_feature(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "taken"), [("", True), ("0.0.0.0", True), ("10.0.0.1", True), ("10.0.0.2", False)]
+    ("host_ip", "taken"), [("", True), ("0.0.0.0", True), ("10.0.0.1", True), ("10.0.0.2", False)]
 )
-async def test_host_ports_of_other_addresses_do_not_clash(own: str, taken: bool) -> None:
+async def test_host_ports_of_other_addresses_do_not_clash(host_ip: str, taken: bool) -> None:
     story = await world("n1")
     await story.tell("pod/uid-x", seen("x", "n1", **port(53, hostIP="10.0.0.1")))
     assert (
-        "didn't have free ports" in await placed(story, seen("a", **port(53, hostIP=own)))
+        "didn't have free ports" in await placed(story, seen("a", **port(53, hostIP=host_ip)))
     ) is taken
 
 
@@ -486,11 +485,11 @@ async def test_spread_with_too_few_domains_counts_from_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize("left", ["n1", "n2", "n3"])
-async def test_prefer_no_schedule_moves_a_pod_to_whichever_node_is_left(left: str) -> None:
+@pytest.mark.parametrize("free_node", ["n1", "n2", "n3"])
+async def test_prefer_no_schedule_moves_a_pod_to_whichever_node_is_left(free_node: str) -> None:
     shunned = {"taints": (Taint("old", "", "PreferNoSchedule"),)}
-    story = await world(**{name: shunned for name in ("n1", "n2", "n3") if name != left})
-    assert await placed(story, seen("p")) == left
+    story = await world(**{name: shunned for name in ("n1", "n2", "n3") if name != free_node})
+    assert await placed(story, seen("p")) == free_node
 
 
 async def test_preferred_affinity_and_prefer_no_schedule_move_pods_that_could_go_anywhere() -> None:

@@ -41,12 +41,12 @@ def nominee(
 
 
 async def shown(
-    story: Story, obj: Json, kind: str = "MODIFIED", own: str = "topolog"
+    story: Story, obj: Json, kind: str = "MODIFIED", scheduler_name: str = "topolog"
 ) -> list[object]:
     """The observer sees a pod; return its events."""
     core = story.cores[0]
     kinds = Kinds(("topolog",), SeenSpecs())
-    events = kinds.events(core.folded, own, "pods", WatchEvent(kind, obj))
+    events = kinds.events(core.folded, scheduler_name, "pods", WatchEvent(kind, obj))
     for event in events:
         address = (
             streams.pod(event.about.pod)

@@ -186,7 +186,7 @@ def test_the_profile_of_our_name_gives_the_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "known"),
+    ("other", "profiles"),
     [
         ("cacheResyncPeriodSeconds: 5", ("topolog", "other")),
         ("cacheResyncPeriodSeconds: 5, cache: {foreignPodsDetect: None}", ("topolog",)),
@@ -194,7 +194,7 @@ def test_the_profile_of_our_name_gives_the_arguments(tmp_path: Path) -> None:
     ],
 )
 def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
-    tmp_path: Path, other: str, known: tuple[str, ...]
+    tmp_path: Path, other: str, profiles: tuple[str, ...]
 ) -> None:
     """The plugin's `initNodeTopologyForeignPodsDetection` registers the name of a profile. Only
     OverReserve calls it.
@@ -202,7 +202,7 @@ def test_the_pods_of_profiles_that_the_plugin_registers_are_not_foreign(
     text = PROFILES.replace("discardReservedNodes: true", other)
     choice = chosen(settings(tmp_path, text, compat="upstream"))
     assert isinstance(choice.core.upstream, UpstreamConfig)
-    assert choice.core.upstream.profiles == known
+    assert choice.core.upstream.profiles == profiles
 
 
 def test_the_pods_of_the_scheduler_that_a_file_was_written_for_are_foreign_to_another(
@@ -229,7 +229,7 @@ def test_by_default_the_ledger_decides_with_the_strategy_of_the_arguments(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "more", "told"),
+    ("text", "more", "problems"),
     [
         (
             "{cacheResyncPeriodSecond: x, scoringStrategy: {type: Leest}}",
@@ -242,11 +242,11 @@ def test_by_default_the_ledger_decides_with_the_strategy_of_the_arguments(tmp_pa
     ],
 )
 def test_every_mistake_is_reported_before_the_start(
-    tmp_path: Path, text: str, more: dict[str, object], told: list[str]
+    tmp_path: Path, text: str, more: dict[str, object], problems: list[str]
 ) -> None:
     with pytest.raises(SettingsInvalid) as caught:
         chosen(settings(tmp_path, text, **more))
-    assert all(any(word in problem for problem in caught.value.problems) for word in told), (
+    assert all(any(word in problem for problem in caught.value.problems) for word in problems), (
         caught.value.problems
     )
 

@@ -33,9 +33,9 @@ def verdict(tested: Pod, node: Nrt) -> Verdict:
     return filter_node(tested, offered(["vendor.example/gpu"]), View(node))
 
 
-def whole(held: Amounts) -> DomainPod:
+def whole(requests: Amounts) -> DomainPod:
     """A Guaranteed pod of one container, for the default cycle."""
-    return world_pod("p", world_part("c", held))
+    return world_pod("p", world_part("c", requests))
 
 
 class TestSidecars:

@@ -16,7 +16,7 @@ from tests.ledger.given import held, pod, zone
 from tests.scheduler.default.story import Story, foreign
 
 
-async def beside_own(story: Story, own: Pod, *running: tuple[Pod, int]) -> ColumnarPlacing:
+async def beside_own(story: Story, reserved_pod: Pod, *running: tuple[Pod, int]) -> ColumnarPlacing:
     """Two zones of 8 CPUs with these pods on 4 each; an own reservation was decided and is not
     appended yet.
     """
@@ -26,9 +26,9 @@ async def beside_own(story: Story, own: Pod, *running: tuple[Pod, int]) -> Colum
     free = [8 - 4 * sum(at == index for _, at in running) for index in (0, 1)]
     placements = tuple(held(made.name, at, 4) for made, at in running)
     await story.report(zone(0, 8, free[0]), zone(1, 8, free[1]), placements=placements)
-    await story.arrives(own)
+    await story.arrives(reserved_pod)
     core = story.cores[0]
-    assert [each.node for each in core.decide(10) if each.uid == own.uid] == ["n1"]
+    assert [each.node for each in core.decide(10) if each.uid == reserved_pod.uid] == ["n1"]
     assert isinstance(core.cluster, ColumnarPlacing)
     return core.cluster
 

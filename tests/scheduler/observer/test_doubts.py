@@ -24,7 +24,7 @@ MANY = frozenset(sorted(ALL)[: int(PODS * MASS_SHARE) + 1])
 
 
 @pytest.fixture
-def known() -> SchedulerState:
+def state() -> SchedulerState:
     history = History()
     for uid in sorted(ALL):
         history.tell(
@@ -44,14 +44,14 @@ def uids(events: Iterable[Observed]) -> set[str]:
     return {event.uid for event in events if isinstance(event, PodEnded)}
 
 
-def next_doubt(found: JudgedList) -> Doubt | None:
+def next_doubt(judged_list: JudgedList) -> Doubt | None:
     """Return the doubt if nothing else confirms the ends that the list shows."""
-    return found.doubt(found.unconfirmed)
+    return judged_list.doubt(judged_list.unconfirmed)
 
 
-def test_what_one_list_lacks_has_not_ended(known: SchedulerState) -> None:
+def test_what_one_list_lacks_has_not_ended(state: SchedulerState) -> None:
     """This holds even for few objects: a GET of each, or the next list, must confirm their end."""
-    outcome = judged(known, of(ALL - FEW), None)
+    outcome = judged(state, of(ALL - FEW), None)
     assert not outcome.confirmed
     assert uids(outcome.unconfirmed) == FEW
     assert outcome.may_ask
@@ -59,37 +59,37 @@ def test_what_one_list_lacks_has_not_ended(known: SchedulerState) -> None:
     assert outcome.doubt([]) is None
 
 
-def test_a_list_that_lacks_much_is_not_asked_about_pod_by_pod(known: SchedulerState) -> None:
-    first = judged(known, of(ALL - MANY), None)
+def test_a_list_that_lacks_much_is_not_asked_about_pod_by_pod(state: SchedulerState) -> None:
+    first = judged(state, of(ALL - MANY), None)
     assert not first.may_ask
     doubt = next_doubt(first)
     assert doubt == Doubt(of(ALL - MANY), MANY, empty=False)
     back = next(iter(MANY))
-    second = judged(known, of(ALL - MANY | {back}, "10"), doubt)
+    second = judged(state, of(ALL - MANY | {back}, "10"), doubt)
     assert next_doubt(second) is None
     assert uids(second.confirmed) == MANY - {back}
 
 
-def test_what_both_lack_ends_though_the_second_is_doubted_for_others(known: SchedulerState) -> None:
-    first = judged(known, of(ALL - MANY), None)
+def test_what_both_lack_ends_though_the_second_is_doubted_for_others(state: SchedulerState) -> None:
+    first = judged(state, of(ALL - MANY), None)
     others = frozenset(sorted(ALL)[-len(MANY) :])
-    second = judged(known, of(ALL - MANY - others, "10"), next_doubt(first))
+    second = judged(state, of(ALL - MANY - others, "10"), next_doubt(first))
     assert uids(second.confirmed) == MANY
     doubt = next_doubt(second)
     assert doubt is not None
     assert doubt.lacked == others
 
 
-def test_a_kind_without_get_is_believed_after_some_lists(known: SchedulerState) -> None:
+def test_a_kind_without_get_is_believed_after_some_lists(state: SchedulerState) -> None:
     """If claims come and go faster than lists are made, each list lacks others."""
     for claim in ("ns/a", "ns/b", *(f"ns/{number}" for number in range(20))):
-        known.cluster_objects.fold(ClaimObserved(claim, "v", "5"))
-    claims = frozenset(known.cluster_objects.claims)
+        state.cluster_objects.fold(ClaimObserved(claim, "v", "5"))
+    claims = frozenset(state.cluster_objects.claims)
     doubt = None
     for number in range(MOST_LISTS):
         lacked = ("ns/a", "ns/b")[number % 2]
         listed = WholeList("persistentvolumeclaims", claims - {lacked}, "9", frozenset())
-        outcome = judged(known, listed, doubt)
+        outcome = judged(state, listed, doubt)
         assert not outcome.may_ask
         assert outcome.is_last == (number == MOST_LISTS - 1)
         doubt = next_doubt(outcome)
@@ -103,27 +103,27 @@ def test_one_that_shows_nothing_is_asked_for_once_more() -> None:
 
 
 def test_one_older_than_what_is_known_ends_what_came_after_it_once_another_agrees(
-    known: SchedulerState,
+    state: SchedulerState,
 ) -> None:
     """A list need not show pods that are younger than itself. If the cluster was set back, these
     pods do not exist.
     """
-    first = judged(known, of(ALL - FEW, "4"), None)
+    first = judged(state, of(ALL - FEW, "4"), None)
     assert first.shows_set_back
     assert not first.may_ask
     doubt = next_doubt(first)
     assert doubt is not None
     assert not first.confirmed
-    second = judged(known, of(ALL - FEW, "4"), doubt)
+    second = judged(state, of(ALL - FEW, "4"), doubt)
     assert next_doubt(second) is None
     assert uids(second.confirmed) == FEW
 
 
-def test_bound_pods_that_are_shown_unbound_make_one_list_doubtful(known: SchedulerState) -> None:
-    first = judged(known, of(ALL, unbound=FEW), None)
+def test_bound_pods_that_are_shown_unbound_make_one_list_doubtful(state: SchedulerState) -> None:
+    first = judged(state, of(ALL, unbound=FEW), None)
     assert first.shows_set_back
     doubt = first.doubt([])
     assert doubt is not None
-    second = judged(known, of(ALL, "10", FEW), doubt)
+    second = judged(state, of(ALL, "10", FEW), doubt)
     assert second.doubt([]) is None
     assert not second.shows_set_back

@@ -58,11 +58,15 @@ def test_containers_that_run_or_are_forgotten_give_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [None, 5, "", "soon", "2026-11-21T02:28:08", "0001-01-01T00:00:00Z", "9" * 400, {}, []]
+    "start_time",
+    [None, 5, "", "soon", "2026-11-21T02:28:08", "0001-01-01T00:00:00Z", "9" * 400, {}, []],
 )
-def test_text_that_is_no_time_is_unknown(told: object) -> None:
-    assert started_s({"startTime": told}) == 0
-    assert finished_s({"containerStatuses": [container("a", terminated={"finishedAt": told})]}) == 0
+def test_text_that_is_no_time_is_unknown(start_time: object) -> None:
+    assert started_s({"startTime": start_time}) == 0
+    assert (
+        finished_s({"containerStatuses": [container("a", terminated={"finishedAt": start_time})]})
+        == 0
+    )
 
 
 JSON = st.recursive(
@@ -76,8 +80,12 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON)
-def test_whatever_a_status_holds_is_read(listed: object, told: object) -> None:
-    status = {"startTime": told, "containerStatuses": listed, "initContainerStatuses": [listed]}
+def test_whatever_a_status_holds_is_read(listed: object, start_time: object) -> None:
+    status = {
+        "startTime": start_time,
+        "containerStatuses": listed,
+        "initContainerStatuses": [listed],
+    }
     assert started_s(status) >= 0
     assert finished_s(status) >= 0
 
