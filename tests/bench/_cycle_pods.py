@@ -88,6 +88,7 @@ class PodsOfAKind:
             for zone in node.report.zones:
                 victim, placement = _holding(bench.pod(0), zone)
                 bench.fold(f"pod/{victim.uid}", PodObserved(victim, node=name, phase="Running"))
+                self._cluster.follow(victim.uid, bench.ledger.pods[victim.uid])
                 placements.append(placement)
                 zones.append(_full(zone))
             report = msgspec.structs.replace(

@@ -98,9 +98,11 @@ class World:
         self.ledger = Ledger()
         self.cluster = ColumnarPlacing(config)
 
-    def fold(self, stream: str, event: object) -> None:
+    def fold(self, stream: str, event: Any) -> None:
         """Append one event and refresh the nodes it touched."""
-        touched = self.ledger_fold(stream, event)
+        touched, uid = self.ledger_fold(stream, event), event.about.pod
+        if uid:
+            self.cluster.follow(uid, self.ledger.pods.get(uid))
         for name in touched:
             node = self.ledger.nodes.get(name)
             if node is not None and len(touched) == 1 and self.takes_over(node, event):

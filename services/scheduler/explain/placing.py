@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from services.scheduler.explain import explain
 from services.scheduler.preempt.search import find, still_suffices
@@ -185,15 +186,16 @@ class ColumnarPlacing(Cluster):
         pod_class = self.evaluator.pod_class(pod)
         if pod_class.problem or pod.constraints.unsupported:
             return None
-        names = sorted(self._by_name if nodes is None else nodes)
-        start = salt_of(pod.uid) % len(names) if names else 0
-        checks = self.checks(pod)
-        allowed = (
-            node_info
-            for name in names[start:] + names[:start]
-            if (node_info := self.node(name)) is not None and checks.refusal(node_info) is None
-        )
-        return find(pod, pod_class, allowed, pods, self.config, spared)
+        slots, placed_pods = self.slots_by_name(nodes), self.view.placed_pods
+        slots = np.roll(slots, -(salt_of(pod.uid) % max(1, len(slots))))
+        passing = self.checks(pod).passing()
+        if passing is not None:
+            slots = slots[passing[slots]]
+        full = ~self.evaluator.candidates(pod_class)
+        full[placed_pods.leaving.by_slot() > 0] = False
+        nodes_in_turn = map(self.evaluator.node_at, slots.tolist())
+        lowest = min(placed_pods.priorities, default=None)
+        return find(pod, pod_class, nodes_in_turn, pods, self.config, spared, full, lowest)
 
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]

@@ -38,6 +38,7 @@ from services.scheduler.filter.topology.fit import (
 from services.scheduler.filter.topology.predict import predict
 from services.scheduler.owned.admission import zone_allocation
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan, PodClass
 from services.scheduler.snapshot.result import Nomination
@@ -72,8 +73,9 @@ MOST_SETS = 128
 
 Pods = Mapping[str, LedgerPod]
 Victims = frozenset[str]
-# (cost, node, victims)
-Candidate = tuple[tuple[int, int, int, str], NodeInfo, Victims]
+# The highest priority, how many victims, and the sum of priorities.
+Cost = tuple[int, int, int]
+Candidate = tuple[Cost, NodeInfo, Victims]
 
 
 def find(
@@ -83,20 +85,28 @@ def find(
     pods: Pods,
     config: CycleConfig,
     spared: Container[str] = (),
+    full: Bools | None = None,
+    lowest: int | None = None,
 ) -> Nomination | None:
     """Return the least costly victims: the lowest highest priority, then the fewest, then the
-    lowest sum, then the node's name.
+    lowest sum, then the first node.
 
-    `spared` are uids that may not be evicted. None if no eviction helps, or if the pod may have
-    room without one."""
+    `spared` are uids that may not be evicted. `full` are slots of nodes without terminating pods
+    whose bounds rule the pod out, and `lowest` is no higher than the priority of any pod: both save
+    time only. None if no eviction helps, or if the pod may have room without one."""
     search = _Search(pod, pod_class, pods, config, spared)
     node_infos = list(islice(nodes, MOST_NODES))
-    if any(map(search.may_fit_already, node_infos)):
+    open_nodes = node_infos
+    if full is not None:
+        is_full = full.tolist()
+        open_nodes = [node_info for node_info in node_infos if not is_full[node_info.slot]]
+    if any(map(search.may_fit_already, open_nodes)):
         return None
     search.states = MOST_STATES
-    candidates = search.over(node_infos, search.on_node)
+    least = None if lowest is None else (lowest, 1, lowest)
+    candidates = search.over(node_infos, search.on_node, least)
     if candidates == []:
-        candidates = search.over(node_infos, search.on_node_by_few)
+        candidates = search.over(node_infos, search.on_node_by_few, least)
     if not candidates:
         return None
     _, node_info, victims = min(candidates, key=lambda candidate: candidate[0])
@@ -212,17 +222,24 @@ class _Search:
         return self._states.get(node_info.name)
 
     def over(
-        self, nodes: Iterable[NodeInfo], on_node: Callable[[NodeInfo], Victims | None]
+        self,
+        nodes: Iterable[NodeInfo],
+        on_node: Callable[[NodeInfo], Victims | None],
+        least: Cost | None,
     ) -> list[Candidate] | None:
-        """Return nodes with victims; None if the pod only has to wait."""
+        """Return nodes with victims, up to one of the least cost; None if the pod only has to
+        wait.
+        """
         candidates: list[Candidate] = []
         for node_info in nodes:
             victims = on_node(node_info)
             if victims is not None and not victims:
                 return None
             if victims:
-                candidates.append((self.cost(node_info, victims), node_info, victims))
+                candidates.append((self.cost(victims), node_info, victims))
             if len(candidates) >= MOST_FOUND or self.checks <= 0:
+                break
+            if victims and candidates[-1][0] == least:
                 break
         return candidates
 
@@ -242,14 +259,14 @@ class _Search:
         evicted. Return the least costly of these sets, None if none helps."""
         if not candidates:
             return None
-        cheapest = min(self.cost(node_info, frozenset({uid})) for uid in candidates)
+        cheapest = min(self.cost(frozenset({uid})) for uid in candidates)
         helping: list[Victims] = []
         for group in _groups(node_info, candidates):
             victims = self._reduced(node_info, group, ending)
             helping += [victims] if victims else []
-            if victims and self.cost(node_info, victims) == cheapest:
+            if victims and self.cost(victims) == cheapest:
                 break
-        return min(helping, key=lambda victims: self.cost(node_info, victims), default=None)
+        return min(helping, key=self.cost, default=None)
 
     def on_node_by_few(self, node_info: NodeInfo) -> Victims | None:
         """Search among small sets of victims. The end of a few pods may help although the end of
@@ -276,10 +293,13 @@ class _Search:
         self, node_info: NodeInfo, victims: Victims, candidates: list[str], ending: Victims
     ) -> Victims:
         """Return the cheapest set of candidates that helps; these victims if none is cheaper."""
-        limit = self.cost(node_info, victims)
+        limit = self.cost(victims)
         self.checks = max(self.checks, MOST_SETS)
         for subset in self._by_cost(candidates):
-            if self.cost(node_info, subset) < limit and self.fits(node_info, subset | ending):
+            cost = self.cost(subset)
+            if cost[:2] > limit[:2]:
+                break
+            if cost < limit and self.fits(node_info, subset | ending):
                 return subset
         return victims
 
@@ -398,9 +418,9 @@ class _Search:
     def _without(self, node_info: NodeInfo, gone: Victims) -> NodeInfo:
         return node_info.hypothetical(gone, self._pods, self._pod.uid, self._config)
 
-    def cost(self, node_info: NodeInfo, victims: Victims) -> tuple[int, int, int, str]:
+    def cost(self, victims: Victims) -> Cost:
         priorities = [self._pods[uid].pod.priority for uid in victims]
-        return max(priorities), len(priorities), sum(priorities), node_info.name
+        return max(priorities), len(priorities), sum(priorities)
 
     def nomination(self, node_info: NodeInfo, victims: Victims) -> Nomination:
         """Return the nomination with these victims."""

@@ -60,6 +60,8 @@ BULK_FROM_BY_SETS = 1
 MOST_KINDS = 32
 # Landings that a pod class keeps.
 REMEMBERED = 1024
+# The landing of plans that are not aligned.
+NO_LANDING: Ints = np.zeros((0, 0), dtype=np.int64)
 
 
 class Selected(NamedTuple):
@@ -216,6 +218,13 @@ class BulkEvaluator:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
         return self._evaluation(pod_class, on_nodes).run(selection, size)
 
+    def candidates(self, pod_class: PodClass, selected: Selected) -> Bools:
+        """Return which of the selected nodes may take a pod of the class."""
+        on_nodes, selection, size = selected
+        if on_nodes.is_blocked:
+            return np.zeros(size, dtype=np.bool_)
+        return self._evaluation(pod_class, on_nodes).bounds(selection, size).candidates
+
     def _evaluation(self, pod_class: PodClass, on_nodes: PlanOnNodes) -> PlanEvaluation:
         made_for = self._arrays.shape, self._strategy.changes
         if on_nodes.evaluation is None or on_nodes.made_for != made_for:
@@ -324,27 +333,32 @@ class PlanEvaluation:
         allowed = self._allowed.read()
         return bool(self._bounds.compiled.rank(*self._compiled, allowed, scores, sure))
 
+    def bounds(self, selection: Selection, size: int) -> AlignedBounds:
+        """Return the bounds; candidates also pass the constraints, and have room on the whole
+        node.
+        """
+        if self._plan.mode == "aligned" or self._plan.one_zone is not None:
+            bounds = self._bounds.aligned(selection, size)
+        elif self._plan.mode == "unaligned":
+            candidates, sure = self._bounds.unaligned(selection, size)
+            bounds = AlignedBounds(candidates, sure, NO_LANDING, None, np.ones(size, np.bool_))
+        else:
+            sure = np.full(size, self._plan.mode == "free")
+            bounds = AlignedBounds(np.ones(size, np.bool_), sure, NO_LANDING, None, None)
+        candidates = bounds.candidates & self._allowed.read()[selection]
+        candidates &= self._bounds.fits_node(selection, size)
+        return bounds._replace(candidates=candidates)
+
     def run(self, selection: Selection, size: int) -> Ranks:
         """Return ranks and certainty."""
+        bounds = self.bounds(selection, size)
+        sure, wide = bounds.sure, bounds.wide
         if self._plan.mode == "aligned":
-            bounds = self._bounds.aligned(selection, size)
-            candidates, sure, wide = bounds.candidates, bounds.sure, bounds.wide
             scores = self._aligned_scores(bounds, selection, size)
+        elif self._plan.one_zone is not None and self._strategy.scores_zones(self._plan):
+            scores = self._best_zone_scores(*self._plan.one_zone, selection, size)
         else:
-            wide = None
-            if self._plan.one_zone is not None:
-                bounds = self._bounds.aligned(selection, size)
-                candidates, sure = bounds.candidates, bounds.sure
-            elif self._plan.mode == "unaligned":
-                candidates, sure = self._bounds.unaligned(selection, size)
-                wide = np.ones(size, dtype=np.bool_)
-            else:
-                candidates = np.ones(size, dtype=np.bool_)
-                sure = np.full(size, self._plan.mode == "free")
-            if self._plan.one_zone is not None and self._strategy.scores_zones(self._plan):
-                scores = self._best_zone_scores(*self._plan.one_zone, selection, size)
-            else:
-                scores = self._whole_scores(selection, size)
+            scores = self._whole_scores(selection, size)
         if wide is not None and self._spread_bounds is not None:
             scores, sure = self._with_spread(scores, sure, wide, selection)
         if not self._strategy.at_once:
@@ -352,9 +366,7 @@ class PlanEvaluation:
             sure = np.zeros(size, dtype=np.bool_)
         if self._near:
             scores = scores + CLOSER * self._closeness(selection)
-        candidates = candidates & self._allowed.read()[selection]
-        candidates &= self._bounds.fits_node(selection, size)
-        ruled_out = ~candidates
+        ruled_out = ~bounds.candidates
         scores[ruled_out] = RULED_OUT
         return scores, sure | ruled_out
 

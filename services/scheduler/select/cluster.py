@@ -7,7 +7,7 @@ Single-threaded. A node changes by the ledger (`put_node`, `drop_node`) or by an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from services.scheduler.snapshot.node_arrays import (
     ProfileGroup,
     ReservationArrays,
     ScoreOffsets,
+    Slots,
     select,
 )
 from services.scheduler.snapshot.node_columns import NodeColumns, has_new_values
@@ -61,6 +62,7 @@ class Cluster:
         self._slots: list[NodeInfo | None] = []
         self._arrays, self._columns = NodeArrays(), NodeColumns(self._by_name, self._slots)
         self.slots: dict[str, int] = {}
+        self._in_order: Slots | None = None
         self._vacant: list[int] = []
         self._constraints = ConstraintColumns(config.max_shapes, self._columns)
         self.evaluator = Evaluator(config, self._arrays, self._constraints, self._slots)
@@ -204,7 +206,7 @@ class Cluster:
         if node_info is None:
             return
         self._drop_claims(node_info)
-        self._slots[node_info.slot] = None
+        self._slots[node_info.slot], self._in_order = None, None
         del self.slots[name]
         self._vacant.append(node_info.slot)
         self._unconfirmed.discard(name)
@@ -259,7 +261,7 @@ class Cluster:
 
     def _enter(self, name: str) -> NodeInfo:
         slot = self._vacant.pop() if self._vacant else len(self._slots)
-        node_info = NodeInfo(name, slot)
+        node_info, self._in_order = NodeInfo(name, slot), None
         if slot == len(self._slots):
             self._slots.append(node_info)
         self._slots[slot], self._by_name[name], self.slots[name] = node_info, node_info, slot
@@ -339,9 +341,21 @@ class Cluster:
         """Return the nodes that carry charges of unknown zones."""
         return sorted(self._unconfirmed)
 
+    def slots_by_name(self, names: Collection[str] | None = None) -> Slots:
+        """Return the slots of these nodes, by default of all, in the order of their names; not to
+        be written to.
+        """
+        if names is not None:
+            slots = [self.slots[name] for name in sorted(names) if name in self.slots]
+            return np.array(slots, dtype=np.int64)
+        if self._in_order is None:
+            in_order = [self.slots[name] for name in sorted(self.slots)]
+            self._in_order = np.array(in_order, dtype=np.int64)
+        return self._in_order
+
     def nodes(self) -> list[NodeInfo]:
         """Return all nodes by name."""
-        return [self._by_name[name] for name in sorted(self._by_name)]
+        return [self.evaluator.node_at(slot) for slot in self.slots_by_name().tolist()]
 
     def node(self, name: str) -> NodeInfo | None:
         return self._by_name.get(name)

@@ -29,7 +29,7 @@ from services.scheduler.score.strategies.strategy import DemandClass
 from services.scheduler.select.bulk import BulkEvaluator
 from services.scheduler.select.score_cache import ScoreCache
 from services.scheduler.snapshot.config import CycleConfig
-from services.scheduler.snapshot.node_arrays import NodeArrays, Slots
+from services.scheduler.snapshot.node_arrays import Bools, NodeArrays, Slots
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan, PodClass, key_of, without_kept
 from shared.domain.pod import Pod
@@ -368,6 +368,15 @@ class Evaluator:
             scores[selected.selection], sure[selected.selection] = self._bulk.run(
                 pod_class, selected
             )
+
+    def candidates(self, pod_class: PodClass) -> Bools:
+        """Return by slot which nodes bounds do not rule out, as an array of the caller's own."""
+        self._arrays.refresh()
+        is_candidate = np.zeros(self._arrays.size, dtype=np.bool_)
+        slots = np.flatnonzero(self._arrays.profile[: self._arrays.size] >= 0)
+        for _, selected in self._bulk.parted(pod_class, slots):
+            is_candidate[selected.selection] = self._bulk.candidates(pod_class, selected)
+        return is_candidate
 
     def rank_changed(self, pod_class: PodClass) -> None:
         """Score every node that changed since the class asked last. Whether it takes the pod is

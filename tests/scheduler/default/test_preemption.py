@@ -274,6 +274,19 @@ async def test_room_that_is_coming_anyway_is_waited_for() -> None:
     assert await nominations(story) == []
 
 
+async def test_room_that_is_coming_on_any_node_is_waited_for() -> None:
+    """Whichever node the search begins at: that depends on the pod's uid."""
+    story = await full((low("a", 8), 0), (low("b", 8), 1))
+    await story.node("n2")
+    await story.seen_bound(low("c", 8), "n2", phase="Running")
+    await story.report(zone(0, 8, 0), node="n2", placements=(held("c", 0, 8),))
+    await story.seen_bound(low("c", 8), "n2", phase="Running", terminating=True)
+    for number in range(6):
+        await story.arrives(pod(f"high-{number}", cpus=8, priority=HIGH))
+        await story.decide()
+    assert await nominations(story) == []
+
+
 async def test_no_pod_is_evicted_for_a_pod_that_may_fit_already_and_the_verdict_says_so() -> None:
     """No checkpoint shows whether the init container's two CPUs were reused: pessimism is no reason
     to evict.

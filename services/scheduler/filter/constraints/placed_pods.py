@@ -81,11 +81,15 @@ class Texts:
 
 
 class PlacedPods:
-    """Placed pods by uid, counts of selections, and what constraints keep of the pods by node."""
+    """Placed pods by uid, counts of selections, and what constraints keep of the pods by node.
+
+    `leaving` counts each node's pods that are being deleted, `priorities` all pods by priority.
+    """
 
     def __init__(self, columns: NodeColumns | None = None) -> None:
         # Counts by slot are counts by the slots of these nodes.
         self.columns = NodeColumns() if columns is None else columns
+        self.leaving, self.priorities = NodeCounts(self.columns), Counter[int]()
         self._placed: dict[str, PlacedPod] = {}
         self._counts: dict[tuple[Selection, bool], NodeCounts] = {}
         self._rules: dict[str, Rules] = {}
@@ -102,17 +106,27 @@ class PlacedPods:
             return None
         self.remove(pod.uid)
         placed = self._placed[pod.uid] = PlacedPod(pod, node, leaving)
-        self._keep(placed, 1)
-        self._count(placed, 1)
+        self._note(placed, 1)
         return earlier
 
     def remove(self, uid: str) -> PlacedPod | None:
         """Remove the pod and return its earlier placement."""
         placed = self._placed.pop(uid, None)
         if placed is not None:
-            self._keep(placed, -1)
-            self._count(placed, -1)
+            self._note(placed, -1)
         return placed
+
+    def _note(self, placed: PlacedPod, sign: int) -> None:
+        priority = placed.pod.priority
+        self.priorities[priority] += sign
+        if not self.priorities[priority]:
+            del self.priorities[priority]
+        if placed.leaving:
+            self.leaving.add(placed.node, sign)
+        self._keep(placed, sign)
+        for (selection, leaving), counts in self._counts.items():
+            if (leaving or not placed.leaving) and selection.matches(placed.pod):
+                counts.add(placed.node, sign)
 
     def _keep(self, placed: PlacedPod, sign: int) -> None:
         for name, kept in placed.pod.constraints.kept.items():
@@ -128,11 +142,6 @@ class PlacedPods:
             if not keeping.nodes:
                 del rules.by_value[key]
                 rules.derived.clear()
-
-    def _count(self, placed: PlacedPod, sign: int) -> None:
-        for (selection, leaving), counts in self._counts.items():
-            if (leaving or not placed.leaving) and selection.matches(placed.pod):
-                counts.add(placed.node, sign)
 
     def keeping(self, name: str) -> Collection[Keeping]:
         """Return what the constraint of that name keeps of placed pods, each distinct value once;
