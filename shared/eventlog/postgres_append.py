@@ -1,4 +1,5 @@
-"""Group commit: one appender task per process sends all waiting commits in one statement.
+"""Group commit: one appender task per process sends all waiting commits in one statement. If
+flushes are slow, the process whose turn it is appends what other processes have queued, too.
 
 If the answer to a batch is lost, the batch is sent again with the same commit ids; what was
 appended comes back as `Duplicate`.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,15 @@ import asyncpg
 from shared.eventlog.errors import LoginTooWeak, LogUnavailable
 from shared.eventlog.limits import MAX_BATCH_BYTES, MAX_BATCH_COMMITS, MAX_QUEUED_JOBS
 from shared.eventlog.port import Appended, Commit, Outcome
-from shared.eventlog.postgres_batch import Encoded, encode_commit, outcomes, statement
+from shared.eventlog.postgres_batch import (
+    APPEND_OR_QUEUE,
+    QUEUED,
+    Encoded,
+    arguments,
+    encode_commit,
+    outcomes,
+    statement,
+)
 from shared.eventlog.postgres_connection import LOST_CONNECTION
 from shared.eventlog.postgres_watch import CHANNEL
 from shared.eventlog.retrying import retried
@@ -34,6 +43,10 @@ from shared.telemetry.reasons import plain
 NOTIFY_EVERY_S = 0.01
 NOTIFY_BURST = 3
 _NOTIFY_TIMEOUT_S = 1.0
+# Processes share flushes if the quickest of the last appends took longer. Below this, and for large
+# batches, a request costs more CPU time than it saves of waiting.
+SHARE_ABOVE_S = 0.003
+SHARED_COMMITS = 64
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', position::text) FROM counter"
 
 
@@ -74,6 +87,7 @@ class Appender:
         # further one may be sent before `_quiet_until_s`.
         self._quiet_until_s = self._spent_until_s = -math.inf
         self._must_notify = False
+        self._latencies_s: deque[float] = deque(maxlen=16)
 
     async def append(self, commits: Sequence[Commit]) -> list[Outcome]:
         """Return one outcome per commit. Raises CommitInvalid before anything is sent, LoginTooWeak
@@ -188,16 +202,29 @@ class Appender:
             if self._connection is None:
                 self._connection = await self._connect()
             with timed(names.APPEND_LATENCY):
-                query, arguments = statement(batch, notify)
-                row = await self._connection.fetchrow(query, *arguments)
+                row = await self._answer(batch, notify)
         except BaseException:
             count(names.APPEND_RETRIES, 1)
             await self._disconnect()
             raise
+        self._latencies_s.append(asyncio.get_running_loop().time() - now_s)
         answers = outcomes(batch, row)
         if notify and any(isinstance(answer, Appended) for answer in answers):
             self._note_notified(now_s)
         return answers
+
+    async def _answer(self, batch: list[Encoded], notify: bool) -> Any:
+        """Return the row of outcomes. Share the flush with other processes if flushes are slow."""
+        ask = self._connection.fetchrow
+        is_slow = min(self._latencies_s, default=0.0) > SHARE_ABOVE_S
+        if is_slow and len(batch) <= SHARED_COMMITS:
+            row = await ask(APPEND_OR_QUEUE, *arguments(batch, notify))
+            if row["request"] is not None:
+                row = await ask(QUEUED, row["request"])
+            if row["outcome"]:
+                return row
+        query, values = statement(batch, notify)
+        return await ask(query, *values)
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

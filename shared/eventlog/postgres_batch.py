@@ -1,7 +1,7 @@
 """Convert a batch of commits to the parallel arrays of `topolog_append`, and its arrays back to
 outcomes. A single commit of one event has a function without arrays.
 
-Pure: it knows the functions' signatures (migrations 0011 and 0013), not connections.
+Pure: it knows the functions' signatures (migrations 0012, 0013 and 0015), not connections.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ SELECT * FROM topolog_append(
     $1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::text, $8::bigint,
     $9::bytea, $10::text, $11::bigint, $12::text, $13::int, $14::bytea, $15::bool)
 """
+# The same for processes that share a flush: the first answers with the number of a request if
+# another process has the turn, and the second waits for the answer to that request (0015).
+APPEND_OR_QUEUE = APPEND.replace("topolog_append", "topolog_append_or_queue")
+QUEUED = "SELECT * FROM topolog_append_queued($1)"
 _NOWHERE = Place()
 
 

@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from shared.eventlog import postgres_append
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import ANY_VERSION, Commit, Draft, EventLog
 from shared.eventlog.postgres import PostgresEventLog
@@ -126,12 +128,16 @@ class Twins(RuleBasedStateMachine):
         self.server.drop(self.url)
 
 
-def test_memory_and_postgres_answer_alike(postgres_server: PostgresServer) -> None:
+@pytest.mark.parametrize("share_above_s", [postgres_append.SHARE_ABOVE_S, -1.0])
+def test_memory_and_postgres_answer_alike(
+    postgres_server: PostgresServer, share_above_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_append, "SHARE_ABOVE_S", share_above_s)
     machine = type("TwinsHere", (Twins,), {"server": postgres_server})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples(12),
+            max_examples=examples(6),
             stateful_step_count=15,
             suppress_health_check=list(HealthCheck),
         ),

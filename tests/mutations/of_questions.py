@@ -43,6 +43,20 @@ QUESTIONS = (
         "tests/eventlog/test_notifying.py",
     ),
     Mutation(
+        "a request that its sender gave up is appended later",
+        "migrations/versions/0015_append_together.py",
+        "IF r.made_at < clock_timestamp() - interval '10 s' THEN",
+        "IF false THEN",
+        "tests/eventlog/test_shared_flush.py -k abandoned",
+    ),
+    Mutation(
+        "an answer to a request is returned as the sender's own append",
+        "migrations/versions/0015_append_together.py",
+        "IF r.id IS NULL OR r.outcome IS NOT NULL THEN",
+        "IF r.id IS NULL THEN",
+        "tests/eventlog/test_shared_flush.py -k whoever",
+    ),
+    Mutation(
         "a partition goes that somebody still reads",
         "services/upkeep/archiving.py",
         "if not partition.full or partition.last >= status.lowest:",
