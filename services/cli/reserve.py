@@ -130,13 +130,14 @@ def list_command(
             amounts_text(booking["request"]),
             amounts_text(booking["left"]) or "nothing",
             ", ".join(map(str, booking["zones"])),
+            ", ".join(booking["cards"]),
             ", ".join(booking["owners"]),
             ", ".join(booking["pods"]),
             booking["expires"],
         ]
         for booking in bookings
     ]
-    names = ("booking", "node", "for", "left", "zones", "owners", "pods", "expires")
+    names = ("booking", "node", "for", "left", "zones", "cards", "owners", "pods", "expires")
     say_table(names, rows) if rows else say("no bookings")
 
 
@@ -217,6 +218,11 @@ def _row(ledger: Ledger, uid: str, entry: LedgerPod) -> dict[str, Any]:
         "request": effective_request(entry.booking.pod),
         "left": effective_request(entry.pod),
         "zones": sorted(zone for zone, amounts in zones.items() if amounts),
+        "cards": [
+            f"{card.type} {card.minor}"
+            for card in (entry.allocation.devices if entry.allocation is not None else ())
+            if any(card.resources.values())
+        ],
         "owners": [_owner_text(owner) for owner in terms.owners],
         "policy": terms.policy,
         "once": terms.once,

@@ -42,6 +42,14 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
         return all(holds(requirement, pod.labels) for requirement in self.requirements)
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return what every matching pod has among its `keys_of`."""
+        if self.labels:
+            return ("label", *min(self.labels.items()))
+        parts = ("uid", self.uid), ("name", self.name), ("namespace", self.namespace)
+        return next((part for part in parts if part[1]), ())
+
     def _is_controlled(self, pod: Pod) -> bool:
         if not self.controller:
             return True
@@ -68,6 +76,12 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_for(self, pod: Pod) -> bool:
         """Return whether the pod may use the booking; no booking uses another."""
         return pod.namespace != NAMESPACE and any(owner.matches(pod) for owner in self.owners)
+
+
+def keys_of(pod: Pod) -> list[tuple[str, ...]]:
+    """Return the keys of owners that may match the pod."""
+    labels = [("label", *label) for label in pod.labels.items()]
+    return [(), ("uid", pod.uid), ("name", pod.name), ("namespace", pod.namespace), *labels]
 
 
 def pod_for(uid: str, name: str, amounts: Amounts, like: Pod) -> Pod:

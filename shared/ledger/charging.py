@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
+import msgspec
+
 from shared.domain.booking import amounts_less, less
+from shared.domain.pod import Pod
 from shared.domain.resources import CPU, Amounts, add
-from shared.domain.zone_allocation import ZoneAllocation
+from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.kubelet.cpuset import cpus_of, each_cpu, format_cpus, parse_cpus
 from shared.ledger.alike import kind_of
 from shared.ledger.certainty import check_after_charge, check_after_end
@@ -18,6 +22,7 @@ from shared.ledger.since_empty import note_end
 from shared.ledger.state import (
     AbsentPod,
     Alias,
+    Booking,
     Charge,
     Ended,
     Expectation,
@@ -82,20 +87,27 @@ def recharge(ledger: Ledger, uid: str) -> None:
     owners = [node.charges[owner] for owner in drawn(ledger, node, uid)]
     charged_at, sent_at = entry.charged_at, node.charges[uid].sent_at
     release_charge(ledger, entry, ledger.position)
-    requests = dict[str, int]()
-    for owner in owners:
-        requests = add(requests, owner.request)
-    entry.pod = less(entry.booking.pod, requests)
-    if entry.booking.allocation is not None:
-        taken = [owner.allocation for owner in owners if owner.allocation is not None]
-        entry.allocation = _allocation_less(entry.booking.allocation, taken)
+    entry.pod, entry.allocation = rest_of(entry.booking, owners)
     charge_pod(ledger, entry, node.name, charged_at)
     node.charges[uid].sent_at = sent_at
 
 
+def rest_of(booking: Booking, owners: Iterable[Charge]) -> tuple[Pod, ZoneAllocation | None]:
+    """Return what these pods leave of a booking."""
+    requests, taken = Amounts(), list[ZoneAllocation]()
+    for owner in owners:
+        requests = add(requests, owner.request)
+        taken += [owner.allocation] if owner.allocation is not None else []
+    rest = less(booking.pod, requests)
+    if booking.allocation is None:
+        return rest, None
+    return rest, _allocation_less(booking.allocation, taken)
+
+
 def _allocation_less(booked: ZoneAllocation, taken: list[ZoneAllocation]) -> ZoneAllocation:
-    """Return what owners leave of a booking: amounts by zone, and of its CPUs as many as these
-    amounts have. Owners that share CPUs, or took others, leave more ids than amounts.
+    """Return what owners leave of a booking: amounts by zone, of its CPUs as many as these amounts
+    have, and its cards, of which nothing may be left. Owners that share CPUs, or took others,
+    leave more ids than amounts.
     """
     zones, cpus = dict[int, Amounts](), parse_cpus(booked.cpus)
     for allocation in taken:
@@ -103,7 +115,21 @@ def _allocation_less(booked: ZoneAllocation, taken: list[ZoneAllocation]) -> Zon
         cpus &= ~parse_cpus(allocation.cpus)
     rest = {zone: amounts_less(has, zones.get(zone, {})) for zone, has in booked.zones.items()}
     count = sum(amounts.get(CPU, 0) for amounts in rest.values()) // 1000
-    return ZoneAllocation(rest, format_cpus(cpus_of(islice(each_cpu(cpus), count))))
+    cards = [card for allocation in taken for card in allocation.devices]
+    devices = tuple([_card_less(card, cards) for card in booked.devices])
+    return ZoneAllocation(
+        rest, format_cpus(cpus_of(islice(each_cpu(cpus), count))), devices=devices
+    )
+
+
+def _card_less(booked: DeviceHolding, taken: list[DeviceHolding]) -> DeviceHolding:
+    rest, functions = dict(booked.resources), dict(booked.functions)
+    for card in taken:
+        if (card.type, card.minor) == (booked.type, booked.minor):
+            rest = {name: max(0, a - card.resources.get(name, 0)) for name, a in rest.items()}
+            for bus_id in card.functions:
+                functions.pop(bus_id, None)
+    return msgspec.structs.replace(booked, resources=rest, functions=functions)
 
 
 def drawn(ledger: Ledger, node: LedgerNode, uid: str) -> list[str]:

@@ -69,7 +69,7 @@ def needs_of(free: FreeDevices, request: DeviceRequest) -> DeviceNeeds:
     candidates: dict[DeviceType, int] = {}
     fitting: dict[DeviceType, int] = {}
     for kind, asked in per_card.items():
-        hint, cards, sizes = request.hint(kind), free.devices[kind], free.amounts[kind]
+        hint, cards, sizes = request.hint(kind), free.devices[kind], free.usable(kind)
         if hint.function_selector is not None and not any(d.functions for d in cards.values()):
             raise DevicesError(f"Insufficient {kind} VirtualFunctions")
         allowed = [
@@ -210,6 +210,8 @@ class _Choice(NamedTuple):
         if self.is_scored:
             per_card = self.needs.per_card[kind]
             order.sort(key=lambda minor: -device_score(free, kind, minor, per_card))
+        if preferred := free.preferred(kind):
+            order.sort(key=lambda minor: not preferred >> minor & 1)
         if not switches:
             return order
         turns: dict[str, int] = {}
@@ -244,6 +246,7 @@ def _function(
     if selector is None:
         return {}
     taken = free.functions.get((kind, minor), frozenset())
+    booked = [card.functions for card in free.booked if (card.type, card.minor) == (kind, minor)]
     free_ids = [
         (bus_id, number)
         for group in free.devices[kind][minor].functions
@@ -251,6 +254,9 @@ def _function(
         for bus_id, number in group.minors.items()
         if bus_id not in taken
     ]
+    if booked and booked[0]:
+        booked_ids = [pair for pair in free_ids if pair[0] in booked[0]]
+        free_ids = booked_ids if booked_ids or free.is_restricted else free_ids
     return dict((min(free_ids),)) if free_ids else None
 
 

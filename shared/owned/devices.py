@@ -199,7 +199,8 @@ class FreeDevices(msgspec.Struct, frozen=True):
     """The devices of a node and their free amounts, by type and minor. `used` are the minors of
     GPUs that pods hold, `functions` the taken virtual functions by type and minor. `every` is the
     mask of all zones of the node: under it a device of unknown place counts, because it is in some
-    zone. `answers` are those that were computed from this value.
+    zone. `booked` is what is left of the pod's booking: other devices of its types come later, or
+    with `is_restricted` not at all. `answers` are those that were computed from this value.
     """
 
     node: OwnedDevices
@@ -208,6 +209,8 @@ class FreeDevices(msgspec.Struct, frozen=True):
     used: int = 0
     functions: Mapping[tuple[DeviceType, int], frozenset[str]] = {}
     every: int = 0
+    booked: tuple[DeviceHolding, ...] = ()
+    is_restricted: bool = False
     answers: dict[object, Any] = {}
 
     @property
@@ -222,6 +225,26 @@ class FreeDevices(msgspec.Struct, frozen=True):
         zones = (ANY_ZONE, *nodes_of(mask))
         return union([by_zone[zone] for zone in zones if zone in by_zone])
 
+    def preferred(self, kind: DeviceType) -> int:
+        """Return the devices of a type of which the booking has some left."""
+        return union(
+            1 << c.minor for c in self.booked if c.type == kind and any(c.resources.values())
+        )
+
+    def usable(self, kind: DeviceType) -> Mapping[int, Amounts]:
+        """Return the free amounts of a type that the pod may take."""
+        amounts = self.amounts[kind]
+        booked = {card.minor: card.resources for card in self.booked if card.type == kind}
+        if not (booked and self.is_restricted):
+            return amounts
+        return {
+            minor: {
+                name: min(amount, booked.get(minor, {}).get(name, 0))
+                for name, amount in free.items()
+            }
+            for minor, free in amounts.items()
+        }
+
     def less(self, holdings: Iterable[DeviceHolding]) -> FreeDevices:
         """Return what remains after more holdings."""
         amounts = {kind: dict(by_minor) for kind, by_minor in self.amounts.items()}
@@ -234,7 +257,7 @@ class FreeDevices(msgspec.Struct, frozen=True):
                     name: max(0, size - holding.resources.get(name, 0))
                     for name, size in free.items()
                 }
-            if kind == GPU:
+            if kind == GPU and any(holding.resources.values()):
                 used |= 1 << minor
             if holding.functions:
                 taken = functions.get((kind, minor), frozenset())
@@ -272,7 +295,8 @@ def with_shared_answers(free: FreeDevices, likeness: bytes) -> FreeDevices:
     """
     node, functions = free.node, sorted((key, sorted(ids)) for key, ids in free.functions.items())
     state = node.partitions, node.keeps_partitions, node.strategy, free.amounts, functions
-    key = likeness, free.every, free.used, msgspec.msgpack.encode(state)
+    booked = free.booked, free.is_restricted
+    key = likeness, free.every, free.used, msgspec.msgpack.encode((state, booked))
     if len(_answers) >= MOST_STATES:
         _answers.clear()
     return msgspec.structs.replace(free, answers=_answers.setdefault(key, {}))

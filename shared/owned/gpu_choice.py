@@ -49,7 +49,7 @@ def by_partition(free: FreeDevices, request: DeviceRequest, fitting: int) -> Min
             and (spec is None or partition.bandwidth >= spec.bandwidth)
         ]
         if feasible:
-            return nodes_of(_best_packed(free.used, feasible, table, request.gpu.count).minors)
+            return nodes_of(_best_packed(free, feasible, table, request.gpu.count).minors)
     return None
 
 
@@ -60,8 +60,13 @@ def _by_score(partitions: Iterable[Partition]) -> list[list[Partition]]:
     return [groups[score] for score in sorted(groups, reverse=True)]
 
 
-def _best_packed(used: int, feasible: list[Partition], table: Partitions, count: int) -> Partition:
-    """Return the partition that leaves the most and the largest partitions of the best score."""
+def _best_packed(
+    free: FreeDevices, feasible: list[Partition], table: Partitions, count: int
+) -> Partition:
+    """Return the partition with the most GPUs of the booking; of equal ones, that which leaves the
+    most and the largest partitions of the best score.
+    """
+    preferred = free.preferred(GPU)
     whole = [
         (weight * partition.score, partition.minors)
         for size, weight in _WEIGHTS.items()
@@ -69,19 +74,21 @@ def _best_packed(used: int, feasible: list[Partition], table: Partitions, count:
         for partition in next(iter(_by_score(table.get(size, ()))), [])
     ]
 
-    def left_whole(partition: Partition) -> int:
-        taken = used | partition.minors
-        return sum(weight for weight, minors in whole if not minors & taken)
+    def worth(partition: Partition) -> tuple[int, int]:
+        taken = free.used | partition.minors
+        left_whole = sum(weight for weight, minors in whole if not minors & taken)
+        return (partition.minors & preferred).bit_count(), left_whole
 
-    return max(feasible, key=left_whole)
+    return max(feasible, key=worth)
 
 
 class _Place(NamedTuple):
-    """Chosen GPUs, after what ranks them: how deep in the tree they are, how many parts above them
-    are used, and their score.
+    """Chosen GPUs, after what ranks them: how deep in the tree they are, how many are of the
+    booking, how many parts above them are used, and their score.
     """
 
     depth: int
+    booked: int
     used_parts: int
     score: int
     minors: Minors
@@ -107,7 +114,7 @@ def by_tree(
             minor: device_score(free, GPU, minor, per_card) if is_scored else 0
             for minor in nodes_of(fitting)
         }
-    place = _Search(free.used, fitting, request, scores).best(tree, 0, 0)
+    place = _Search(free, fitting, request, scores).best(tree, 0, 0)
     return None if place is None else place.minors
 
 
@@ -117,9 +124,10 @@ class _Search:
     """
 
     def __init__(
-        self, used: int, fitting: int, request: DeviceRequest, scores: dict[int, int]
+        self, free: FreeDevices, fitting: int, request: DeviceRequest, scores: dict[int, int]
     ) -> None:
-        self.used, self.fitting, self.scores = used, fitting, scores
+        self.used, self.preferred = free.used, free.preferred(GPU)
+        self.fitting, self.scores = fitting, scores
         self.count, self.required = request.gpu.count, _LEVELS[request.hint(GPU).scope]
 
     def best(self, part: Part, depth: int, used_parts: int) -> _Place | None:
@@ -131,14 +139,15 @@ class _Search:
         best: _Place | None = None
         for child in part.children:
             place = self.best(child, depth, used_parts)
-            if place is not None and (best is None or place[:3] > best[:3]):
+            if place is not None and (best is None or place[:4] > best[:4]):
                 best = place
         if best is not None:
             return best
         if self.required > part.level:
             return None
-        minors = nodes_of(fitting)
+        first = nodes_of(fitting & self.preferred)
+        minors, booked = (*first, *nodes_of(fitting & ~self.preferred)), min(len(first), self.count)
         if not self.scores:
-            return _Place(depth, used_parts, 0, minors[: self.count])
-        minor = max(minors, key=lambda minor: self.scores[minor])
-        return _Place(depth, used_parts, self.scores[minor], (minor,))
+            return _Place(depth, booked, used_parts, 0, minors[: self.count])
+        minor = max(first or minors, key=lambda minor: self.scores[minor])
+        return _Place(depth, booked, used_parts, self.scores[minor], (minor,))

@@ -33,7 +33,7 @@ async def test_a_booking_from_its_making_to_its_end() -> None:
     await story.decide()
     (row,) = await listed(story.log)
     assert (row["node"], row["left"], row["pods"]) == ("n1", {"cpu": 2000}, ["ns/web-0"])
-    assert row["owners"] == ["ns/* app=web"]
+    assert (row["owners"], row["cards"]) == (["ns/* app=web"], [])
     (story_lines,) = await explain(story.log, "web-0")
     assert any("in the room of @booking/room" in line.detail for line in story_lines.lines)
     await delete(story.log, "room", 2)

@@ -14,6 +14,7 @@ NODES_WITH_CARDS = "tests/scheduler/owned/test_devices_of_nodes.py"
 RANKS = "tests/scheduler/owned/test_owned_ranks.py"
 CLOSENESS = "tests/scheduler/test_device_closeness.py"
 BOOKINGS = "tests/scheduler/owned/test_bookings.py"
+BOOKED_CARDS = "tests/scheduler/owned/test_booked_devices.py"
 
 OWNED = (
     Mutation(
@@ -32,17 +33,38 @@ OWNED = (
     ),
     Mutation(
         "a fuller zone comes before the booking's",
-        "services/scheduler/select/select_node.py",
-        "    narrow.owned = msgspec.structs.replace(state, free=free, zones=in_zones, answers={})",
+        "services/scheduler/owned/admission.py",
+        "    _restrict_zones(narrow, allocation, names)",
         "    pass",
         f"{BOOKINGS} -k before_fuller_ones",
     ),
     Mutation(
         "the rest of a booking needs no zone",
-        "services/scheduler/select/select_node.py",
-        "newcomers = () if has_zones else (remaining,)",
+        "services/scheduler/owned/admission.py",
+        "newcomers = () if is_owned else (remaining,)",
         "newcomers = ()",
         f"{BOOKINGS} -k zone_of_a_pending_admission",
+    ),
+    Mutation(
+        "a booking keeps the cards that its pods have",
+        "shared/ledger/charging.py",
+        "    devices = tuple([_card_less(card, cards) for card in booked.devices])",
+        "    devices = booked.devices",
+        f"{BOOKED_CARDS} -k and_no_others",
+    ),
+    Mutation(
+        "a restricted owner takes any card",
+        "shared/owned/devices.py",
+        "        if not (booked and self.is_restricted):",
+        "        if True:",
+        f"{BOOKED_CARDS} -k restricted_owner",
+    ),
+    Mutation(
+        "no owner evicts another of its booking",
+        "services/scheduler/preempt/search.py",
+        "        if entry.drawn_from and entry.drawn_from not in self._bookings:",
+        "        if entry.drawn_from:",
+        f"{BOOKINGS} -k place_of_another",
     ),
     Mutation(
         "a CPU that a pod holds is given again",

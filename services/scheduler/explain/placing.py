@@ -131,9 +131,10 @@ class ColumnarPlacing(Cluster):
             return explain.refused_everywhere(pod_class, pod)
         placed = select_node(self, pod, pod_class, self.checks(pod))
         if pod.namespace == NAMESPACE and placed is not None and placed.allocation is not None:
-            # A booking has amounts in zones, and CPUs. Its owners choose cards.
-            kept = ZoneAllocation(placed.allocation.zones, placed.allocation.cpus)
-            return msgspec.structs.replace(placed, allocation=kept)
+            # Other fields are about how a pod runs.
+            made = placed.allocation
+            booked = ZoneAllocation(made.zones, made.cpus, devices=made.devices)
+            return msgspec.structs.replace(placed, allocation=booked)
         return placed
 
     def explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
@@ -195,7 +196,10 @@ class ColumnarPlacing(Cluster):
         full[placed_pods.leaving.by_slot() > 0] = False
         nodes_in_turn = map(self.evaluator.node_at, slots.tolist())
         lowest = min(placed_pods.priorities, default=None)
-        return find(pod, pod_class, nodes_in_turn, pods, self.config, spared, full, lowest)
+        bookings = self.bookings_of(pod)
+        return find(
+            pod, pod_class, nodes_in_turn, pods, self.config, spared, full, lowest, bookings
+        )
 
     def nomination_still_valid(
         self, pod: Pod, node: str, victims: Collection[str], pods: Mapping[str, LedgerPod]
@@ -210,7 +214,8 @@ class ColumnarPlacing(Cluster):
         if node_info.assumed:
             return True
         pod_class = self.evaluator.pod_class(pod)
-        return still_suffices(pod, pod_class, node_info, victims, pods, self.config)
+        bookings = self.bookings_of(pod)
+        return still_suffices(pod, pod_class, node_info, victims, pods, self.config, bookings)
 
     def node_to_hold(self, pod: Pod, pods: Mapping[str, LedgerPod]) -> NodeToHold | None:
         """Return the node on which the pod likely waits the shortest time."""

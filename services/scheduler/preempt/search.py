@@ -36,7 +36,7 @@ from services.scheduler.filter.topology.fit import (
     plan_for,
 )
 from services.scheduler.filter.topology.predict import predict
-from services.scheduler.owned.admission import zone_allocation
+from services.scheduler.owned.admission import booked_nodes, zone_allocation
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import Bools
 from services.scheduler.snapshot.node_info import NodeInfo
@@ -87,14 +87,16 @@ def find(
     spared: Container[str] = (),
     full: Bools | None = None,
     lowest: int | None = None,
+    bookings: Collection[LedgerPod] = (),
 ) -> Nomination | None:
     """Return the least costly victims: the lowest highest priority, then the fewest, then the
     lowest sum, then the first node.
 
     `spared` are uids that may not be evicted. `full` are slots of nodes without terminating pods
     whose bounds rule the pod out, and `lowest` is no higher than the priority of any pod: both save
-    time only. None if no eviction helps, or if the pod may have room without one."""
-    search = _Search(pod, pod_class, pods, config, spared)
+    time only. The pod may use `bookings`. None if no eviction helps, or if the pod may have room
+    without one."""
+    search = _Search(pod, pod_class, pods, config, spared, bookings)
     node_infos = list(islice(nodes, MOST_NODES))
     open_nodes = node_infos
     if full is not None:
@@ -137,11 +139,12 @@ def still_suffices(
     victims: Collection[str],
     pods: Pods,
     config: CycleConfig,
+    bookings: Collection[LedgerPod] = (),
 ) -> bool:
     """Return whether the pod, without its own claim, fits once the remaining victims and the pods
     that are terminating have ended.
     """
-    search = _Search(pod, pod_class, pods, config, ())
+    search = _Search(pod, pod_class, pods, config, (), bookings)
     remaining = frozenset(uid for uid in victims if uid in node_info.ledger.charges)
     return search.fits(node_info, remaining | search.ending(node_info))
 
@@ -186,10 +189,17 @@ class _Search:
     """One pod's search, bounded by `checks` and `states`."""
 
     def __init__(
-        self, pod: Pod, pod_class: PodClass, pods: Pods, config: CycleConfig, spared: Container[str]
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        pods: Pods,
+        config: CycleConfig,
+        spared: Container[str],
+        bookings: Collection[LedgerPod] = (),
     ) -> None:
         self._pod, self._class, self._pods = pod, pod_class, pods
         self._config, self._spared = config, spared
+        self._bookings = {entry.pod.uid: entry for entry in bookings}
         self.checks, self.states = MOST_CHECKS, MOST_STATES
         self._states: dict[str, KubeletState | None] = {}
 
@@ -350,7 +360,8 @@ class _Search:
             or self._state(node_info) is not None
         ):
             return True
-        room = most_without(node_info.ledger, gone)
+        booked = [uid for uid in self._bookings if uid in node_info.ledger.charges]
+        room = most_without(node_info.ledger, [*gone, *booked])
         return all(any(fits(part.amounts, zone) for zone in room.values()) for part in plan.parts)
 
     def _plan(self, node_info: NodeInfo) -> Plan:
@@ -372,8 +383,9 @@ class _Search:
     def _evictable(self, uid: str, entry: LedgerPod) -> bool:
         if entry.pod.priority >= self._pod.priority or entry.stage not in ("bound", "running"):
             return False
-        # Its room would be its booking's again.
-        return not (entry.static or entry.terminating or entry.drawn_from or uid in self._spared)
+        if entry.drawn_from and entry.drawn_from not in self._bookings:
+            return False  # Its room would be its booking's again.
+        return not (entry.static or entry.terminating or uid in self._spared)
 
     def ending(self, node_info: NodeInfo) -> Victims:
         """Return the pods that are terminating."""
@@ -401,13 +413,29 @@ class _Search:
         self.checks -= 1
         if self.checks < 0:
             return False
-        freed, plan = self._without(node_info, gone), self._plan(node_info)
-        if not fits_node(self._class.request, freed):
-            return False
+        plan = self._plan(node_info)
         state = self._state(node_info) if plan.mode in BY_KUBELET else None
-        if state is not None:
-            return admits(state, self._pod, gone)
-        return self._passes(freed, plan)
+        if state is not None and not self._bookings:
+            freed = self._without(node_info, gone)
+            return fits_node(self._class.request, freed) and admits(state, self._pod, gone)
+        return any(
+            fits_node(self._class.request, freed) and self._passes(freed, plan)
+            for freed in self._views(node_info, gone)
+        )
+
+    def _views(self, node_info: NodeInfo, gone: Victims) -> Iterator[NodeInfo]:
+        """Yield the node without these pods: as it is for owners of its bookings, and for others.
+        The room of a pod that drew from a booking is the booking's again.
+        """
+        drawn = {uid: entry.drawn_from for uid in gone if (entry := self._pods.get(uid))}
+        for booked, entry in self._bookings.items():
+            if booked in node_info.ledger.charges:
+                freed = [uid for uid in gone if drawn.get(uid, "") in ("", booked)]
+                claimant, config = self._pod.uid, self._config
+                yield from booked_nodes(
+                    node_info, entry, self._class, claimant, config, freed, self._pods
+                )
+        yield self._without(node_info, frozenset(uid for uid in gone if not drawn.get(uid)))
 
     def _passes(self, node_info: NodeInfo, plan: Plan) -> bool:
         if plan.mode == "free":
@@ -445,8 +473,9 @@ class _Search:
         return {zone: dict(sorted(claimed[zone].items())) for zone in sorted(claimed)}
 
     def _own(self, node_info: NodeInfo, victims: Victims) -> ZoneAmounts:
-        freed = self._without(node_info, victims | self.ending(node_info))
-        plan = self._plan(node_info)
+        gone, plan = victims | self.ending(node_info), self._plan(node_info)
+        fitting = (view for view in self._views(node_info, gone) if self._passes(view, plan))
+        freed = next(fitting, None) or self._without(node_info, gone)
         if plan.mode == "owned":
             allocation = zone_allocation(freed, plan, self._pod, None)
             return allocation.zones if allocation is not None else {}

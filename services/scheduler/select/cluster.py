@@ -43,6 +43,7 @@ from services.scheduler.snapshot.result import Placed
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.state.exclusions import Exclusions
 from services.scheduler.state.holds import Holds
+from shared.domain.booking import keys_of
 from shared.domain.pod import Pod
 from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
 from shared.events.catalog import Event
@@ -85,6 +86,7 @@ class Cluster:
         self._wanted: tuple[Wanted, ...] = ()
         # Bookings by uid, the oldest first.
         self.bookings: dict[str, LedgerPod] = {}
+        self._bookings_by_key: dict[tuple[str, ...], set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -152,9 +154,8 @@ class Cluster:
         """Insert or refresh one node from the ledger. Assumed pods that the ledger lacks are
         forgotten.
         """
-        if self.bookings:  # without those that ended with their first pod
-            kept = ((u, e) for u, e in self.bookings.items() if not e.terminating)
-            self.bookings = dict(kept)
+        for uid in [uid for uid, entry in self.bookings.items() if entry.terminating]:
+            self._drop_booking(uid)  # It ended with its first pod.
         node_info = self._by_name.get(node.name)
         is_current = node_info is not None and node_info.is_current(node)
         if not is_current or node.report is not node.basis:
@@ -293,10 +294,12 @@ class Cluster:
 
     def follow(self, uid: str, entry: LedgerPod | None) -> None:
         """Move the pod to the node that it has in the ledger, if any."""
+        if uid in self.bookings:
+            self._drop_booking(uid)
         if entry is not None and entry.booking is not None and not entry.terminating:
             self.bookings[uid] = entry
-        elif uid in self.bookings:
-            del self.bookings[uid]
+            for owner in entry.booking.terms.owners:
+                self._bookings_by_key.setdefault(owner.key, set()).add(uid)
         if entry is not None and entry.node:
             earlier = self.view.placed_pods.put(entry.pod, entry.node, entry.terminating)
         else:
@@ -304,6 +307,23 @@ class Cluster:
         if earlier is not None and earlier.pod.constraints.kept and earlier.node in self._by_name:
             observed = self._by_name[earlier.node].observed
             self._opened_domains.note_pod_gone(earlier.pod.constraints.kept, observed)
+
+    def _drop_booking(self, uid: str) -> None:
+        booking = self.bookings.pop(uid).booking
+        for owner in booking.terms.owners if booking is not None else ():
+            uids = self._bookings_by_key.get(owner.key, set())
+            uids.discard(uid)
+            if not uids:
+                self._bookings_by_key.pop(owner.key, None)
+
+    def bookings_of(self, pod: Pod) -> list[LedgerPod]:
+        """Return the bookings that the pod may use, the oldest first."""
+        if not self.bookings:
+            return []
+        uids = {uid for key in keys_of(pod) for uid in self._bookings_by_key.get(key, ())}
+        entries = [self.bookings[uid] for uid in uids]
+        usable = [entry for entry in entries if entry.booking and entry.booking.terms.is_for(pod)]
+        return sorted(usable, key=lambda entry: (entry.observed_at, entry.pod.uid))
 
     def opened(self) -> list[str]:
         """Return the nodes that a rule of running pods may have opened since the last call, other
@@ -334,8 +354,8 @@ class Cluster:
         has_rules = pod.constraints.kept or self.view.placed_pods.keeping(ANTI_AFFINITY)
         if not (has_rules or self.bookings):
             return key_of(pod)
-        owned = [u for u, e in self.bookings.items() if e.booking and e.booking.terms.is_for(pod)]
-        return f"{key_of(pod)} {likeness(pod)} {sorted(owned)}"
+        owned = sorted(entry.pod.uid for entry in self.bookings_of(pod))
+        return f"{key_of(pod)} {likeness(pod)} {owned}"
 
     def unconfirmed(self) -> list[str]:
         """Return the nodes that carry charges of unknown zones."""

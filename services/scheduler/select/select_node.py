@@ -13,27 +13,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 import xxhash
 
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.predict import predict_if_on
-from services.scheduler.owned.admission import zone_allocation
+from services.scheduler.owned.admission import booked_nodes, zone_allocation
 from services.scheduler.score.ranks import CLOSER, OPTIMISTIC, RULED_OUT, score_of
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import PodClass
 from services.scheduler.snapshot.result import Placed
-from shared.domain.booking import less
 from shared.domain.pod import Pod
-from shared.domain.resources import Amounts
-from shared.kubelet.cpuset import parse_cpus
-from shared.ledger.alike import kind_of
-from shared.ledger.state import LedgerPod
-from shared.ledger.what_if import newcomer
 
 # After this many single evaluations, one of all unsure nodes is cheaper.
 BULK_AFTER = 4
@@ -176,60 +170,13 @@ def booked_node(
     rank and the uid of the booking. Of equal ones the oldest booking comes first.
     """
     best: Booked | None = None
-    if not cluster.bookings:
-        return None
-    by_age = sorted(cluster.bookings.items(), key=lambda item: (item[1].observed_at, item[0]))
-    for uid, entry in by_age:
-        node_info = cluster.node(entry.node)
-        if entry.booking is None or node_info is None or not entry.booking.terms.is_for(pod):
+    for entry in cluster.bookings_of(pod):
+        uid, node_info = entry.pod.uid, cluster.node(entry.node)
+        if node_info is None or uid not in node_info.ledger.charges or not is_allowed(node_info):
             continue
-        if uid not in node_info.ledger.charges or not is_allowed(node_info):
-            continue
-        for freed in _without(cluster, node_info, entry, pod, pod_class):
+        for freed in booked_nodes(node_info, entry, pod_class, pod.uid, cluster.config):
             rank = cluster.evaluator.evaluate_harder(pod_class, freed)
             if rank != RULED_OUT:
                 best = best if best is not None and best[1] >= rank else (freed, rank, uid)
                 break
     return best
-
-
-def _without(
-    cluster: Cluster, node_info: NodeInfo, entry: LedgerPod, pod: Pod, pod_class: PodClass
-) -> Iterator[NodeInfo]:
-    """Yield the node as the pod may use it, the narrower choice first."""
-    booking, uid = entry.booking, entry.pod.uid
-    assert booking is not None
-    has, asked, names = kind_of(entry.pod).request, pod_class.request, kind_of(booking.pod).request
-    is_aligned = booking.terms.policy == "Aligned"
-    if not is_aligned and any(asked.get(name, 0) > has.get(name, 0) for name in names):
-        return
-    rest = less(entry.pod, asked)
-    remaining = newcomer(rest, kind_of(rest), node_info.report, node_info.free_max)
-    remaining.charge.booked = True
-    zones = entry.allocation.zones if entry.allocation is not None else {}
-    has_zones = node_info.profile.owners.is_owned and entry.allocation is not None
-    newcomers = () if has_zones else (remaining,)
-
-    def freed() -> NodeInfo:
-        return node_info.hypothetical((uid,), {uid: entry}, pod.uid, cluster.config, newcomers)
-
-    if not has_zones:
-        yield freed()
-        return
-    narrow = freed()
-    state = narrow.owned_state()
-    amounts: dict[int, Amounts] = {
-        zone: {
-            name: min(amount, zones.get(zone, {}).get(name, 0)) if name in names else amount
-            for name, amount in free.items()
-        }
-        for zone, free in state.free.amounts.items()
-    }
-    booked_cpus = entry.allocation.cpus if entry.allocation is not None else ""
-    cpus = state.free.cpus & (parse_cpus(booked_cpus) if booked_cpus else ~0)
-    free = msgspec.structs.replace(state.free, amounts=amounts, cpus=cpus)
-    in_zones = {zone: {**state.zones[zone], **rest_there} for zone, rest_there in amounts.items()}
-    narrow.owned = msgspec.structs.replace(state, free=free, zones=in_zones, answers={})
-    yield narrow
-    if is_aligned:
-        yield freed()

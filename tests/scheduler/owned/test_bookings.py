@@ -305,3 +305,28 @@ def test_a_booking_keeps_the_cpus_that_its_owners_get() -> None:
     assert parse_cpus(rest.cpus) == two
     world.check_amounts()
     world.check()
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+@pytest.mark.parametrize("policy", ["Aligned", "Restricted"])
+def test_an_owner_of_higher_priority_takes_the_place_of_another(
+    policy: Any, is_owned: bool
+) -> None:
+    world = Booked()
+    world.node(zones=1) if is_owned else world.kubelets_node(8)
+    world.book(8, 0, policy=policy, once=False)
+    for name in ("a", "c"):
+        assert world.place(web(name, 4, memory_gib=0))[name].drawn_from == "b"
+        world.tell(streams.pod(f"uid-{name}"), PodBound(f"uid-{name}", "n1"))
+    if not is_owned:
+        listed = tuple(held(name, 0, 4) for name in ("a", "c"))
+        world.kubelets_node(0, at=2, placements=listed)
+    else:
+        world.place(exclusive("fill", 7, 0, priority=10))
+    world.place(web("high", 4, memory_gib=0, priority=9))
+    (victim,) = world.core.nominations.open["uid-high"].victims
+    assert world.place(exclusive("x", 4, 0, priority=5)) == {}
+    world.end(victim.removeprefix("uid-"))
+    (made,) = [event for event in world.turn() if isinstance(event, PodReserved)]
+    assert (made.uid, made.drawn_from) == ("uid-high", "b")
+    world.check()
