@@ -14,6 +14,7 @@ from typing import Any
 
 from services.binder.core import Identity
 from shared.domain.scheduler_keys import BY_KEY
+from shared.events.scheduling_events import OF_GANG
 
 REPORTER = "topolog-scheduler"
 MESSAGE_LIMIT = 1024
@@ -146,7 +147,11 @@ def lost_devices(
 def preempted(
     pod: Identity, uid: str, preemptor: str, time_us: int, position: int
 ) -> dict[str, Any]:
-    """Return a Preempted event of the victim; `preemptor` is a uid."""
+    """Return a Preempted event of the victim; `preemptor` is a uid, or the gang that is rolled
+    back."""
+    if preemptor.startswith(OF_GANG):
+        message = f"Evicted, because too few pods of {preemptor} were bound for too long"
+        return _event(pod, uid, "Warning", "GangRolledBack", message, time_us, position)
     message = f"Preempted by pod {preemptor}" + (f" on node {pod.node}" if pod.node else "")
     return _event(pod, uid, "Normal", "Preempted", message, time_us, position)
 

@@ -1,9 +1,10 @@
-"""Evictions for nominated pods: the work list, folded from the log, and the outcome of each answer.
+"""Evictions for nominated pods, and of gangs that are rolled back: the work list, folded from the
+log, and the outcome of each answer.
 
-A nomination names its victims. Each eviction is rehearsed (dry run), intended, called, and gets an
-outcome. Evictions without intent are called off with their nomination, and with the first victim
-that may not be evicted. An intent always gets an outcome. This module must not know HTTP, the log
-or a clock.
+A nomination or roll-back names its victims. Each eviction is rehearsed (dry run), intended, called,
+and gets an outcome. Evictions without intent are called off with their nomination, and with the
+first victim that may not be evicted. An intent always gets an outcome. This module must not know
+HTTP, the log or a clock.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from shared.events.catalog import Event
 
 
 class Eviction(msgspec.Struct):
-    """One eviction for a nominated pod. `called_off`: it is intended, but the nomination has
-    ended."""
+    """One eviction for a nominated pod, or of a gang: its `preemptor`. `called_off`: it is
+    intended, but the nomination has ended."""
 
     uid: str
     preemptor: str
@@ -39,6 +40,10 @@ def evolve(evictions: Evictions, event: Event, live: Container[str]) -> None:
         for victim in event.victims:
             if victim in live:
                 _ask(evictions, victim, event.uid)
+    elif isinstance(event, scheduling.GangRolledBack):
+        for victim in event.uids:
+            if victim in live:
+                _ask(evictions, victim, event.preemptor)
     elif isinstance(
         event,
         scheduling.NominationWithdrawn

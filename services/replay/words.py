@@ -426,6 +426,10 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     scheduling.HoldEnded: lambda event, _: (
         f"{event.node} is no longer held: {_HOLD_ENDS[event.cause]}"
     ),
+    scheduling.GangRolledBack: lambda event, _: (
+        f"{event.preemptor} is rolled back: for {event.waited_s} s only {len(event.uids)} of its "
+        f"minimum of {event.minimum} pods were bound"
+    ),
     scheduling.DemandWeighed: _demand,
     scheduling.NominationWithdrawn: lambda event, _: (
         f"nomination withdrawn: {event.cause.replace('_', ' ')}"

@@ -34,7 +34,7 @@ from services.scheduler.queue.queue import Queue, Waking
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.reserve.exclusions import ExclusionProposals, Rejections
-from services.scheduler.reserve.gangs import GangQueue, Unit
+from services.scheduler.reserve.gangs import GANG_TIMEOUT_S, GangQueue, Unit
 from services.scheduler.reserve.holds import HoldProposals, HoldSettings
 from services.scheduler.reserve.proposals import (
     Proposal,
@@ -83,6 +83,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     hold: HoldSettings = HoldSettings()
     shadow: bool = False
     asked_by: tuple[str, ...] = ()
+    gang_timeout_s: float = GANG_TIMEOUT_S
 
 
 class Counters(msgspec.Struct):
@@ -112,15 +113,13 @@ class SchedulerCore:
         columns = self.columns = self.cluster.columns
         by_demand = columns is not None and columns.evaluator.strategy.ranks_by_demand
         self.demand = DemandTracker(columns if by_demand else None)
-        self.exclusion_proposals = ExclusionProposals(self.folded)
-        self.queue = Queue(self._class_of)
-        self.gangs = GangQueue(
-            self.folded, self.queue, self._is_ours, lambda: self.shard, columns is not None
+        self.exclusion_proposals, self.queue = (
+            ExclusionProposals(self.folded),
+            Queue(self._class_of),
         )
+        self.gangs = GangQueue(config, self.folded, self.queue, self._is_ours, lambda: self.shard)
         self.gang_decisions = GangDecisions(
             self.gangs,
-            self.queue,
-            self.ledger,
             self.cluster,
             lambda entry: _unreadable(entry) or self._select(entry.pod),
             lambda entry: _unreadable(entry) or self._explain(entry.pod),
@@ -128,9 +127,8 @@ class SchedulerCore:
             self._verdict,
             config.cycle.topology_layers,
         )
-        self.traceparents = Traceparents()
+        self.traceparents, self.counters = Traceparents(), Counters()
         self.undecidable: dict[str, str] = {}
-        self.counters = Counters()
         self.marks = DirtyMarks(config.dirty_after_rejections)
         self.nominations = Nominations(self.folded, columns)
         self.holds = HoldProposals(config.hold, config.scheduler_name)
@@ -138,14 +136,12 @@ class SchedulerCore:
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
         )
-        self.shard = Shard()
-        self.provenance = config.provenance
+        self.shard, self.provenance = Shard(), config.provenance
         self._quarantined: set[str] = set()
         # Nodes to refresh, and nodes that took own reservations over as assumed.
         self._changed, self._took_over = set[str](), set[str]()
         self._behind: set[str] = set()
-        self._waking = Waking()
-        self._turn = 0
+        self._waking, self._turn = Waking(), 0
         # Uids of refused pods without an explanation, and the turn in which they were refused.
         self._unexplained: dict[str, int] = {}
         self._begun = False

@@ -34,6 +34,7 @@ from shared.eventlog.port import (
 )
 from shared.events import streams
 from shared.events.scheduling_events import (
+    GangRolledBack,
     HoldBegun,
     HoldEnded,
     NodeReadmitted,
@@ -393,6 +394,15 @@ class Decider:
         for event in (draft.event for draft in proposal.drafts):
             if isinstance(event, ReservationWithdrawn) and event.cause == "gang":
                 self._out.warning(names.GANG_WITHDRAWN, pod=event.uid, node=event.node)
+            elif isinstance(event, GangRolledBack):
+                count(names.GANGS_ROLLED_BACK)
+                self._out.warning(
+                    names.GANG_ROLLED_BACK,
+                    gang=event.gang.partition("/")[2],
+                    pods=len(event.uids),
+                    minimum=event.minimum,
+                    waited_s=event.waited_s,
+                )
 
     def _log_holds(self, proposal: Proposal) -> None:
         for event in (draft.event for draft in proposal.drafts):

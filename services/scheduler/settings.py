@@ -16,7 +16,8 @@ from services.scheduler.core import CoreConfig
 from services.scheduler.explain import placing
 from services.scheduler.explain.placing import OtherPlacing
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.reserve.holds import HoldSettings
+from services.scheduler.reserve.gangs import GANG_TIMEOUT_S
+from services.scheduler.reserve.holds import MOST_AFTER_S, HoldSettings
 from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.eventlog.closure import code_fingerprint
@@ -45,6 +46,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     - `plugin_config`: a file with the plugin's arguments, alone or in a KubeSchedulerConfiguration.
     - `log_limit_gib`: the relay warns before the log takes that much.
     - `hold`: how long a pod may wait before a node is held for it, and how many nodes may be.
+    - `gang_timeout_s`: how long a gang may be bound in part before it is rolled back, 0 for ever.
     - `shadow`: decide nothing, and compare the decisions of other schedulers with Topolog's.
     """
 
@@ -63,6 +65,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     plugin_config: str = ""
     shadow: bool = False
     hold: HoldSettings = HoldSettings()
+    gang_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_AFTER_S)] = GANG_TIMEOUT_S
     extender: ExtenderSettings = ExtenderSettings()
 
 
@@ -126,6 +129,7 @@ def chosen(settings: SchedulerSettings) -> Choice:
         choice.core,
         provenance=provenance(choice.core.cycle, choice.core.upstream),
         hold=settings.hold,
+        gang_timeout_s=settings.gang_timeout_s,
         shadow=settings.shadow,
         asked_by=settings.extender.schedulers if settings.extender.port else (),
     )

@@ -10,6 +10,8 @@
    (`only-waiting`).
 5. All pods of a gang may have to be, or should be, on nodes with one value of a label:
    Koordinator's network topology, and `schedulingConstraints.topology` of Kubernetes.
+6. A gang may say how long it waits for its minimum: Koordinator's waiting time, and
+   `scheduleTimeoutSeconds` of PodGroups.
 
 Sources: koordinator a7a1b76b (apis/extension/coscheduling.go), scheduler-plugins 903da7df
 (apis/scheduling/v1alpha1), volcano-sh/apis 536f121 (scheduling/v1beta1/labels.go), kubernetes
@@ -22,6 +24,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
+
+from shared.domain.durations import nanoseconds
 
 PodGroupApi = Literal[
     "podgroup", "podgroup.x-k8s.io", "podgroup.sigs.k8s.io", "podgroup.volcano.sh"
@@ -50,22 +54,26 @@ MATCH_POLICIES = (
     "gang.scheduling.koordinator.sh/match-policy",
     "pod-group.scheduling.sigs.k8s.io/match-policy",
 )
+WAITING_TIME = "gang.scheduling.koordinator.sh/waiting-time"
 PREFER_GATHER = "PreferGather"
 NETWORK = "gang.scheduling.koordinator.sh/network-topology-spec"
 
+SECOND_NS = 1_000_000_000
 MatchPolicy = Literal["once-satisfied", "waiting-and-running", "only-waiting"]
 
 
 class GangRules(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How pods of a gang count and where they may be. `required` and `preferred` are layers, from
     the widest to the narrowest: Koordinator's names of layers, or label keys of nodes. `problem`
-    names what cannot be kept.
+    names what cannot be kept. `timeout_s`: how long some of its pods may be bound without the
+    others, 0 for the setting.
     """
 
     match_policy: MatchPolicy = "once-satisfied"
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
     problem: str = ""
+    timeout_s: int = 0
 
     @property
     def has_layers(self) -> bool:
@@ -125,6 +133,7 @@ def rules_of(annotations: Mapping[str, Any]) -> GangRules:
         tuple(rule.layer for rule in rules if rule.strategy != PREFER_GATHER),
         tuple(rule.layer for rule in rules if rule.strategy == PREFER_GATHER),
         problem,
+        (nanoseconds(str(annotations.get(WAITING_TIME) or "")) or 0) // SECOND_NS,
     )
 
 

@@ -101,6 +101,7 @@ CATALOG: dict[str, Entry] = {
         scheduling.PodReadmitted,
         scheduling.HoldBegun,
         scheduling.HoldEnded,
+        scheduling.GangRolledBack,
         scheduling.DemandWeighed,
     ),
     **_area(

@@ -14,6 +14,8 @@ from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNode
 
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
+# How the preemptor of evictions begins that roll a gang back; its name follows.
+OF_GANG = "gang "
 WithdrawCause = Literal["node_ended", "unasked", "gang"]
 
 AsideCause = Literal["rejected", "denied", "contested"]
@@ -266,6 +268,23 @@ class HoldEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defa
     cause: HoldEndCause
 
 
+class GangRolledBack(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Pods of a gang (its key) are evicted: for `waited_s` only these were bound, fewer than its
+    `minimum`, so that they hold nodes in vain. Stream `gang/rolled-back` of the whole cluster, so
+    that of two such gangs one yields.
+
+    Evictions name `preemptor`. If one is refused, those without intent are called off."""
+
+    gang: str
+    uids: tuple[str, ...]
+    minimum: int
+    waited_s: int
+
+    @property
+    def preemptor(self) -> str:
+        return OF_GANG + self.gang.partition("/")[2]
+
+
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A demand class: amounts that containers (or pods, if kubelets align whole pods) request of
     one zone together, and its weight when nodes are ranked.
@@ -307,5 +326,6 @@ SchedulingEvent = (
     | PodReadmitted
     | HoldBegun
     | HoldEnded
+    | GangRolledBack
     | DemandWeighed
 )

@@ -15,6 +15,8 @@ from shared.domain.gang import APIS
 LOG = "log"
 # Demand classes and their weights, of the whole cluster.
 DEMAND = "demand"
+# Gangs that were rolled back, of the whole cluster.
+GANGS = "gang/rolled-back"
 
 # The kinds that this release knows: the part before the first slash.
 KINDS: frozenset[str] = frozenset(
@@ -30,6 +32,7 @@ KINDS: frozenset[str] = frozenset(
         "deviceclass",
         "devices",
         "hold",
+        "gang",
         "listing",
         *APIS,
     }

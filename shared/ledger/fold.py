@@ -189,6 +189,7 @@ _WHY_NOT: dict[type[Event], str] = {
     scheduling.PodReadmitted: "the pod is decided again, and is charged nowhere until then",
     scheduling.HoldBegun: "keeps other pods from the node: the scheduler's own fold",
     scheduling.HoldEnded: "ends a hold: the scheduler's own fold",
+    scheduling.GangRolledBack: "its pods are charged until they end",
     scheduling.DemandWeighed: "ranks nodes: the scheduler's own fold",
     surroundings.VolumeObserved: "bars nodes for pods: the scheduler's own fold",
     surroundings.ClaimObserved: "bars nodes for pods: the scheduler's own fold",

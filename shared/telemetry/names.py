@@ -290,6 +290,10 @@ GANGS_WAITING = gauge(
     "topolog_gangs_waiting", "Gangs that have no node for some of their minimum of pods now."
 )
 GANGS_PLACED = counter("topolog_gangs_placed", "Commits that reserved the missing pods of a gang.")
+GANGS_ROLLED_BACK = counter(
+    "topolog_gangs_rolled_back",
+    "Gangs whose pods were evicted because too few of them were bound for too long.",
+)
 GANG_WAIT = seconds(
     "topolog_gang_wait", "Time from when a gang's first pod was observed to the gang's reservation."
 )
@@ -317,6 +321,11 @@ GANG_WITHDRAWN = event(
     "gang.withdrawn",
     "A gang lost a pod before it was bound as a whole; its reservations are withdrawn.",
     "None: the gang is placed again when it fits. `topolog replay explain POD` shows the lost pod.",
+)
+GANG_ROLLED_BACK = event(
+    "gang.rolled_back",
+    "A gang had fewer bound pods than its minimum for too long; they are evicted.",
+    "Ask `topolog replay explain POD` why the others waited. TOPOLOG_GANG_TIMEOUT_S sets the time.",
 )
 POD_RESERVED = event("pod.reserved", "A node was chosen for a pod; the log has the reservation.")
 KUBE_RELIST = event(

@@ -62,6 +62,7 @@ UNREADABLE = {
         ("HoldBegun.1", "HoldEnded.1"),
         "of a kind of stream that the release before passes over: it holds no node",
     ),
+    "GangRolledBack.1": "of evictions that the release before does not make",
 }
 # A history in which this release confirms a pod sooner: a checkpoint has the uid of a pod with
 # the name of an ended one. The release before charges it in every zone where it could land until

@@ -346,12 +346,15 @@ def _nobody_waits_in_vain(world: World) -> None:
 
 
 def _no_gang_is_held_in_part(world: World) -> None:
-    """L6: no gang keeps reservations while too few of its pods have a node."""
+    """L6 and L7: no gang keeps reservations while too few of its pods have a node, and none keeps
+    nodes that was never whole."""
     gangs = world.checks.gangs
     for entry in world.checks.audit.ledger.pods.values():
         gang = entry.pod.gang
         if gang and entry.stage == "reserved" and gangs.placed(gang.key) < gang.minimum:
             raise Broken(f"L6: {entry.pod.key} of {gang.key} is reserved without its gang")
+        if gang and gangs.is_in_part(gang.key):
+            raise Broken(f"L7: {entry.pod.key} of {gang.key} holds a node without its gang")
 
 
 def _gang_could_start(world: World, pod: Pod) -> bool:

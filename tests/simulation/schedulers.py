@@ -83,7 +83,7 @@ class SchedulerProcess(Process):
         self.lease, self.follows = None, {}
 
     def _fresh(self) -> SchedulerCore:
-        config = CoreConfig(scheduler_name=OURS, dirty_after_rejections=2, hold=self.hold)
+        config = CoreConfig(OURS, dirty_after_rejections=2, hold=self.hold, gang_timeout_s=5.0)
         return SchedulerCore(config)
 
     def reset(self) -> None:

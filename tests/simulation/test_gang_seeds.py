@@ -12,6 +12,9 @@ SEEDS = {
     795_850_007: Fixed(often=CRASHES),
     795_850_018: Fixed(owner="topolog", often=("crash", "busy")),
     795_850_019: Fixed(often=CRASHES),
+    795_850_085: Fixed(owner="topolog", often=CRASHES),
+    795_850_187: Fixed(owner="topolog", often=THEFTS),
+    795_850_222: Fixed(often=THEFTS),
 }
 
 
@@ -22,6 +25,8 @@ def test_no_gang_is_placed_in_part() -> None:
     assert marks >= {
         "gang reserved",
         "gang withdrawn",
+        "gang rolled back, another waits",
+        "gang whole after another yielded",
         "pod of a gang reserved by itself",
         "several schedulers",
     }

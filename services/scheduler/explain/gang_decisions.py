@@ -13,8 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from services.scheduler.explain.placing import Placing
-from services.scheduler.queue.queue import Queue
-from services.scheduler.reserve.gangs import GangQueue, Unit
+from services.scheduler.reserve.gangs import GangQueue, Unit, yields
 from services.scheduler.reserve.proposals import Proposal, whole
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.effective import effective_request
@@ -155,8 +154,6 @@ class GangDecisions:
     def __init__(
         self,
         gangs: GangQueue,
-        queue: Queue,
-        ledger: Ledger,
         placing: Placing,
         select: Select,
         explain: Explain,
@@ -164,16 +161,24 @@ class GangDecisions:
         verdict: Verdict,
         layers: Mapping[str, str],
     ) -> None:
-        self._gangs, self._queue, self._ledger, self._placing = gangs, queue, ledger, placing
+        self._gangs, self._queue, self._placing = gangs, gangs.queue, placing
+        self._ledger = gangs.folded.ledger
         self._select, self._explain = select, explain
         self._reserve, self._verdict, self._layers = reserve, verdict, layers
         self.assumed: list[tuple[Placed, Pod]] = []
 
     def settle(self, orders: Iterator[int], now_s: float) -> list[Proposal]:
-        """Put changed gangs into the queue."""
+        """Put changed gangs into the queue, and roll one back that is bound in part for too
+        long."""
         proposals, waiting = self._gangs.settle(now_s)
         for entry, message in waiting:
             proposals += self._verdict(entry, Unplaceable(message), next(orders))
+        yielding = self._gangs.to_roll_back(now_s)
+        if yielding is not None:
+            key, unit, waited_s = yielding
+            why = Unplaceable(yields(unit.name))
+            verdicts = [self._verdict(entry, why, next(orders)) for entry in unit.pods]
+            proposals.append(self._gangs.rolled_back(key, unit, waited_s, verdicts))
         return proposals
 
     def _try(self, unit: Unit) -> Trial | None:

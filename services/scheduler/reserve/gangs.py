@@ -1,4 +1,5 @@
-"""Gangs: which pods are placed together, and which reservations of a gang are withdrawn.
+"""Gangs: which pods are placed together, which reservations of a gang are withdrawn, and which
+gang yields its nodes.
 
 1. A gang waits until enough of its pods can be decided. Then its first pod stands in the queue for
    all of them, and the core places them together: one commit reserves all that are missing, or
@@ -9,6 +10,10 @@
 4. If a reservation is lost before the minimum is bound (the node or the pod ended, or the API
    server refused the binding), the gang's reservations that no binding has followed are withdrawn
    at once, and the gang is placed again. Bound pods stay, and count.
+5. Such a gang holds nodes in part, and two of them may wait for each other. If no pod of it was
+   bound for its time, it is rolled back: its pods are evicted, and it is placed as a whole. One
+   gang yields at a time, that of the lowest priority, then the youngest one; then the times of the
+   others begin again (L7). A gang that was whole once is never rolled back.
 
 Must not know nodes, a clock or the log.
 """
@@ -16,7 +21,7 @@ Must not know nodes, a clock or the log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from services.scheduler.queue.queue import Queue
 from services.scheduler.queue.shard import Shard
@@ -24,10 +29,15 @@ from services.scheduler.reserve.proposals import Proposal, withdrawal
 from services.scheduler.state.state import SchedulerState
 from shared.domain.gang import Gang
 from shared.domain.pod import Pod
+from shared.eventlog.port import Draft
+from shared.events import streams
+from shared.events.scheduling_events import GangRolledBack
 from shared.ledger.state import LedgerPod
 
 # Pods of a gang come one by one: only a gang that lacks pods for so long says so.
 LACKS_PODS_AFTER_S = 1.0
+# Koordinator's default of a gang's waiting time.
+GANG_TIMEOUT_S = 600.0
 PLACES_NONE = "the upstream plugin's caches place no gangs; use TOPOLOG_CACHE=ledger"
 
 
@@ -35,7 +45,7 @@ class Unit(NamedTuple):
     """Pods of a gang that are placed together: `missing` of `pods`, in this order. Pods of the gang
     are on `nodes`; `on_their_way` of them are reserved and not bound yet. `is_short`: with these
     the gang would have too few, so that they are withdrawn. `is_extra`: `pods` is one pod beyond
-    the minimum.
+    the minimum. `stranded` are bound pods of a gang that holds nodes in part.
     """
 
     gang: Gang
@@ -45,6 +55,7 @@ class Unit(NamedTuple):
     pods: list[LedgerPod]
     nodes: tuple[str, ...] = ()
     is_extra: bool = False
+    stranded: tuple[LedgerPod, ...] = ()
 
     @property
     def name(self) -> str:
@@ -87,6 +98,8 @@ def unit_of(
     if isinstance(gang, str):
         return f"gang {named.name} waits: {gang}"
     members, policy = folded.gangs.members[key], gang.rules.match_policy
+    if members.yielding:
+        return yields(named.name)
     on_their_way = sum(
         entry.stage != "pending" and not members.started[entry.pod.uid] for entry in entries
     )
@@ -98,12 +111,41 @@ def unit_of(
     )
     nodes = tuple(entry.node for entry in entries if entry.node)
     missing = gang.minimum - counted if gang.minimum > 1 else 0
-    return Unit(gang, missing, on_their_way, kept < gang.minimum, pods, nodes)
+    stranded = tuple(entry for entry in entries if entry.node and not entry.terminating)
+    if members.was_whole or on_their_way or missing <= 0:
+        stranded = ()
+    return Unit(gang, missing, on_their_way, kept < gang.minimum, pods, nodes, stranded=stranded)
+
+
+def yields(name: str) -> str:
+    """Return why pods of a gang wait that is rolled back."""
+    return f"gang {name} waits until its evicted pods have ended; only they were bound for too long"
 
 
 def _entries(folded: SchedulerState, key: str) -> list[LedgerPod]:
     members = folded.gangs.members.get(key)
     return [folded.ledger.pods[uid] for uid in members.started] if members is not None else []
+
+
+class GangConfig(Protocol):
+    """The scheduler's name, what places instead of the ledger, and how long a gang may be bound in
+    part before it is rolled back, unless its rules say otherwise; 0 for ever."""
+
+    @property
+    def scheduler_name(self) -> str: ...
+    @property
+    def upstream(self) -> object | None: ...
+    @property
+    def gang_timeout_s(self) -> float: ...
+
+
+class _InPart(NamedTuple):
+    """How many pods of a gang are bound without the others, since when (monotonic), and how long
+    they may be."""
+
+    bound: int
+    since_s: float
+    timeout_s: float
 
 
 class GangQueue:
@@ -114,33 +156,37 @@ class GangQueue:
 
     def __init__(
         self,
+        config: GangConfig,
         folded: SchedulerState,
         queue: Queue,
         may_be_decided: Callable[[LedgerPod], bool],
         shard: Callable[[], Shard],
-        places_gangs: bool,
     ) -> None:
-        self._folded, self._queue = folded, queue
+        self._config = config
+        self.folded, self.queue = folded, queue
         self._may_be_decided, self._shard = may_be_decided, shard
-        self._places_gangs = places_gangs
         self.changed: set[str] = set()
         self.waiting: set[str] = set()
         # Gangs that lack pods and have not said so, and since when.
         self._lacking: dict[str, float] = {}
+        # Of all schedulers, so that the weakest gang of all yields.
+        self._in_part: dict[str, _InPart] = {}
+        self._roll_backs = folded.gangs.roll_backs
 
     def note(self, key: str) -> None:
         """Note that a gang changed, or that its last pod ended."""
-        if key in self._folded.gangs.members:
+        if key in self.folded.gangs.members:
             self.changed.add(key)
         else:
             self.changed.discard(key)
             self.waiting.discard(key)
             self._lacking.pop(key, None)
+            self._in_part.pop(key, None)
 
     def waiting_since_us(self, key: str) -> int:
         """Return when the gang's first waiting pod was observed, 0 if none waits."""
-        members = self._folded.gangs.members.get(key)
-        since_us = self._folded.holds.waiting_since_us
+        members = self.folded.gangs.members.get(key)
+        since_us = self.folded.holds.waiting_since_us
         times = [since_us[uid] for uid in members.started if uid in since_us] if members else []
         return min(times, default=0)
 
@@ -154,22 +200,25 @@ class GangQueue:
         reason.
         """
         withdrawals, refused = list[Proposal](), list[tuple[LedgerPod, str]]()
+        self._begin_again(now_s)
         overdue = {
             key for key, since_s in self._lacking.items() if now_s - since_s >= LACKS_PODS_AFTER_S
         }
         for key in sorted(self.changed | overdue):
-            unit = self._unit(key) if self._shard().has(key) else None
-            entries = _entries(self._folded, key)
+            unit = self._unit(key)
+            self._note_part(key, unit, now_s)
+            unit = unit if self._shard().has(key) else None
+            entries = _entries(self.folded, key)
             pods = unit.pods if isinstance(unit, Unit) else [*filter(self._may_be_decided, entries)]
             was_waiting, lacking_since_s = key in self.waiting, self._lacking.pop(key, now_s)
             if isinstance(unit, Unit) and unit.missing <= 0:
                 self.waiting.discard(key)
                 for entry in pods:
-                    if was_waiting or entry.pod.uid not in self._queue:
-                        self._queue.add(entry.pod, entry.observed_at)
+                    if was_waiting or entry.pod.uid not in self.queue:
+                        self.queue.add(entry.pod, entry.observed_at)
                 continue
             for entry in pods:
-                self._queue.remove(entry.pod.uid)
+                self.queue.remove(entry.pod.uid)
             if unit is None:
                 self.waiting.discard(key)
                 continue
@@ -181,7 +230,7 @@ class GangQueue:
             elif reserved and unit.is_short:
                 withdrawals += [self._withdrawal(entry) for entry in reserved]
             elif len(pods) >= unit.missing and not unit.on_their_way:
-                self._queue.add(pods[0].pod, pods[0].observed_at)
+                self.queue.add(pods[0].pod, pods[0].observed_at)
             elif key in overdue:
                 refused += [(entry, unit.lacks_pods()) for entry in pods]
             elif pods:
@@ -189,12 +238,72 @@ class GangQueue:
         self.changed.clear()
         return withdrawals, refused
 
+    def _note_part(self, key: str, unit: Unit | str | None, now_s: float) -> None:
+        stranded = unit.stranded if isinstance(unit, Unit) else ()
+        if not isinstance(unit, Unit) or not self._are_ours(stranded):
+            self._in_part.pop(key, None)
+        elif key not in self._in_part or self._in_part[key].bound != len(stranded):
+            timeout_s = unit.gang.rules.timeout_s or self._config.gang_timeout_s
+            self._in_part[key] = _InPart(len(stranded), now_s, timeout_s)
+
+    def _are_ours(self, stranded: tuple[LedgerPod, ...]) -> bool:
+        """Return whether there are such pods, and this scheduler may take all of them back."""
+        names = {"" if entry.static else entry.pod.scheduler_name for entry in stranded}
+        return bool(self._config.gang_timeout_s) and names == {self._config.scheduler_name}
+
+    def _begin_again(self, now_s: float) -> None:
+        """After a roll-back, whichever scheduler made it, the others may have room."""
+        gangs = self.folded.gangs
+        if gangs.roll_backs == self._roll_backs:
+            return
+        self._roll_backs = gangs.roll_backs
+        self.changed |= self._in_part.keys() & gangs.members.keys()
+        self._in_part = {key: part._replace(since_s=now_s) for key, part in self._in_part.items()}
+
+    def to_roll_back(self, now_s: float) -> tuple[str, Unit, int] | None:
+        """Return the gang that yields now, if any: its key, its unit and how long it was bound in
+        part (seconds). None of its pods is decided in this turn."""
+        units = {key: unit for key in self._in_part if isinstance(unit := self._unit(key), Unit)}
+        weakest = min(units, key=lambda key: _strength(units[key]), default="")
+        part = self._in_part.get(weakest)
+        if part is None or now_s - part.since_s < part.timeout_s or not self._shard().has(weakest):
+            return None
+        for entry in units[weakest].pods:
+            self.queue.remove(entry.pod.uid)
+        self.changed.add(weakest)
+        return weakest, units[weakest], int(now_s - part.since_s)
+
+    def rolled_back(
+        self, key: str, unit: Unit, waited_s: int, verdicts: list[list[Proposal]]
+    ) -> Proposal:
+        """Return the roll-back, in one commit with `verdicts` on its waiting pods: a reservation of
+        these meanwhile is a conflict."""
+        folded = self.folded
+        version, uids = folded.versions.get(streams.GANGS, 0), [e.pod.uid for e in unit.stranded]
+        event = GangRolledBack(key, tuple(uids), unit.minimum, waited_s)
+        drafts = [draft for made in verdicts for proposal in made for draft in proposal.drafts]
+        return Proposal(
+            f"roll-back/{key}/{version}/{folded.ledger.position}",
+            (Draft(streams.GANGS, event, version), *drafts),
+            uids[0],
+            folded.ledger.position,
+        )
+
     def _unit(self, key: str) -> Unit | str | None:
-        unit = unit_of(self._folded, key, self._may_be_decided)
-        if not self._places_gangs and isinstance(unit, Unit):
+        unit = unit_of(self.folded, key, self._may_be_decided)
+        if self._config.upstream is not None and isinstance(unit, Unit):
             return f"gang {unit.name} waits: {PLACES_NONE}"
         return unit
 
     def _withdrawal(self, entry: LedgerPod) -> Proposal:
-        folded, uid = self._folded, entry.pod.uid
+        folded, uid = self.folded, entry.pod.uid
         return withdrawal(uid, entry.node, folded.ledger.position, folded.versions, "gang")
+
+
+def _strength(unit: Unit) -> tuple[int, int]:
+    """Return the order in which gangs that are bound in part yield, the first one first."""
+    pods = (*unit.stranded, *unit.pods)
+    return (
+        max(entry.pod.priority for entry in pods),
+        -min(entry.observed_at for entry in pods),
+    )

@@ -18,17 +18,25 @@ from services.scheduler.state.cluster_objects import ClusterObjects, LedgerDevic
 from services.scheduler.state.exclusions import FOLDED, POD_BEFORE, Exclusions, PodBefore, UidOf
 from services.scheduler.state.gangs import Gangs, Members
 from services.scheduler.state.holds import Holds
+from shared.domain.gang import Gang
 from shared.domain.pod import Pod
 from shared.eventlog.checkpoints import Form
 from shared.eventlog.snapshots import fingerprint
 from shared.events import streams
-from shared.events.binding_events import BindRefused, PodBound
+from shared.events.binding_events import BindRefused, EvictRefused, PodBound, PodEvicted
 from shared.events.catalog import CATALOG, Event
 from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved, PodRunning
 from shared.events.envelope import Envelope
 from shared.events.log_events import LogOpened
 from shared.events.report_events import ReportEvent
-from shared.events.scheduling_events import DemandWeighed, HoldBegun, HoldEnded, PodReserved, Wanted
+from shared.events.scheduling_events import (
+    DemandWeighed,
+    GangRolledBack,
+    HoldBegun,
+    HoldEnded,
+    PodReserved,
+    Wanted,
+)
 from shared.events.surroundings_events import Surrounding, SurroundingEvent
 from shared.hints import registry
 from shared.ledger import fold
@@ -113,13 +121,29 @@ def _weighed(folded: SchedulerState, event: DemandWeighed, _time_us: int) -> Non
 def _seen(folded: SchedulerState, event: PodObserved, time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.holds.fold_pod(event, time_us)
-    folded.gangs.fold_pod(event)
+    _in_gang(folded, event)
 
 
 def _of_pod(folded: SchedulerState, event: PodBound | PodRunning, _time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.holds.forget_pod(event.uid)
+    _in_gang(folded, event)
+
+
+def _in_gang(folded: SchedulerState, event: PodObserved | PodBound | PodRunning) -> None:
     folded.gangs.fold_pod(event)
+    members, entry = folded.gangs.of_pod(event.about.pod), folded.ledger.pods.get(event.about.pod)
+    if members is None or entry is None or entry.pod.gang is None:
+        return
+    gang = folded.cluster_objects.complete(entry.pod.gang)
+    stay = members.bound - len(members.yielding)
+    members.was_whole |= isinstance(gang, Gang) and stay >= gang.minimum
+
+
+def _rolled_back(
+    folded: SchedulerState, event: GangRolledBack | PodEvicted | EvictRefused, _time_us: int
+) -> None:
+    folded.gangs.fold_roll_back(event)
 
 
 def _held(folded: SchedulerState, event: HoldBegun | HoldEnded, _time_us: int) -> None:
@@ -171,6 +195,9 @@ _OTHERS: dict[type[Event], Callable[[SchedulerState, Any, int], None]] = {
     PodEnded: _ended,
     BindRefused: _refused,
     PodReserved: _reserved,
+    GangRolledBack: _rolled_back,
+    PodEvicted: _rolled_back,
+    EvictRefused: _rolled_back,
     LogOpened: _opened,
     ClusterListed: _listed,
     **dict.fromkeys(get_args(SurroundingEvent), _surrounding),

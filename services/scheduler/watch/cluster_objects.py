@@ -17,7 +17,7 @@ from shared.domain.constraints import node_selector_terms
 from shared.domain.demand import most, zonal_demand
 from shared.domain.effective import effective_request
 from shared.domain.fields import ManifestError, RefusedError, as_mapping, mapping, part
-from shared.domain.gang import APIS, KUBERNETES, GangRules, PodGroupApi, rules_of
+from shared.domain.gang import APIS, KUBERNETES, WAITING_TIME, GangRules, PodGroupApi, rules_of
 from shared.domain.manifest import pod_from_manifest
 from shared.events.surroundings_events import (
     ClaimObserved,
@@ -213,7 +213,13 @@ def _pod_group(api: PodGroupApi, name: str, version: str, obj: Object) -> PodGro
         problem = "spec.schedulingPolicy"
     wanted = part(policy, "gang").get("minCount") if api == KUBERNETES else spec.get("minMember")
     minimum = wanted if isinstance(wanted, int) and 0 <= wanted < 1 << 31 else 0
-    rules = rules_of(part(part(obj, "metadata"), "annotations"))
+    words, timeout_s = (
+        part(part(obj, "metadata"), "annotations"),
+        spec.get("scheduleTimeoutSeconds"),
+    )
+    if isinstance(timeout_s, int) and timeout_s > 0:
+        words = {WAITING_TIME: f"{timeout_s}s", **words}
+    rules = rules_of(words)
     if spec.get("schedulingConstraints"):
         rules = _constraints(part(spec, "schedulingConstraints"))
     return PodGroupObserved(api, name, minimum, version, problem or rules.problem, rules)
