@@ -38,8 +38,8 @@ async def queued(holder: Any, requests: int) -> None:
 
 async def append_own(holder: Any, commit_id: str) -> Any:
     """Append a commit as the process that has the turn, without the end of its transaction."""
-    own = [encode_commit(commit(commit_id))]
-    return await holder.fetchrow(APPEND_OR_QUEUE, *arguments(own))
+    encoded = [encode_commit(commit(commit_id))]
+    return await holder.fetchrow(APPEND_OR_QUEUE, *arguments(encoded))
 
 
 async def test_whoever_has_the_turn_appends_for_all_in_one_transaction(
@@ -79,16 +79,16 @@ async def test_whoever_has_the_turn_appends_for_all_in_one_transaction(
 async def test_a_process_whose_request_nobody_took_appends_it_with_those_of_others(
     log_url: str, postgres_log: PostgresEventLog, holder: Any
 ) -> None:
-    other = await PostgresEventLog.open(log_url)
+    second_log = await PostgresEventLog.open(log_url)
     answers = [
         asyncio.create_task(log.append([commit(name)]))
-        for log, name in ((postgres_log, "one"), (other, "two"))
+        for log, name in ((postgres_log, "one"), (second_log, "two"))
     ]
     await queued(holder, 2)
     await holder.execute("ROLLBACK")
     assert sorted(outcome.last for (outcome,) in await asyncio.gather(*answers)) == [1, 2]  # type: ignore[union-attr]
     await queued(holder, 0)
-    await other.close()
+    await second_log.close()
 
 
 async def test_a_bad_request_fails_alone_and_an_abandoned_one_is_dropped(
