@@ -10,7 +10,9 @@ the queue (`_scheduler_start`), imports of compiled code included.
 
 `fold_per_s` are events read, decoded and folded per second, on the clock and (`fold_per_cpu_s`) of
 CPU time, `rss_mb` the peak of the process at the cold start. `cold_cpu_s`, `snapshot_cpu_s` and
-`import_cpu_s` are the processes' own CPU time, which a busy machine stretches less.
+`import_cpu_s` are the processes' own CPU time, which a busy machine stretches less, and so are
+`explain_cpu_s`, `why_not_cpu_s`, `at_cpu_s` and `diff_cpu_s` of `topolog replay` commands about the
+middle of the log.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,6 +48,8 @@ from tests.bench.sharing import GIB, append, cluster
 
 NODES, ZONES, LIVE = 200, 2, 2000
 ROOT = Path(__file__).resolve().parents[2]
+START = "-m", "tests.bench._scheduler_start"
+CLI = "-c", "from services.cli.main import main; main()", "replay"
 
 
 def main(argv: list[str]) -> None:
@@ -70,10 +75,16 @@ async def _measure(events: int) -> None:
             head = await log.head()
             await log.close()
             compiled = Path(folder) / "compiled"
-            await asyncio.to_thread(_run, compiled)
+            await asyncio.to_thread(_run, compiled, *START)
             cold, warm = [
                 await asyncio.to_thread(_started, servers.database_url, compiled) for _ in range(2)
             ]
+            answered = {
+                f"{question.replace('-', '_')}_cpu_s": await asyncio.to_thread(
+                    _asked, servers.database_url, compiled, question, *arguments
+                )
+                for question, *arguments in _questions(events, head)
+            }
     print(
         json.dumps(
             {
@@ -87,6 +98,7 @@ async def _measure(events: int) -> None:
                 "fold_per_s": cold["fold_per_s"],
                 "fold_per_cpu_s": cold["fold_per_cpu_s"],
                 "import_cpu_s": warm["import_cpu_s"],
+                **answered,
                 "load": round(os.getloadavg()[0], 1),
             }
         ),
@@ -94,23 +106,46 @@ async def _measure(events: int) -> None:
     )
 
 
+def _questions(events: int, head: int) -> Iterator[tuple[str, ...]]:
+    """Yield `topolog replay` commands about the middle of the log."""
+    number, middle = events // 14, head // 2
+    yield "explain", f"uid-{number}"
+    yield "why-not", f"uid-{number}", "--node", f"n{(number + 1) % NODES}"
+    yield "at", str(middle)
+    yield "diff", str(middle - NODES), str(middle)
+
+
+def _asked(url: str, compiled: Path, *arguments: str) -> float:
+    """Return the CPU seconds of a `topolog replay` command."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _run(compiled, *CLI, *arguments, "--database-url", url)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime, 2)
+
+
 def _started(url: str, compiled: Path) -> dict[str, float]:
-    figures: dict[str, float] = json.loads(_run(compiled, url, str(time.time())).splitlines()[-1])
+    figures: dict[str, float] = json.loads(
+        _run(compiled, *START, url, str(time.time())).splitlines()[-1]
+    )
     return figures
 
 
-def _run(compiled: Path, *arguments: str) -> str:
-    """Run the command with Python's bytecode cache, as in an image, whatever the environment of
+def _run(compiled: Path, *command: str) -> str:
+    """Run Python with Python's bytecode cache, as in an image, whatever the environment of
     this process says.
     """
     environment = {
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
     environment["PYTHONPYCACHEPREFIX"] = str(compiled)
-    command = [sys.executable, "-m", "tests.bench._scheduler_start", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    # `replay diff` ends with 1 if there are differences.
+    if done.returncode > ("diff" in command):
+        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _lives(events: int) -> Iterator[tuple[str, Event]]:

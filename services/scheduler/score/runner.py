@@ -72,7 +72,7 @@ class StrategyRunner:
         self._reports: dict[str, tuple[Report, Distances]] = {}
         self._rows, self.changes = 0, 0
         self._use(REGISTRY[name])
-        self.at_once = self._columns is not None
+        self.at_once = self.by_landing or self._columns is not None
         self.ranks_by_demand = self._demand is not None
 
     def _use(self, strategy: Strategy) -> None:
@@ -139,11 +139,11 @@ class StrategyRunner:
         fits = np.logical_and.reduce(available >= request[:, None, None], axis=0)
         return self._score_nodes(asked, available, allocatable, fits)
 
-    def whole_by_demand(
-        self, asked: Amounts, rows: Mapping[str, int], free: Ints, whole: Ints
+    def whole_by_landing(
+        self, asked: Amounts, names: Sequence[str], free: Ints, whole: Ints
     ) -> Ints:
-        """Score every node as one zone: `free` and `whole` are [resource of `rows`, node]."""
-        landed = cast("DemandStrategy", self._demand).landed(tuple(asked.items()), tuple(rows))
+        """Score every node as one zone: `free` and `whole` are [resource of `names`, node]."""
+        landed = cast("LandingStrategy", self._strategy).landed(tuple(asked.items()), names)
         # Nodes that do not offer the requested resources are ruled out, whatever they score.
         sizes = np.maximum(whole, 1).astype(np.float64)
         return landed.scores(np.clip(free, 0, whole), sizes, np.arange(free.shape[1]))

@@ -512,18 +512,18 @@ class PlanEvaluation:
         rows = [self._arrays.free_rows.get(name, -1) for name in self._asked]
         if not rows or min(rows) < 0:
             return np.zeros(size, dtype=np.int64)
-        free = select(self._arrays.free, selection).take(rows, axis=0)
+        names = tuple(self._asked)
+        if self._strategy.ranks_by_demand:
+            names, rows = tuple(self._arrays.free_rows), list(self._arrays.free_rows.values())
+        free, offered = (
+            select(array, selection).take(rows, axis=0)
+            for array in (self._arrays.free, self._arrays.offered)
+        )
         if not self._strategy.at_once:
             items = tuple(self._asked.items())
             return self._strategy.highest(items, free[:, None], np.ones(size, dtype=np.int64))
-        if self._strategy.ranks_by_demand:
-            free, offered = (
-                select(array, selection) for array in (self._arrays.free, self._arrays.offered)
-            )
-            return self._strategy.whole_by_demand(
-                self._asked, self._arrays.free_rows, free, offered
-            )
-        offered = select(self._arrays.offered, selection).take(rows, axis=0)
+        if self._strategy.by_landing:
+            return self._strategy.whole_by_landing(self._asked, names, free, offered)
         return self._strategy.whole_on_all(self._asked, free, offered)
 
 

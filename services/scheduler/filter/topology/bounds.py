@@ -155,27 +155,23 @@ def _in_as_few_zones(node_info: NodeInfo, plan: Plan, report: Report) -> bool:
 # -- next to other pods
 
 
-def room_for_all(node_info: NodeInfo, newcomer: Charge) -> bool:
+def room_for_all(node_info: NodeInfo, taken: ZoneAmounts) -> bool:
     """Sufficient: each zone that the new pod could take has enough next to every charge, so no
     pending pod can lose its place.
     """
     free_min = node_info.free_min
-    return all(
-        fits(amounts, free_min[zone])
-        for zone, amounts in newcomer.zones.items()
-        if zone in free_min
-    )
+    return all(fits(amounts, free_min[zone]) for zone, amounts in taken.items() if zone in free_min)
 
 
 def each_pending_pod_keeps_a_zone(
-    node_info: NodeInfo, pending: list[Charge], newcomer: Charge
+    node_info: NodeInfo, pending: list[Charge], taken: ZoneAmounts
 ) -> bool:
     """Sufficient: each pending pod has a zone that holds all of it next to every other charge and
     the new pod.
     """
     if node_info.rule.scope == "pod" and any(outside_pod_hint(charge.demand) for charge in pending):
         return False
-    return all(_keeps_a_zone(node_info.free_min, charge, newcomer.zones) for charge in pending)
+    return all(_keeps_a_zone(node_info.free_min, charge, taken) for charge in pending)
 
 
 def _keeps_a_zone(free_min: Bounds, charge: Charge, taken: ZoneAmounts) -> bool:

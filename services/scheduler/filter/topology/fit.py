@@ -36,8 +36,9 @@ from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import memory_of
 from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.hints.registry import amounts_are_all, beyond_amounts
+from shared.ledger.charge import landing
 from shared.ledger.kubelet_states import OTHER_KUBELET
-from shared.ledger.state import Charge, LedgerNode
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
 from shared.ledger.view import subtract
 from shared.ledger.what_if import newcomer
 
@@ -258,18 +259,14 @@ def _takes_no_zone(
     pod.
     """
     if node_info.unaligned:
-        charge = _newcomer(node_info, pod_class)
+        pod, kind = pod_class.pod, pod_class.kind
+        charge = newcomer(pod, kind, node_info.report, node_info.free_max).charge
         return bounds.enough_on_the_node(node_info, plan, charge, _pending(node_info))
     if not bounds.one_zone_each(node_info, plan):
         return False
     if not (finds_zones or bounds.each_finds_a_zone(node_info, plan)):
         return False
     return not node_info.pending or _is_harmless(node_info, pod_class, plan)
-
-
-def _newcomer(node_info: NodeInfo, pod_class: PodClass) -> Charge:
-    pod, kind = pod_class.pod, pod_class.kind
-    return newcomer(pod, kind, node_info.report, node_info.free_max).charge
 
 
 def _pending(node_info: NodeInfo) -> list[Charge]:
@@ -301,12 +298,15 @@ def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
     memory_in_groups = node_info.grouped_zones and node_info.rule.policy != SINGLE_NUMA_NODE
     if memory_in_groups and memory_of(plan.sum_of_parts):
         return False
-    charge = _newcomer(node_info, pod_class)
-    if bounds.room_for_all(node_info, charge):
+    report, demand = node_info.report, pod_class.kind.demand_on(node_info.report)
+    taken: ZoneAmounts = {}
+    if report is not None and demand:
+        taken = landing(demand, report, node_info.free_max).zones
+    if bounds.room_for_all(node_info, taken):
         return True
     if node_info.grouped_zones:
         return False
-    return bounds.each_pending_pod_keeps_a_zone(node_info, _pending(node_info), charge)
+    return bounds.each_pending_pod_keeps_a_zone(node_info, _pending(node_info), taken)
 
 
 def _every_pod_finds_a_zone(node_info: NodeInfo, plan: Plan, by_counting: bool = False) -> bool:

@@ -19,7 +19,6 @@ from services.scheduler.score.strategies.fit import lowest_plain, plain
 from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
-    Columns,
     Distances,
     Floats,
     Ints,
@@ -77,28 +76,6 @@ class BestFit:
         if not counted:
             return BEST
         return BEST - STEP * min(stranded, LEVELS) - shares * REST // (counted * 100)
-
-    def score_nodes(self, columns: Columns) -> Ints:
-        """See `ColumnStrategy`."""
-        request, available, allocatable, present, fits, _, devices = columns
-        if not fits.shape[0]:
-            return np.zeros(fits.shape[1], dtype=np.int64)
-        nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
-        stranded, shares, counted = (np.zeros(len(nodes)) for _ in range(3))
-        for row in np.flatnonzero(devices | (request > 0)):
-            listed = present[row, landing, nodes]
-            size = np.maximum(allocatable[row, landing, nodes], 1)
-            rest = np.maximum(available[row, landing, nodes] - request[row], 0.0)
-            if devices[row]:
-                stranded += _levels(rest, size) * listed
-            if request[row] > 0:
-                shares += np.floor(rest * 100.0 / size) * listed
-                counted += listed
-        lost = np.floor(shares * REST / (np.maximum(counted, 1) * 100))
-        scores = BEST - STEP * np.minimum(stranded, LEVELS) - lost
-        scores = np.where(counted == 0, BEST, scores)
-        result: Ints = np.where(fits.any(axis=0), scores, WORST).astype(np.int64)
-        return result
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
         """See `LandingStrategy`."""

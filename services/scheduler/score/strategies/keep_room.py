@@ -27,7 +27,6 @@ from services.scheduler.score.strategies.set_room import PlainSetRoom, SetRoomTa
 from services.scheduler.score.strategies.strategy import (
     BEST,
     WORST,
-    Columns,
     DemandClass,
     Distances,
     Floats,
@@ -129,25 +128,6 @@ class KeepRoom:
         share = shares * SHARE // (len(listed) * 100)
         loss = self._plain.lost(free, wanted, whole) - self._plain.lost_anywhere(asked)
         return BEST - bisect_right(LOSS_LEVELS, max(0, loss + lost_besides) // GRAIN + share)
-
-    def score_nodes(self, columns: Columns) -> Ints:
-        """See `ColumnStrategy`; without demand weights."""
-        request, available, allocatable, present, fits, _, _ = columns
-        if not fits.shape[0]:
-            return np.zeros(fits.shape[1], dtype=np.int64)
-        nodes, landing = np.arange(fits.shape[1]), fits.argmax(axis=0)
-        sizes = allocatable[:, landing, nodes] * present[:, landing, nodes]
-        whole: Floats = sizes.astype(np.float64)
-        free = np.minimum(available[:, landing, nodes], whole)
-        shares, listed = np.zeros(len(nodes)), np.zeros(len(nodes))
-        for row in np.flatnonzero(request > 0):
-            rest = np.maximum(free[row] - request[row], 0)
-            shares += np.floor(rest * 100.0 / np.maximum(whole[row], 1))
-            listed += whole[row] > 0
-        share = np.floor(shares * SHARE / (np.maximum(listed, 1) * 100))
-        scores = BEST - _LOSS_LEVELS.searchsorted(share, side="right")
-        scores = np.where(listed == 0, BEST, scores)
-        return np.where(fits.any(axis=0), scores, WORST).astype(np.int64)
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
         """See `LandingStrategy`; under the demand weights."""

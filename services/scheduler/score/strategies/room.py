@@ -2,10 +2,9 @@
 the share. A zone that almost holds one more is worth keeping, a zone that hardly holds anything is
 not. Room that no zone of that size could ever give does not count.
 
-Room is computed for one zone in plain integers (`PlainRoom`), and for many zones in arrays
-(`RoomTable`), with the same results: a quotient of integers below 2^53 cannot cross an integer when
-it is rounded, and room is below 2^24, so that it is an integer as float32, too. A whole node may
-stand for the zone.
+Room is computed in plain integers (`PlainRoom`), and in floats by the kernel (`Room`), with equal
+results: a quotient of integers below 2^53 cannot cross an integer when it is rounded, and room is
+below 2^24, so that it is an integer as float32, too. A whole node may stand for the zone.
 """
 
 from __future__ import annotations

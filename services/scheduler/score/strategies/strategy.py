@@ -152,7 +152,7 @@ class Landed(Protocol):
 
 
 @runtime_checkable
-class LandingStrategy(ColumnStrategy, Protocol):
+class LandingStrategy(Strategy, Protocol):
     """A strategy that looks only at the zone where a request lands: the lowest that fits."""
 
     def landed(self, items: Items, names: Sequence[str]) -> Landed:
