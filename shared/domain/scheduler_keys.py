@@ -217,6 +217,7 @@ _DEVICES = (
     "the kubelet chooses devices; use nodes with a Device object whose zones Topolog chooses "
     "(docs/owned-zones.md), let koord-scheduler place the pod, or remove the key"
 )
+_OWNED = "or let Topolog choose the zones of the node (docs/owned-zones.md)"
 _RACKS = "use pod affinity by a node label, or remove the key"
 _AGENT = "only Katalyst's agent does this; let Katalyst place the pod, or remove the key"
 
@@ -270,12 +271,12 @@ KEYS: tuple[SchedulerKey, ...] = (
     SchedulerKey(
         "node.koordinator.sh/numa-topology-policy", "node label", KOORDINATOR,
         "the node's topology policy", ("zones",), _unless(("none",), ("zones",)),
-        "give the node's kubelet this topologyManagerPolicy, or remove the label",
+        "give the node's kubelet this topologyManagerPolicy, " + _OWNED,
     ),
     SchedulerKey(
         "node.koordinator.sh/numa-memory-policy", "node label", KOORDINATOR,
         "memory is allocated by zone", ("memory zones",), _unless(("none",), ("memory zones",)),
-        "give the node's kubelet memoryManagerPolicy Static, or remove the label",
+        "give the node's kubelet memoryManagerPolicy Static, " + _OWNED,
     ),
     SchedulerKey(
         "node.koordinator.sh/cpu-bind-policy", "node label", KOORDINATOR,
@@ -283,8 +284,8 @@ KEYS: tuple[SchedulerKey, ...] = (
         lambda value, _: {
             "": _NOTHING, "None": _NOTHING, "FullPCPUsOnly": ("full cores",),
         }.get(value, _ELSEWHERE),
-        "give the node's kubelet the CPU Manager option full-pcpus-only (for FullPCPUsOnly), or "
-        "remove the label",
+        "give the node's kubelet the CPU Manager option full-pcpus-only (for FullPCPUsOnly), "
+        + _OWNED,
     ),
     SchedulerKey(
         "node.koordinator.sh/numa-allocate-strategy", "node label", KOORDINATOR,

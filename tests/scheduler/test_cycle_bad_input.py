@@ -248,13 +248,14 @@ def test_a_pod_with_a_policy_runs_where_the_kubelet_keeps_it() -> None:
     assert verdict is not None
     assert (verdict.policy, verdict.policy_source) == ("best-effort", "report")
     assert verdict.phrase == (
-        "node(s) were not certain to put the pod into one NUMA zone: pod annotation wants it, the "
-        "kubelet has best-effort"
+        "node(s) were not certain to put the pod into one NUMA zone: pod annotation "
+        f"{POD_ANNOTATION} (Koordinator) wants it, and the kubelet has best-effort; "
+        "topologyManagerPolicy single-numa-node keeps it"
     )
     restricted = '{"numaTopologyPolicy": "Restricted"}'
     assert refused(world, asking(amounts(1, 1), restricted)).message == (
-        "0/1 nodes are available: 1 node(s) had a different topology policy: pod wants "
-        "restricted, node has best-effort."
+        "0/1 nodes are available: 1 node(s) had a different topology policy: pod "
+        f"annotation {POD_ANNOTATION} (Koordinator) wants restricted, node has best-effort."
     )
 
 

@@ -178,7 +178,7 @@ def test_a_node_label_asks_for_it_of_pods_that_pin_something(label: str) -> None
             world.running(pod, NODE)
             world.report(report_at(state, True, time_ms=2 + len(passed)))
         else:
-            assert "node label wants it, the kubelet has none" in result.message
+            assert "(Koordinator) wants it, and the kubelet has none" in result.message
     assert 0 < len(passed) < 6
     share = msgspec.structs.replace(random_pod_of_shares(), uid="share", name="share")
     assert isinstance(world.cluster.place(share), Placed)

@@ -2,10 +2,9 @@
 what differs.
 
 A line `<file>: <passed>/<total>` each, the first differences under it, and `N passed, M failed` at
-the end. The peers' cases have a line each. Cases that ask for a feature that Topolog lacks are
-counted apart, as `absent`, and cases that differ by a quirk that Topolog does not copy as
-`deliberate`, under the name of the quirk. Exits 1 on any failure and on any file that no kind
-recognises.
+the end. The peers' cases have a line each. Cases that differ by a quirk that Topolog does not copy
+are counted as `deliberate`, under the name of the quirk. Exits 1 on any failure and on any file
+that no kind recognises.
 `--scheduler` looks at admission sequences only, through the scheduler's eyes (`scheduler_eyes`),
 prints a JSON line a file, and exits 1 on a verdict that is unsound or refuses needlessly.
 """
@@ -88,7 +87,7 @@ def _through_the_models(paths: list[str]) -> int:
     for path in _files(paths):
         counts += _run(path)
     shown = [f"{counts['passed']} passed", f"{counts['failed']} failed"]
-    shown += [f"{counts[name]} {name}" for name in ("deliberate", "absent") if counts[name]]
+    shown += [f"{counts[name]} {name}" for name in ("deliberate",) if counts[name]]
     print(", ".join(shown))
     return 1 if counts["failed"] or counts["unreadable"] else 0
 
@@ -102,7 +101,7 @@ def _files(arguments: list[str]) -> Iterator[Path]:
 
 
 def _run(path: Path) -> Counter[str]:
-    """Return how many cases passed, failed, are deliberate and absent; `unreadable` is 1 if the
+    """Return how many cases passed, failed and are deliberate; `unreadable` is 1 if the
     file cannot be read.
     """
     unreadable = Counter(unreadable=1)
@@ -157,8 +156,6 @@ def _run_peers(path: Path, cases: list[Case]) -> Counter[str]:
         except Exception as error:  # one strange case must not hide the others
             judgement = peers.Judgement([f"raised {type(error).__name__}: {error}"])
         outcome = "failed" if judgement.differences else "passed"
-        if peers.is_absent(case):
-            outcome = "absent"
         counts[outcome] += 1
         remarks.update(judgement.remarks if outcome == "passed" else ())
         shown = "; ".join(judgement.differences or judgement.remarks)[:SHOWN_CHARS]

@@ -112,7 +112,7 @@ Running = Sequence[tuple[Pod, Json]]
 def _report(name: str, node: Json, running: Running) -> Report | None:
     """Return what the node's exporter knows, None for a node without one."""
     if "machine" in node:
-        state = _kubelet(node)
+        state = kubelet_of(node)
         for pod, _ in running:
             admitted = admit(state, pod)
             if not admitted.admitted:
@@ -149,7 +149,8 @@ def _report(name: str, node: Json, running: Running) -> Report | None:
     )
 
 
-def _kubelet(node: Json) -> KubeletState:
+def kubelet_of(node: Json) -> KubeletState:
+    """Return the kubelet of a node with a machine, before its first pod."""
     machine = node["machine"]
     zones = machine["zones"]
     config = KubeletConfig(

@@ -75,7 +75,10 @@ def alignment_refusal(
             return refusal
         if result == REFUSED:
             rule = plan.rule
-            subject = f"{rule.wanted_by} wants it, the kubelet has {rule.policy}"
+            subject = (
+                f"{rule.wanted_by} wants it, and the kubelet has {rule.policy}; "
+                "topologyManagerPolicy single-numa-node keeps it"
+            )
             return NOT_IN_ONE_ZONE.refusal(node_info.name, subject)
     if result == ENDANGERS:
         remedy = "wait until the node has admitted its pending pods"

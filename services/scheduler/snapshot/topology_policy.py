@@ -25,7 +25,7 @@ from shared.domain.pod import Pod
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE, parse
 from shared.domain.report import KOORDLET, OBJECT, Report
 from shared.domain.resources import CPU, MEMORY, is_device, is_memory
-from shared.domain.scheduler_keys import asked_by_node
+from shared.domain.scheduler_keys import BY_KEY, asked_by_node
 from shared.events.cluster_events import NodeObserved
 from shared.owned.request import NUMA_TOPOLOGY_SPEC, TopologySpec
 
@@ -34,8 +34,7 @@ POD_ANNOTATION = NUMA_TOPOLOGY_SPEC
 VOLCANO_ANNOTATION = "volcano.sh/numa-topology-policy"
 POD_ANNOTATIONS = (POD_ANNOTATION, VOLCANO_ANNOTATION)
 
-# Sources of rules and requirements.
-POD_SOURCE, SETTING = "pod annotation", "default setting"
+SETTING = "default setting"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -77,7 +76,8 @@ def node_rule(
         return rule
     if rule.policy == BEST_EFFORT:
         return reported
-    return msgspec.structs.replace(reported, one_zone=rule.scope, wanted_by=rule.source)
+    wanted_by = BY_KEY[POLICY_LABEL].shown if rule.source == "node label" else rule.source
+    return msgspec.structs.replace(reported, one_zone=rule.scope, wanted_by=wanted_by)
 
 
 def without_promise(rule: Rule) -> Rule:
@@ -119,10 +119,12 @@ def _labelled(report: Report, labels: Mapping[str, str], default: str) -> Rule:
 class PodPolicy(msgspec.Struct, frozen=True):
     """The policy that a pod's annotation asks for; `problem` if it cannot be read or kept.
     `one_zone` is what must be in one zone under single-numa-node: Koordinator's policy is for the
-    whole pod, Volcano's for each container. `exclusive` is singleNUMANodeExclusive.
+    whole pod, Volcano's for each container. `exclusive` is singleNUMANodeExclusive. `wanted_by`
+    names the annotation.
     """
 
     policy: str = ""
+    wanted_by: str = ""
     problem: str = ""
     one_zone: str = ""
     exclusive: str = ""
@@ -156,7 +158,8 @@ def _koordinator_policy(pod: Pod) -> PodPolicy:
     if spec.exclusive not in ("", "Preferred", "Required"):
         problem = f"unknown singleNUMANodeExclusive {spec.exclusive!r}; write Preferred or Required"
         return PodPolicy(problem=f"annotation {POD_ANNOTATION}: {problem}")
-    return msgspec.structs.replace(_policy(parsed[0], "pod"), exclusive=spec.exclusive)
+    policy = _policy(parsed[0], "pod", POD_ANNOTATION)
+    return msgspec.structs.replace(policy, exclusive=spec.exclusive)
 
 
 def prefers_exclusive(pod: Pod) -> bool:
@@ -173,13 +176,14 @@ def _volcano_policy(pod: Pod) -> PodPolicy:
     parsed = parse(text)
     if parsed is None:
         return PodPolicy(problem=f"annotation {VOLCANO_ANNOTATION}: unknown policy {text!r}")
-    return _policy(parsed[0], "container")
+    return _policy(parsed[0], "container", VOLCANO_ANNOTATION)
 
 
-def _policy(policy: str, one_zone: str) -> PodPolicy:
+def _policy(policy: str, one_zone: str, key: str) -> PodPolicy:
     if policy == NONE:
         return PodPolicy()
-    return PodPolicy(policy, one_zone=one_zone if policy == SINGLE_NUMA_NODE else "")
+    one_zone = one_zone if policy == SINGLE_NUMA_NODE else ""
+    return PodPolicy(policy, BY_KEY[key].shown, one_zone=one_zone)
 
 
 def _unkept_exclusive(wanted: PodPolicy) -> str:
@@ -210,18 +214,18 @@ def combined(node: Rule, wanted: PodPolicy) -> Rule:
     if wanted.policy == SINGLE_NUMA_NODE:
         is_enough = node.scope == "pod" or wanted.one_zone == "container"
         is_kept = node.policy == SINGLE_NUMA_NODE and is_enough
-        return node if is_kept else _in_one_zone(node, wanted.one_zone)
+        return node if is_kept else _in_one_zone(node, wanted.one_zone, wanted.wanted_by)
     if wanted.policy == node.policy or (node.policy == NONE and wanted.policy == BEST_EFFORT):
         return node
     if node.policy == NONE and wanted.policy == RESTRICTED:
-        return _in_one_zone(node, "pod")
-    problem = f"pod wants {wanted.policy}, node has {node.policy}"
+        return _in_one_zone(node, "pod", wanted.wanted_by)
+    problem = f"{wanted.wanted_by} wants {wanted.policy}, node has {node.policy}"
     return msgspec.structs.replace(without_promise(node), problem=problem)
 
 
-def _in_one_zone(node: Rule, one_zone: str) -> Rule:
+def _in_one_zone(node: Rule, one_zone: str, wanted_by: str) -> Rule:
     one_zone = "pod" if "pod" in (one_zone, node.one_zone) else one_zone
-    return msgspec.structs.replace(node, one_zone=one_zone, wanted_by=POD_SOURCE)
+    return msgspec.structs.replace(node, one_zone=one_zone, wanted_by=wanted_by)
 
 
 def pinned(report: Report, labels: Mapping[str, str], precedence: Precedence) -> tuple[str, ...]:

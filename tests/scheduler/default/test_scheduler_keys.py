@@ -11,7 +11,14 @@ from services.binder.announcements import ignored_preferences
 from services.scheduler.watch import pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
 from shared.domain.refusal import Reason
-from shared.domain.scheduler_keys import PREFERS_EXCLUSIVE
+from shared.domain.scheduler_keys import (
+    KEYS,
+    NO_EFFECT,
+    PREFERS_EXCLUSIVE,
+    TREATMENTS,
+    Ask,
+    SchedulerKey,
+)
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.scheduling_events import PodReserved
@@ -68,7 +75,7 @@ async def world(
 ) -> Story:
     """One node with two zones of 8 CPUs."""
     story = Story(strategy=strategy)
-    allocatable = {**ROOMY, "koordinator.sh/gpu-core": 800}
+    allocatable = {**ROOMY, "koordinator.sh/gpu-core": 800, "nvidia.com/gpu": 8}
     await story.node("n1", labels=labels or {}, allocatable=allocatable)
     zones = zone(0, amounts(8, 8)), zone(1, amounts(8, 8))
     await story.report(*zones, node="n1", policy=policy, tracked=tracked, options=options or {})
@@ -274,3 +281,66 @@ async def test_preferring_exclusive_zones_has_no_effect_where_pods_are_over_seve
 
 async def test_a_value_that_is_nested_too_deeply_counts_as_not_kept() -> None:
     assert seen(annotations={SPEC: '{"other":' + "[" * 9000}).pod.constraints.kept
+
+
+# Per key and what it asks for: a value that asks for exactly that. `x` serves the other keys.
+EXAMPLES: dict[tuple[str, Ask], str] = {
+    ("scheduling.koordinator.sh/numa-topology-spec", "zones"):
+        '{"numaTopologyPolicy": "SingleNUMANode"}',
+    ("scheduling.koordinator.sh/numa-topology-spec", "preference"):
+        '{"numaTopologyPolicy": "BestEffort"}',
+    (PREFERS_EXCLUSIVE, "preference"): '{"singleNUMANodeExclusive": "Preferred"}',
+    ("volcano.sh/numa-topology-policy", "zones"): "single-numa-node",
+    ("volcano.sh/numa-topology-policy", "preference"): "best-effort",
+    ("node.koordinator.sh/numa-topology-policy", "zones"): "SingleNUMANode",
+    ("node.koordinator.sh/numa-memory-policy", "memory zones"): "static",
+    ("node.koordinator.sh/cpu-bind-policy", "full cores"): "FullPCPUsOnly",
+    ("koordinator.sh/qosClass", "exclusive CPUs"): "LSR",
+    (SPEC, "full cores"): '{"requiredCPUBindPolicy": "FullPCPUs"}',
+    (SPEC, "scheduler"): '{"requiredCPUBindPolicy": "SpreadByPCPUs"}',
+    (SPEC, "preference"): '{"preferredCPUBindPolicy": "SpreadByPCPUs"}',
+    ("katalyst.kubewharf.io/qos_level", "exclusive CPUs"): "dedicated_cores",
+    ("topology.crane.io/cpu-policy", "exclusive CPUs"): "exclusive",
+    ("topology.crane.io/cpu-policy", "scheduler"): "numa",
+    ("scheduling.koordinator.sh/device-joint-allocate", "preference"):
+        '{"deviceTypes": ["gpu", "rdma"]}',
+    ("scheduling.koordinator.sh/device-joint-allocate", "device"):
+        '{"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}',
+    ("scheduling.koordinator.sh/device-allocate-hint", "device"):
+        '{"gpu": {"exclusivePolicy": "PCIeLevel"}}',
+    ("scheduling.koordinator.sh/gpu-partition-spec", "device"): '{"allocatePolicy": "Restricted"}',
+    ("scheduling.koordinator.sh/gpu-partition-spec", "preference"): "{}",
+    ("gang.scheduling.koordinator.sh/network-topology-spec", "gang"):
+        '{"gatherStrategy": [{"layer": "rack", "strategy": "MustGather"}]}',
+    ("gang.scheduling.koordinator.sh/network-topology-spec", "preference"):
+        '{"gatherStrategy": [{"layer": "rack", "strategy": "PreferGather"}]}',
+    ("volcano.sh/network-topology-mode", "preference"): "soft",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "ask"),
+    [pytest.param(row, ask, id=f"{row.key}, {ask}") for row in KEYS for ask in row.treated],
+)
+async def test_the_table_says_what_happens_to_a_key_that_the_kubelet_does_not_keep(
+    row: SchedulerKey, ask: Ask
+) -> None:
+    """The node's kubelet aligns nothing. A requirement makes the pod wait with an event that names
+    the key; a preference is named in the condition of the bound pod."""
+    key = row.key.partition(":")[0].replace("*", "core")
+    words = {key: EXAMPLES.get((row.key, ask), "x")}
+    labels = words if row.place == "node label" else {}
+    story = await world(tracked=("memory",) if ask == "exclusive CPUs" else ("cpu",), labels=labels)
+    pod = seen(
+        annotations=words if row.place == "pod annotation" else {},
+        labels=words if row.place == "pod label" else {},
+        more={key if row.place == "resource" else "nvidia.com/gpu": "1"},
+    )
+    answer = await placed(story, pod)
+    if TREATMENTS[ask] == NO_EFFECT:
+        assert answer == "n1"
+        (reserved,) = await story.events(PodReserved)
+        assert row.key in reserved.without_effect
+        assert key in ignored_preferences(reserved.without_effect)
+    else:
+        assert key in answer or "gang ns/x waits: its PodGroup ns/x" in answer

@@ -1,7 +1,7 @@
 """Cases from the tests and documents of other NUMA-aware schedulers, as states and pods.
 
 `expect` is what the kubelet does where it admits, and the peer's answer where it only ranks or
-preempts. Gangs are absent from Topolog and counted apart.
+preempts. Victims that a peer moves to another node are those of `topolog plan defragment`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from services.replay.defragmenting import defragment
 from services.scheduler.snapshot.result import Placed
+from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
 from tests.scheduler.cycle_worlds import World
 from tests.vectors.peers_world import pod_of, world_of
@@ -17,9 +19,6 @@ from tests.vectors.registry import has_keys
 
 KIND = "peers"
 Json = dict[str, Any]
-
-# Topics that Topolog does not have.
-ABSENT = ("gang",)
 
 
 class Judgement(NamedTuple):
@@ -31,11 +30,6 @@ class Judgement(NamedTuple):
 
 def recognises(doc: Json) -> bool:
     return has_keys(doc, "id", "peer", "topic", "ask", "nodes", "pods", "expect")
-
-
-def is_absent(case: Json) -> bool:
-    """Return True if the case asks for something that Topolog does not have."""
-    return case["topic"] in ABSENT
 
 
 def check(case: Json) -> list[str]:
@@ -119,6 +113,9 @@ def _evicted(case: Json, world: World, pod: Pod) -> list[str]:
         return [f"{pod.name}: fits without an eviction"]
     nomination = world.cluster.nominate(pod, world.ledger.pods, frozenset(), None)
     victims = sorted(nomination.victims) if nomination is not None else []
+    if not victims and case["topic"] == "gang":
+        plan = defragment(SchedulerState(world.ledger), world.cluster.config, pod, 1)
+        victims = [move.uid for step in plan.steps for move in step.moves]
     expect = case["expect"]
     if "count" in expect:
         return [] if len(victims) == expect["count"] else [f"expected {expect}, got {victims}"]

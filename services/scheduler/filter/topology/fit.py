@@ -83,7 +83,7 @@ NO_ZONES = RefusalReason(
 )
 NOTHING_PINNED = RefusalReason(
     name=Reason.ONE_ZONE,
-    phrase="node(s) had a kubelet that pins nothing of the pod to a NUMA zone",
+    phrase="node(s) had a kubelet that pins nothing of the pod to a NUMA zone, and %s wants one",
     remedy="request whole CPUs with requests equal to limits, and use nodes with cpuManagerPolicy "
     "static; or remove the pod's topology policy",
 )
@@ -156,7 +156,7 @@ def blocked(
         if text:
             return POD_LEVEL_MANAGERS, text
     if plan.mode == "free" and own_policy.one_zone and len(profile.layout) > 1:
-        return NOTHING_PINNED, ""
+        return NOTHING_PINNED, own_policy.wanted_by
     is_unkept = plan.mode == "free" and plan.rule.one_zone and profile.owners.cpu == "nobody"
     if is_unkept and any(map(is_owned_resource, pod_class.asked)):
         return NOBODY_CHOOSES, profile.owners.reason
