@@ -66,7 +66,7 @@ from shared.ledger.open_holdings import (
     kept_by_inits,
     negative,
 )
-from shared.ledger.partial_listings import report_without, rest_of
+from shared.ledger.partial_listings import is_partial, report_without, rest_of
 from shared.ledger.since_empty import is_empty, states_since_empty
 from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
 from shared.ledger.unhealthy import given_back
@@ -226,7 +226,7 @@ def _completed(
 ) -> _Completed | None:
     """Return None if what a partially listed pod gets next is not known."""
     listed = node.listed or {}
-    partial = [charge for charge in charges if _is_partial(charge, listed.get(charge.key, ()))]
+    partial = [charge for charge in charges if is_partial(charge, listed.get(charge.key, ()))]
     uids = {charge.uid for charge in partial}
     others = [charge for charge in charges if charge.uid not in uids]
     rests = [rest_of(charge.demand, listed[charge.key], policy) for charge in partial]
@@ -386,15 +386,6 @@ def _checkpoint_of(name: str) -> str:
     if name == CPU:
         return "cpu"
     return "memory" if is_memory(name) else "devices"
-
-
-def _is_partial(charge: Charge, listed: Sequence[Placement]) -> bool:
-    """Return True if the report was read while the kubelet admitted this pod: it shows devices of a
-    container and not yet CPUs, or one container and not yet the next. What the pod is being given
-    is in the zones of its merged hint, which the rest does not show."""
-    if charge.confirmed or charge.alias is not None or charge.confirmed_zones:
-        return False
-    return bool(charge.demand) and any(placement.held for placement in listed)
 
 
 def _listed_and_ended(node: LedgerNode, charges: Sequence[Charge]) -> list[str]:

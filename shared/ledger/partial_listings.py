@@ -10,12 +10,16 @@
    given or init containers leave some. Then, and for pods of several containers, the state stays
    open until the next report (`PARTIALLY_LISTED`).
 
+4. To predict, the admission is played again from the moment before it (`as_before`). That proves
+   nothing, because other pods may have ended meanwhile.
+
 Must not know other pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +27,46 @@ from shared.domain.demand import ContainerDemand
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.domain.resources import Amounts, is_device, is_memory
-from shared.ledger.state import ZoneAmounts
+from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+
+
+class Before(NamedTuple):
+    """A node as it was before the admissions that its report shows half done; these `begun` ones
+    are the first of the charges.
+    """
+
+    node: LedgerNode
+    report: Report
+    charges: tuple[Charge, ...]
+    begun: int
+
+
+def is_partial(charge: Charge, listed: Sequence[Placement]) -> bool:
+    """Return True if the report was read while the kubelet admitted this pod: it shows devices of a
+    container and not yet CPUs, or one container and not yet the next. What the pod is being given
+    is in the zones of its merged hint, which the rest does not show."""
+    if charge.confirmed or charge.alias is not None or charge.confirmed_zones:
+        return False
+    return bool(charge.demand) and any(placement.held for placement in listed)
+
+
+def as_before(node: LedgerNode, report: Report, charges: Sequence[Charge]) -> Before | None:
+    """Return None if the report does not show in which zones the half admitted pods hold what it
+    lists."""
+    listed = dict(node.listed or {})
+    begun = [charge for charge in charges if is_partial(charge, listed.get(charge.key, ()))]
+    given_back: list[ZoneAmounts] = []
+    for charge in begun:
+        for placement in listed.pop(charge.key, ()):
+            for item in placement.held:
+                if len(item.zones) > 1:
+                    return None
+                given_back += [{zone: {item.resource: -item.amount}} for zone in item.zones]
+    earlier = report_without(report, given_back)
+    if earlier is None:
+        return None
+    ordered = (*begun, *[charge for charge in charges if charge not in begun])
+    return Before(msgspec.structs.replace(node, listed=listed), earlier, ordered, len(begun))
 
 
 def rest_of(

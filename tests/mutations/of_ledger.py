@@ -125,7 +125,7 @@ LEDGER = (
     ),
     Mutation(
         "what a container is being given counts as given",
-        "shared/ledger/kubelet_states.py",
+        "shared/ledger/partial_listings.py",
         "return bool(charge.demand) and any(placement.held for placement in listed)",
         "return False",
         "tests/scheduler/test_cycle_torn_listing.py",

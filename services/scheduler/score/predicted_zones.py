@@ -4,11 +4,12 @@
    the mean distance within the farthest part (`nearness`). A part is a container, or the whole pod
    if the kubelet aligns pods (scope pod). Init containers count only there, because they end.
 2. The kubelet model predicts the zones (`predicted_spread`): pending pods are admitted in the order
-   of their reservations, then the pod. Under policy none, too, it takes CPUs and memory as the
-   static managers do. If the kubelet may choose, the widest choice counts. Amounts of which the
-   model does not know zones occur under policy none only: CPUs without ids come from the zones
-   with the fewest free first, devices from as many zones outside the known ones as have some. Next
-   to pending pods, whose order decides which zone has the fewest free CPUs, the spread is 1 more;
+   of their reservations, then the pod. A pod that the report shows half admitted comes first, from
+   the beginning of its admission. Under policy none, too, it takes CPUs and memory as the static
+   managers do. If the kubelet may choose, the widest choice counts. Amounts of which the model does
+   not know zones occur under policy none only: CPUs without ids come from the zones with the fewest
+   free first, devices from as many zones outside the known ones as have some. Next to pending pods,
+   whose order decides which zone has the fewest free CPUs, the spread is 1 more;
    a pod that is split anyway counts one zone more, because it could split the pending ones.
 3. If the model cannot predict (no placements, too many states), the nearest of the smallest sets of
    zones counts whose guaranteed free amounts hold the part, and all zones if no set does. Under
@@ -31,7 +32,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from services.scheduler.filter.topology.bounds import each_finds_a_zone, one_zone_each
-from services.scheduler.filter.topology.kubelet_search import kubelet_search_of
+from services.scheduler.filter.topology.kubelet_search import likely_search_of
 from services.scheduler.filter.topology.predict import lowest_zones
 from services.scheduler.owned.admission import allocate, partitions_of
 from services.scheduler.score.ranks import WIDEST, closeness_of, spread_of
@@ -75,7 +76,7 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
     if lowest_zones(node_info, plan) is not None:
         return 0
     distances = distances_of(report)
-    search = kubelet_search_of(node_info, plan)
+    search = likely_search_of(node_info, plan)
     by_container = search.likely_zones(request_of(plan.demand))
     if by_container is not None:
         expected = spread(_masks_of_parts(node_info, plan, by_container), distances)

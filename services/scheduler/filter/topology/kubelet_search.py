@@ -34,7 +34,13 @@ from shared.hints.provider import RequestedAmounts
 from shared.hints.request import HintRequest, promised, request_of
 from shared.hints.splits import TooManyChoicesError
 from shared.ledger.device_views import in_doubt
-from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
+from shared.ledger.kubelet_states import (
+    PARTIALLY_LISTED,
+    KubeletStates,
+    TooManyStates,
+    kubelet_states,
+)
+from shared.ledger.partial_listings import Before, as_before
 from shared.ledger.state import Charge
 
 # Next to more pending pods, nothing is predicted.
@@ -51,9 +57,9 @@ MOST_RESULTS = 64
 # The kernel's answers, by number.
 RESULTS: tuple[SearchResult, ...] = ("admitted", "refused", "endangers", UNKNOWN)
 
-# Policy, scope, whether the newcomer has init containers, and its request for devices of which some
-# may be hidden.
-Key = tuple[str, str, bool, RequestedAmounts]
+# Policy, scope, whether the newcomer has init containers, its request for devices of which some may
+# be hidden, and whether the search only predicts (`plays_again`).
+Key = tuple[str, str, bool, RequestedAmounts, bool]
 
 
 class CompiledExploration(Exploration):
@@ -100,12 +106,13 @@ class CompiledExploration(Exploration):
 
 class KubeletSearch:
     """`states` is None if there are too many; `bounds` names what of them is only bounded.
-    `assumed` counts the assumed pods among the pending ones.
+    `assumed` counts the assumed pods among the pending ones. The first `begun` of these are played
+    again, and come before all others.
     """
 
-    def __init__(self, states: KubeletStates | TooManyStates, assumed: int) -> None:
+    def __init__(self, states: KubeletStates | TooManyStates, assumed: int, begun: int = 0) -> None:
         self.states = states if isinstance(states, KubeletStates) else None
-        self.bounds, self.assumed = states.bounds, assumed
+        self.bounds, self.assumed, self._begun = states.bounds, assumed, begun
         self._likely: NodeState | None = None
         # None until it is computed; then holds the plain form, or None if the node has none.
         self._plain_form: tuple[PlainForm | None] | None = None
@@ -125,7 +132,7 @@ class KubeletSearch:
     @property
     def has_pending(self) -> bool:
         """Whether other pods may reach the kubelet before or after the new pod."""
-        return self.states is not None and bool(self.states.pending)
+        return self.states is not None and len(self.states.pending) > self._begun
 
     @property
     def disorder(self) -> int:
@@ -288,7 +295,17 @@ class _Searches(NamedTuple):
     answers: dict[tuple[int, int], _Answer]
 
 
-def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
+def likely_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
+    """Return the search that predicts the pod's zones: if the report was made during an admission,
+    one that plays this admission again.
+    """
+    search = kubelet_search_of(node_info, plan)
+    if search.states is not None or PARTIALLY_LISTED not in search.bounds:
+        return search
+    return kubelet_search_of(node_info, plan, plays_again=True)
+
+
+def kubelet_search_of(node_info: NodeInfo, plan: Plan, plays_again: bool = False) -> KubeletSearch:
     """Return the node's search under the plan's rule."""
     kept = _searches_of(node_info)
     if kept is None:
@@ -296,10 +313,10 @@ def kubelet_search_of(node_info: NodeInfo, plan: Plan) -> KubeletSearch:
         kept = _Searches(node_info.ledger, node_info.claims, {}, doubtful, {})
         node_info.kubelet_searches = kept
     hidden = asked_of(kept.in_doubt, request_of(plan.demand)) if kept.in_doubt else ()
-    key: Key = plan.rule.policy, plan.rule.scope, plan.has_init_demand, hidden
+    key: Key = plan.rule.policy, plan.rule.scope, plan.has_init_demand, hidden, plays_again
     search = kept.by_key.get(key)
     if search is None or search.assumed != len(node_info.assumed):
-        search = kept.by_key[key] = _new_search(node_info, plan, hidden)
+        search = kept.by_key[key] = _new_search(node_info, plan, hidden, plays_again)
     return search
 
 
@@ -343,20 +360,26 @@ def note_answer(node_info: NodeInfo, plan: Plan, steps: int, result: SearchResul
         kept.answers[id(plan.demand), steps] = answer
 
 
-def _new_search(node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = ()) -> KubeletSearch:
+def _new_search(
+    node_info: NodeInfo, plan: Plan, hidden: RequestedAmounts = (), plays_again: bool = False
+) -> KubeletSearch:
     if node_info.report is None:
         return KubeletSearch(TooManyStates(frozenset()), len(node_info.assumed))
+    charges = tuple(node_info.charges())
+    moment = Before(node_info.ledger, node_info.report, charges, 0)
+    if plays_again:
+        moment = as_before(node_info.ledger, node_info.report, charges) or moment
     states = kubelet_states(
-        node_info.ledger,
-        node_info.report,
-        node_info.charges(),
+        moment.node,
+        moment.report,
+        moment.charges,
         node_info.claims,
         plan.rule.policy,
         plan.rule.scope,
         plan.has_init_demand,
         hidden,
     )
-    return KubeletSearch(states, len(node_info.assumed))
+    return KubeletSearch(states, len(node_info.assumed), moment.begun)
 
 
 def note_assumed_in_searches(node_info: NodeInfo, charge: Charge) -> None:
