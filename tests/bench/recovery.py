@@ -2,7 +2,7 @@
 recovery --events 1000000`.
 
 A log of so many events is made on an embedded Postgres: nodes that report, pods that are observed,
-reserved, charged, bound, run and end, and the same nodes, which report the remaining pods.
+reserved, charged, bound, run and end, and the same nodes, which report the live pods now and then.
 (Exporters report about twice per pod. Such a log takes about twice as long per event, and leaves
 the same state.) A process then follows it from the beginning (`cold_s`), and another one from the
 snapshot that the first one left (`snapshot_s`): from the start of the process to the first look at
@@ -47,6 +47,8 @@ from shared.events.scheduling_events import NodeCharged, PodReserved
 from tests.bench.sharing import GIB, append, cluster
 
 NODES, ZONES, LIVE = 200, 2, 2000
+# Pods between two rounds of reports, without which the state grows with the pods that ended.
+REPORTED_EVERY = 14_000
 ROOT = Path(__file__).resolve().parents[2]
 START = "-m", "tests.bench._scheduler_start"
 CLI = "-c", "from services.cli.main import main; main()", "replay"
@@ -71,7 +73,7 @@ async def _measure(events: int) -> None:
             log = await PostgresEventLog.open(servers.database_url)
             await append(log, cluster(NODES, ZONES), "node")
             await append(log, _lives(events), "life")
-            await append(log, _seen_at_last(events), "left")
+            await append(log, _reports(events // 7), "left")
             head = await log.head()
             await log.close()
             compiled = Path(folder) / "compiled"
@@ -155,19 +157,23 @@ def _lives(events: int) -> Iterator[tuple[str, Event]]:
         if number >= LIVE:
             ended = f"uid-{number - LIVE}"
             yield streams.pod(ended), PodEnded(ended, "succeeded", f"n{(number - LIVE) % NODES}")
+        if number % REPORTED_EVERY == REPORTED_EVERY - 1:
+            yield from _reports(number + 1)
 
 
-def _seen_at_last(events: int) -> Iterator[tuple[str, Event]]:
-    """Yield a report of each node that lists the live pods; unlisted pods are forgotten."""
-    remaining = range(max(0, events // 7 - LIVE), events // 7)
+def _reports(pods: int) -> Iterator[tuple[str, Event]]:
+    """Yield a report of each node that lists the live ones of so many pods; unlisted pods are
+    forgotten.
+    """
+    remaining = range(max(0, pods - LIVE), pods)
     reports = [
         (stream, event.report)
         for stream, event in cluster(NODES, ZONES)
         if isinstance(event, NodeReported)
     ]
     for index, (stream, report) in enumerate(reports):
-        pods = [(f"p{number}", _amounts(number)) for number in remaining if number % NODES == index]
-        yield stream, NodeReported(_listing(report, pods))
+        live = [(f"p{number}", _amounts(number)) for number in remaining if number % NODES == index]
+        yield stream, NodeReported(_listing(report, live))
 
 
 def _listing(report: Report, pods: list[tuple[str, Amounts]]) -> Report:

@@ -1,6 +1,4 @@
-"""Every bench parses its arguments, and the benches that need no server or cluster run to their
-end.
-"""
+"""Every bench parses its arguments, and the benches that need no cluster run to their end."""
 
 from __future__ import annotations
 
@@ -29,10 +27,15 @@ SMALL = {
     "cycle": (
         *("--nodes", "20", "--zones", "2", "--shapes", "2", "--decisions", "20", "--no-growth"),
     ),
+    "durable": ("--nodes", "8", "--zones", "2", "--pods", "20"),
     "late": ("--nodes", "8", "--seconds", "20", "--reports", "10"),
     "life": ("--days", "0.0005", "--nodes", "4", "--partition", "1000", "--explained", "3"),
+    "lists": ("--pods", "50"),
     "preemption": ("--scenes", "3"),
+    "recovery": ("--events", "2800"),
+    "sharing": ("--schedulers", "1", "--nodes", "8", "--zones", "2", "--pods", "20"),
     "simapi": ("--pods", "20", "--watchers", "1", "--workers", "2", "--json"),
+    "whatif": ("--pods", "40", "--nodes", "4"),
 }
 
 
