@@ -12,9 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.domain.quantity import format_amount
-from shared.domain.refusal import Refusal, ZoneState
-
-HOLDERS_SHOWN = 5
+from shared.domain.refusal import HOLDERS_NAMED, Refusal, ZoneState
 
 
 def near_miss(refusal: dict[str, object], names: Mapping[str, str]) -> list[str]:
@@ -65,7 +63,7 @@ def _zone(zone: ZoneState, resource: str, names: Mapping[str, str]) -> str:
     if zone.possibly_free > zone.free:
         text += f", {format_amount(resource, zone.possibly_free)} free at most"
     if zone.holders:
-        shown = [names.get(uid, uid) for uid in zone.holders[:HOLDERS_SHOWN]]
-        more = len(zone.holders) - len(shown)
+        shown = [names.get(uid, uid) for uid in zone.holders[:HOLDERS_NAMED]]
+        more = len(zone.holders) - len(shown) + zone.more_holders
         text += f"; held by {', '.join(shown)}" + (f" and {more} more" if more > 0 else "")
     return text

@@ -73,11 +73,16 @@ ZONE_REASONS = frozenset(
 )
 
 
+# A full node names a hundred pods in each zone, and texts name five.
+HOLDERS_NAMED = 5
+
+
 class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
     """One zone of a refusing node, for the resource that fell short.
 
-    `free` is guaranteed, `possibly_free` is the most that may be free. `holders` are the uids of
-    the pods that hold or may hold it (by their charges).
+    `free` is guaranteed, `possibly_free` is the most that may be free. `holders` are uids of
+    pods that hold or may hold it (by their charges), and `more_holders` is how many further pods
+    do.
     """
 
     zone: int
@@ -85,6 +90,7 @@ class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True):
     possibly_free: int
     allocatable: int
     holders: tuple[str, ...] = ()
+    more_holders: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -70,17 +70,14 @@ def test_rule_and_subject_are_named() -> None:
 
 
 def test_many_holders_are_counted_and_unknown_ones_shown_by_uid() -> None:
-    refusal = Refusal(
-        "n1",
-        Reason.NO_SINGLE_ZONE,
-        resource="cpu",
-        asked=1,
-        zones=(ZoneState(0, 0, 0, 8000, tuple("abcdefgh")),),
+    zones = (
+        ZoneState(0, 0, 0, 8000, tuple("abcdefgh")),
+        ZoneState(1, 0, 0, 8000, tuple("abcde"), more_holders=3),
     )
-    assert (
-        lines(refusal)[1]
-        == "  zone 0: cpu 0 of 8 guaranteed free; held by a, b, c, d, e and 3 more"
-    )
+    refusal = Refusal("n1", Reason.NO_SINGLE_ZONE, resource="cpu", asked=1, zones=zones)
+    for zone, line in enumerate(lines(refusal)[1:]):
+        expected = "cpu 0 of 8 guaranteed free; held by a, b, c, d, e and 3 more"
+        assert line == f"  zone {zone}: {expected}"
 
 
 def test_a_reason_that_only_another_release_knows_is_shown() -> None:

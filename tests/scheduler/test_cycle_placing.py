@@ -95,6 +95,18 @@ def test_a_refusal_names_the_holders_of_the_zone() -> None:
     assert (state.free, state.possibly_free, state.holders) == (2000, 8000, ("holder",))
 
 
+def test_a_refusal_names_five_holders_and_counts_the_others() -> None:
+    world = World()
+    world.node("n", zone(0, amounts(8)))
+    for number in range(7):
+        world.bound(guaranteed(f"holder-{number}", container("c", amounts(1))), "n")
+    refusal = world.cluster.verdict(guaranteed("p", container("c", amounts(4))), "n")
+    assert refusal is not None
+    state = refusal.zones[0]
+    assert state.holders == tuple(f"holder-{number}" for number in range(5))
+    assert state.more_holders == 2
+
+
 def test_predicates_of_the_node_come_before_its_zones() -> None:
     world = World()
     room = zone(0, amounts(8, 8))

@@ -29,7 +29,7 @@ from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan, PodClass
 from services.scheduler.snapshot.result import Unplaceable
 from shared.domain.pod import Pod
-from shared.domain.refusal import Reason, Refusal, ZoneState
+from shared.domain.refusal import HOLDERS_NAMED, Reason, Refusal, ZoneState
 from shared.domain.report import Report
 
 EVICTION_MAY_HELP = {
@@ -299,7 +299,8 @@ def _zone_state(node_info: NodeInfo, report: Report, zone: int, resource: str) -
     free_min = node_info.free_min[zone].get(resource, 0)
     free_max = node_info.free_max.get(zone, {}).get(resource, 0)
     holders = _holders(node_info, zone, resource)
-    return ZoneState(zone, free_min, free_max, allocatable, holders)
+    more = max(0, len(holders) - HOLDERS_NAMED)
+    return ZoneState(zone, free_min, free_max, allocatable, holders[:HOLDERS_NAMED], more)
 
 
 def _holders(node_info: NodeInfo, zone: int, resource: str) -> tuple[str, ...]:
