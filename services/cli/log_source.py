@@ -4,21 +4,28 @@ stopped, or a file of `topolog log export` (or a folder of such files) given in 
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from services.cli.addresses import FILE, check_database, exists, path_of
 from services.cli.output import EXIT_USAGE, CommandError
 from services.cli.paths import archive_here
+from services.embedded.running import CELLS_FILE
 from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
+from shared.domain import yaml_text
 from shared.domain.secret_url import looks_like_url
 from shared.eventlog.port import EventLog
 
 # Seconds until a database that does not answer is an error.
 RETRY_FOR_S = 5.0
+
+CELLS_VARIABLE = "TOPOLOG_CELLS_FILE"
 
 # Services that fold the log and publish its hash; further instances have a number behind the name.
 # The observer is part of a scheduler.
@@ -112,6 +119,40 @@ class LogSource:
         from services.embedded.data_dir import default_data_dir
 
         return self._data_dir or default_data_dir()
+
+    def cells(self) -> dict[str, str]:
+        """Return the database URL of each cell: of the data folder, or of the file that
+        TOPOLOG_CELLS_FILE names; {} without cells."""
+        if self._url:
+            return {}
+        file = os.environ.get(CELLS_VARIABLE, "") if self._data_dir is None else ""
+        path = Path(file) if file else self._folder() / CELLS_FILE
+        if not file and not path.exists():
+            return {}
+        try:
+            return msgspec.convert(yaml_text.document(path.read_text()), dict[str, str])
+        except (OSError, ValueError, yaml_text.YAMLError, msgspec.ValidationError) as error:
+            raise CommandError(
+                f"the cells in {path} cannot be read: {error}",
+                "write a line CELL: DATABASE_URL for each cell",
+                EXIT_USAGE,
+            ) from error
+
+    @asynccontextmanager
+    async def logs(self) -> AsyncIterator[dict[str, EventLog]]:
+        """Yield the log of each cell by name; without cells one, named "". Starts the Postgres of a
+        stopped data folder."""
+        urls = self.cells()
+        async with AsyncExitStack() as stack:
+            if not urls or not os.environ.get(CELLS_VARIABLE) or self._data_dir is not None:
+                only = await stack.enter_async_context(self)
+                if not urls:
+                    yield {"": only}
+                    return
+            yield {
+                cell: await stack.enter_async_context(LogSource(url, None))
+                for cell, url in urls.items()
+            }
 
     async def __aenter__(self) -> EventLog:
         file = self.file()

@@ -161,19 +161,33 @@ def explain_command(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Explain one pod: why it waits, or why it was placed on its node and zone.
+    """Explain one pod: why it waits, or why it was placed on its node and zone, in each cell.
 
     Decisions are computed again with the schedulers' settings in the data folder, and over them
     those in this shell (TOPOLOG_CYCLE_*, TOPOLOG_CONFIG).
     """
     from services.cli.deciding_here import deciding_here
     from services.cli.foreign_pod import foreign_pod
-    from services.replay.explain import explain
+    from services.replay.explain import Story, explain
 
     source = LogSource(database_url, data_dir)
     rules = deciding_here(source.settings(os.environ)) if recompute else None
+
+    async def explained() -> dict[str, list[Story]]:
+        stories, unknown = dict[str, list[Story]](), None
+        async with source.logs() as logs:
+            for cell, log in logs.items():
+                try:
+                    stories[cell] = await explain(log, pod, rules)
+                except UnknownPod as error:
+                    unknown = error
+        if not stories and unknown is not None:
+            raise unknown
+        return stories
+
     try:
-        stories = run(source, lambda log: explain(log, pod, rules), "explain")
+        with usage_errors("explain"), reading_bar():
+            stories = asyncio.run(explained())
     except CommandError as error:
         if not isinstance(error.__cause__, UnknownPod):
             raise
@@ -182,7 +196,8 @@ def explain_command(
             raise
         replay_print.foreign(foreign, as_json)
         return
-    replay_print.stories(stories, as_json)
+    for cell, in_cell in stories.items():
+        replay_print.stories(in_cell, as_json, cell)
 
 
 @replay_app.command("verify")

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from services.cli.output import columns, json_line, say, say_table
 from services.replay.node_trouble import dirty_text, exclusion_text
 from services.replay.words import by_container
@@ -109,15 +111,15 @@ def _charge(charge: dict[str, Any]) -> str:
     return f"{charge['pod']}  {charge['text']} (charged since position {charge['since']})"
 
 
-def stories(pods: list[Story], as_json: bool) -> None:
-    """Print the story of each pod."""
+def stories(pods: list[Story], as_json: bool, cell: str = "") -> None:
+    """Print the story of each pod, with its cell if there are several."""
     if as_json:
         for story in pods:
-            json_line(story)
+            json_line({"cell": cell, **msgspec.structs.asdict(story)} if cell else story)
         return
     width = columns()
     for story in pods:
-        say(f"{story.key} ({story.uid})", bold=True)
+        say(f"{story.key} ({story.uid})" + (f" in cell {cell}" if cell else ""), bold=True)
         _say_wrapped(story.current, width, 2)
         for step in story.lines:
             narrow = width < WIDE_FROM

@@ -37,13 +37,12 @@ def top(
         bool, typer.Option("--json", help="Print nodes, pods and rates once as a JSON line.")
     ] = False,
 ) -> None:
-    """Show nodes, zones, pods and the newest events live.
+    """Show nodes, zones, pods and the newest events live, of all cells if there are several.
 
     Press ? for the keys. q closes the view; the cluster keeps running.
     """
-    from services.top.follow import Follower
     from services.top.once import picture_once, snapshot
-    from services.top.screen import Screen
+    from services.top.screen import Screen, source_of
 
     if not once and not as_json and not is_screen():
         raise CommandError(
@@ -56,16 +55,16 @@ def top(
         if console:
             await _remote(console, once, as_json, width, height)
             return
-        async with LogSource(database_url, data_dir) as log:
-            follower = Follower(log)
+        async with LogSource(database_url, data_dir).logs() as logs:
+            source = source_of(logs)
             if not once and not as_json:
-                await Screen().show(follower)
+                await Screen().show(source)
                 return
-            await follower.at_head()
+            await source.at_head()
             if as_json:
-                json_line(snapshot(follower))
+                json_line(snapshot(source))
             else:
-                picture_once(follower, width, height)
+                picture_once(source, width, height)
 
     asyncio.run(session())
 

@@ -95,6 +95,12 @@ Standbys = Annotated[
     int, typer.Option(help="Additional binders and topology-stores for failover, 0 to 3.")
 ]
 Console = Annotated[bool, typer.Option(help="Serve the picture in a browser, too.")]
+Cells = Annotated[
+    int | None,
+    typer.Option(
+        help="Cells, each with a log and services, 1 to 4. Default: 1, or as in the data folder."
+    ),
+]
 Advertise = Annotated[
     str, typer.Option(help="Address of this machine as seen from an outside cluster's nodes.")
 ]
@@ -131,6 +137,7 @@ def up(
     advertise: Advertise = "",
     schedulers: Schedulers = 1,
     standbys: Standbys = 0,
+    cells: Cells = None,
     console: Console = True,
 ) -> None:
     """Run Topolog on this machine, with a simulated cluster and a workload.
@@ -139,7 +146,7 @@ def up(
     is 0 if every feasible pod ran, 3 if a kubelet rejected a pod, 4 if a feasible pod did not run.
     """
     cluster = {"nodes": nodes, "zones": zones, "policy": policy, "scope": scope, "owner": owner}
-    cluster |= {"workload": _absolute_folder(workload), "seed": seed}
+    cluster |= {"workload": _absolute_folder(workload), "seed": seed, "cells": cells}
     options = {
         "fresh": fresh,
         "pods": pods,

@@ -15,7 +15,7 @@ from typer.main import get_group
 # In the order of help. Each is a file of this room with `register(app)`.
 FILES = (
     "up", "top", "console", "reset", "replay", "log", "database", "certificates", "nats", "admit",
-    "exporter", "node", "reserve", "plan", "compare", "doctor",
+    "exporter", "node", "cells", "reserve", "plan", "compare", "doctor",
 )  # fmt: skip
 # Files that add verbs to those of another file when they are imported.
 FURTHER = {"replay": ("replay_asking", "whatif"), "log": ("log_life",)}

@@ -1,4 +1,5 @@
-"""A note in the data folder for other commands: names and HTTP ports of running services."""
+"""Notes in the data folder for other commands: names and HTTP ports of running services, and the
+databases of cells."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from services.embedded.files import write
+
 _NOTE = "services.json"
+CELLS_FILE = "cells.json"
 
 
 class RunningService(msgspec.Struct, frozen=True):
@@ -39,3 +43,10 @@ def read_services(folder: Path) -> list[RunningService]:
         return msgspec.json.decode((folder / _NOTE).read_bytes(), type=list[RunningService])
     except (OSError, msgspec.MsgspecError):
         return []
+
+
+def write_cells(folder: Path, database_urls: dict[str, str]) -> None:
+    """Note the database of each cell, with mode 0600; no note without cells."""
+    (folder / CELLS_FILE).unlink(missing_ok=True)
+    if database_urls:
+        write(folder / CELLS_FILE, msgspec.json.encode(database_urls), 0o600)

@@ -159,7 +159,11 @@ def _observed(event: cluster.PodObserved, _names: Names) -> str:
     return f"queued: {event.pod.qos}, requests {asks}{gates}"
 
 
-_ENDS = {"absent_from_list": "gone, its end was not observed", "node_ended": "gone with its node"}
+_ENDS = {
+    "absent_from_list": "gone, its end was not observed",
+    "node_ended": "gone with its node",
+    "moved": "in another cell now",
+}
 
 
 def _ended(event: cluster.PodEnded, _names: Names) -> str:
@@ -360,7 +364,9 @@ _SENTENCES: dict[type[Event], Callable[[Any, Names], str]] = {
     ),
     report.NodeReportRefused: lambda event, _: f"a report was refused: {event.reason}",
     cluster.NodeObserved: _node,
-    cluster.NodeEnded: lambda event, _: "the node object is gone",
+    cluster.NodeEnded: lambda event, _: (
+        "moved to another cell" if event.cause == "moved" else "the node object is gone"
+    ),
     cluster.PodObserved: _observed,
     cluster.PodRunning: lambda event, _: "admitted and running",
     cluster.PodEnded: _ended,

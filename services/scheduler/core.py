@@ -43,6 +43,7 @@ from services.scheduler.reserve.proposals import (
     in_order,
     reservation,
     stamped,
+    usable,
     verdict,
     withdrawals,
 )
@@ -55,6 +56,7 @@ from services.scheduler.state import state as scheduler_state
 from services.scheduler.state import totals
 from services.scheduler.state.state import SchedulerState
 from services.scheduler.state.traceparents import Traceparents
+from shared.domain.cells import Cells
 from shared.domain.pod import Pod
 from shared.events import scheduling_events as scheduling
 from shared.events import streams
@@ -69,11 +71,9 @@ HasTime = Callable[[float], bool]
 
 
 class CoreConfig(msgspec.Struct, frozen=True):
-    """The core's configuration.
-
-    `upstream` decides instead of the ledger, if given. Decisions name `provenance` as their origin.
-    With `shadow` nothing is decided. Pods of the kube-schedulers in `asked_by` are reserved on
-    request."""
+    """The core's configuration. `upstream` decides instead of the ledger, if given. Decisions name
+    `provenance` as their origin. With `shadow` nothing is decided. Pods of the kube-schedulers in
+    `asked_by` are reserved on request. Nodes of other `cells` take no pods."""
 
     scheduler_name: str = "topolog"
     cycle: CycleConfig = CycleConfig()
@@ -84,6 +84,7 @@ class CoreConfig(msgspec.Struct, frozen=True):
     shadow: bool = False
     asked_by: tuple[str, ...] = ()
     gang_timeout_s: float = GANG_TIMEOUT_S
+    cells: Cells | None = None
 
 
 class Counters(msgspec.Struct):
@@ -240,10 +241,8 @@ class SchedulerCore:
             self._changed.add(name)
 
     def _usable_node(self, name: str) -> LedgerNode | None:
-        # A node without a Node object takes no pod, because any exporter may report under its name.
-        node = self.ledger.nodes.get(name)
-        quarantined = self._quarantined & {f"node/{name}", f"report/{name}"}
-        return None if quarantined or node is None or node.observed is None else node
+        node = usable(self.ledger.nodes.get(name), self.config.cells)
+        return None if self._quarantined & {f"node/{name}", f"report/{name}"} else node
 
     def _follow_pod(self, uid: str, entry: LedgerPod | None, event: Event) -> None:
         self.cluster.follow(uid, entry)
@@ -341,7 +340,7 @@ class SchedulerCore:
         proposals += self.exclusion_proposals.retries(now_s)
         proposals += self.marks.proposals(self.ledger, self._changed, self.versions)
         changed = self._refresh()
-        proposals += withdrawals(self.ledger, changed, self.versions)
+        proposals += withdrawals(self.ledger, changed, self.versions, self.config.cells)
         proposals += takeovers(self.ledger, changed, self.versions)
         proposals += self._demand_weights()
         holds = self._holds(changed, now_s, now_us)

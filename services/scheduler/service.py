@@ -136,7 +136,12 @@ def _relay(service: Service, settings: SchedulerSettings, log: EventLog, decider
         )
         service.on_close("bus", bus.close)
         await Relay(
-            log, bus, service.holder, health=service.health, ttl_s=settings.lease_ttl_s
+            log,
+            bus,
+            service.holder,
+            health=service.health,
+            ttl_s=settings.lease_ttl_s,
+            cell=settings.cell,
         ).run()
 
     _awaited(service, RELAY)
@@ -213,7 +218,9 @@ def _observe(
 
         kube = KubeClient(settings.kubeconfig)
         service.on_close("kube", kube.close)
-        readiness = ApiReadiness(kube, rights.SCHEDULER, service.clock)
+        cells = projector.state.config.cells
+        needed = rights.SCHEDULER | (rights.CELL_NODES if cells is not None else frozenset())
+        readiness = ApiReadiness(kube, needed, service.clock)
         service.health.check(api_readiness.COMPONENT, readiness.problem)
         observer = Observer(
             log,
@@ -222,6 +229,7 @@ def _observe(
             (settings.scheduler_name, *others),
             service.clock,
             settings.relist_s,
+            cells,
         )
         observers.append(observer)
         service.health.check("observed cluster", observer.problem)
@@ -246,7 +254,9 @@ def _routes(service: Service, projector: Projector[SchedulerCore]) -> None:
         )
 
     async def stats(_request: Request) -> Response:
-        return json_response(projector.state.stats())
+        cells = projector.state.config.cells
+        cell = cells.own if cells is not None else ""
+        return json_response({**projector.state.stats(), "cell": cell})
 
     async def charged(_request: Request) -> Response:
         nodes = projector.state.ledger.nodes.values()

@@ -20,6 +20,7 @@ from services.scheduler.reserve.gangs import GANG_TIMEOUT_S
 from services.scheduler.reserve.holds import MOST_AFTER_S, HoldSettings
 from services.scheduler.score.runner import STRATEGIES
 from services.scheduler.snapshot.config import CycleConfig, Provenance
+from shared.domain.cells import Cell, Cells, cells_of
 from shared.eventlog.closure import code_fingerprint
 from shared.hints import registry
 from shared.runtime.settings import CommonSettings, SettingsInvalid
@@ -47,6 +48,8 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     - `log_limit_gib`: the relay warns before the log takes that much.
     - `hold`: how long a pod may wait before a node is held for it, and how many nodes may be.
     - `gang_timeout_s`: how long a gang may be bound in part before it is rolled back, 0 for ever.
+    - `cell`, `cells`: the name of this cell, and all cells, such as `[{name: a}, {name: b, nodes:
+      {pool: b}, pods: {team: b}}]`, the same in every cell.
     - `shadow`: decide nothing, and compare the decisions of other schedulers with Topolog's.
     """
 
@@ -64,6 +67,8 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     compat: Literal["default", "upstream"] = "default"
     plugin_config: str = ""
     shadow: bool = False
+    cell: str = ""
+    cells: tuple[Cell, ...] = ()
     hold: HoldSettings = HoldSettings()
     gang_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_AFTER_S)] = GANG_TIMEOUT_S
     extender: ExtenderSettings = ExtenderSettings()
@@ -108,6 +113,9 @@ def chosen(settings: SchedulerSettings) -> Choice:
     else:
         choice, problems = _default(settings, settings.cycle, [])
     problems += settings.extender.problems()
+    cells = cells_of(settings.cell, settings.cells)
+    if isinstance(cells, str):
+        problems.append(cells)
     if settings.hold.after_s and choice.core.upstream is not None:
         problems.append(
             "TOPOLOG_HOLD_AFTER_S: the upstream plugin's caches hold no nodes; "
@@ -132,6 +140,7 @@ def chosen(settings: SchedulerSettings) -> Choice:
         gang_timeout_s=settings.gang_timeout_s,
         shadow=settings.shadow,
         asked_by=settings.extender.schedulers if settings.extender.port else (),
+        cells=cells if isinstance(cells, Cells) else None,
     )
     return msgspec.structs.replace(choice, core=core)
 

@@ -128,8 +128,11 @@ class Follower:
 
     def picture(self, number: int) -> Picture:
         """Return the values of this moment, with the rows of one resource, by its number."""
-        totals = self._counted()
-        resource = model.resource_at(totals.resources, number)
+        totals = self.totals()
+        return self.picture_of(totals, model.resource_at(totals.resources, number))
+
+    def picture_of(self, totals: model.Totals, resource: str) -> Picture:
+        """Return the values of this moment with these totals and the rows of this resource."""
         return Picture(
             self.ledger.position,
             self.head,
@@ -142,7 +145,7 @@ class Follower:
             list(self.newest),
         )
 
-    def _counted(self) -> model.Totals:
+    def totals(self) -> model.Totals:
         """Return the totals. In a large cluster they may be a little old, because counting may
         take only a small part of the time.
         """

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from services.top import model
+from services.top.cells import CellsPicture
 from services.top.draw import draw
 from services.top.follow import Follower
 from services.top.screen import Screen, Source
@@ -26,8 +27,10 @@ def picture_once(source: Source, width: int, height: int) -> None:
         console.print(line)
 
 
-def snapshot(follower: Follower) -> dict[str, Any]:
-    """Return nodes, pods, counts and rates, amounts in Topolog's units."""
+def snapshot(follower: Follower | CellsPicture) -> dict[str, Any]:
+    """Return nodes, pods, counts and rates, amounts in Topolog's units; by cell if several."""
+    if isinstance(follower, CellsPicture):
+        return {"cells": {cell: snapshot(each) for cell, each in follower.followers.items()}}
     ledger = follower.ledger
     totals = model.totals_of(ledger, follower.created_us, follower.now_us)
     return {

@@ -19,11 +19,13 @@ from rich.live import Live
 from services.replay.explain import Story
 from services.replay.filters import FilterError
 from services.top import model
+from services.top.cells import CellsPicture
 from services.top.draw import Scene, draw
 from services.top.follow import Follower
 from services.top.model import Picture
 from services.top.view import LISTS, View, pressed
 from shared.domain.quantity import format_amount
+from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import READER
 from shared.runtime.waiting import set_within
@@ -58,6 +60,11 @@ def keys_in(text: str) -> list[str]:
         keys.append(_KEYS.get(code, text[0]))
         text = text[len(code) or 1 :]
     return keys
+
+
+def source_of(logs: Mapping[str, EventLog]) -> Follower | CellsPicture:
+    """Return the picture of one log, or of the logs of several cells."""
+    return CellsPicture(logs) if len(logs) > 1 else Follower(next(iter(logs.values())))
 
 
 class Source(Protocol):
@@ -98,13 +105,15 @@ class Screen:
         self._notes = [*self._notes, text][-20:]
         self._changed.set()
 
-    async def run(self, database_url: str) -> None:
-        """Draw the log until the user closes the picture."""
-        log = await PostgresEventLog.open(database_url, retry_for_s=5.0, role=READER)
-        try:
-            await self.show(Follower(log))
-        finally:
-            await log.close()
+    async def run(self, database_urls: Mapping[str, str]) -> None:
+        """Draw the log, or the logs of all cells by name, until the user closes the picture."""
+        async with contextlib.AsyncExitStack() as stack:
+            logs = dict[str, EventLog]()
+            for cell, url in database_urls.items():
+                log = await PostgresEventLog.open(url, retry_for_s=5.0, role=READER)
+                stack.push_async_callback(log.close)
+                logs[cell] = log
+            await self.show(source_of(logs))
 
     async def show(self, source: Source) -> None:
         """Draw what a source has until the user closes the picture."""

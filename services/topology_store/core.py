@@ -118,6 +118,7 @@ def fold_node_object(state: NodeState, event: NodeObserved | NodeEnded) -> None:
         state.node_uid = event.uid
     elif state.node_uid == event.uid:
         state.node_uid = ""
+        state.expired = state.expired or (event.cause == "moved" and state.report is not None)
 
 
 def evolve(state: NodeState, event: Event, version: int, at_ms: int) -> NodeState:

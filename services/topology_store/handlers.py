@@ -58,8 +58,15 @@ class Reports:
     the last believed report of each node came, on the monotonic clock."""
 
     def __init__(
-        self, log: EventLog, held: LentLease, bus: Bus, clock: Clock, exporter_wins: bool = True
+        self,
+        log: EventLog,
+        held: LentLease,
+        bus: Bus,
+        clock: Clock,
+        exporter_wins: bool = True,
+        cell: str = "",
     ) -> None:
+        self._cell = cell
         self._held = held
         self._exporter_wins = exporter_wins
         self._log = log
@@ -148,6 +155,8 @@ class Reports:
     ) -> None:
         """Judge valid reports until none remains or too many races are lost. `boots` are the
         boots that were believed when the reports came."""
+        if self._cell:
+            pending = [received for received in pending if self._is_here(received.report.node)]
         if boots is None:
             boots = {received.report.node: self._boot(received.report.node) for received in pending}
         for _ in range(MAX_TRIES):
@@ -156,6 +165,11 @@ class Reports:
                 return
         for received in pending:
             self._log_contested(received.report)
+
+    def _is_here(self, node: str) -> bool:
+        """Return whether the node is of this cell: its log has the Node object."""
+        state = self.nodes.get(node)
+        return state is not None and bool(state.node_uid)
 
     def now_ms(self) -> int:
         """Return Unix milliseconds that never jump: the time at the start plus monotonic time."""

@@ -62,7 +62,8 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     service.health.check("streams of the bus", streams.waits_for)
     service.task("streams of the bus", streams.make, lasts=False)
     lent_lease = LentLease()
-    reports = Reports(log, lent_lease, bus, service.clock, exporter_wins=settings.reports == "both")
+    exporter_wins = settings.reports == "both"
+    reports = Reports(log, lent_lease, bus, service.clock, exporter_wins, settings.cell)
     leasing: dict[str, Any] = {
         "ttl_s": settings.lease_ttl_s,
         "clock": service.clock,

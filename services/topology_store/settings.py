@@ -14,11 +14,13 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
-    """`report_max_age_s` is three exporter intervals by default. `lease_ttl_s` is the lease of
-    the silence watch and of the mirror. `reports` is the source of reports: `bus` (Topolog's
-    exporters), `nrt` (NodeResourceTopology objects of other exporters, read with `kubeconfig`)
-    or `both`, where a node's own exporter wins. `mirror` writes NodeResourceTopology objects for
-    other consumers; with `auto` only if the definition is installed.
+    """With a `cell`, reports of nodes that are not in its log are ignored, because they are of
+    other cells. `report_max_age_s` is three exporter intervals by default. `lease_ttl_s` is the
+    lease of the silence watch and of the mirror. `reports` is the source of reports: `bus`
+    (Topolog's exporters), `nrt` (NodeResourceTopology objects of other exporters, read with
+    `kubeconfig`) or `both`, where a node's own exporter wins. `mirror` writes
+    NodeResourceTopology objects for other consumers; with `auto` only if the definition is
+    installed.
 
     `mirror_pessimism` is where an unconfirmed pod is subtracted: `ledger` in every zone where it
     may land, `overreserve` in every zone, `none` nowhere. Each node is written at most once in
@@ -30,6 +32,7 @@ class TopologyStoreSettings(CommonSettings, frozen=True, kw_only=True):
     `koordlet_memory_policy` is the Memory Manager's policy on nodes that koordlet reports. With
     `auto` it is None if the CPU Manager is none, and otherwise unknown."""
 
+    cell: str = ""
     kubeconfig: str = ""
     report_max_age_s: Seconds = 30.0
     lease_ttl_s: Annotated[float, msgspec.Meta(ge=1)] = 5.0

@@ -1,8 +1,8 @@
 """Subjects and streams on the bus.
 
 `topolog.report.<node>` carries the newest report of a node (the last message per subject is kept).
-`topolog.fact.<area>.<type>` mirrors the log. Node names are escaped, because a dot separates tokens
-of a subject.
+`topolog.fact.<area>.<type>` mirrors the log, and `topolog.fact.cell.<cell>.<area>.<type>` the log
+of a cell. Node names are escaped, because a dot separates tokens of a subject.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def reporting(subject: str) -> str:
     return unescape(subject.rsplit(".", 1)[-1])
 
 
-def event(area: str, type_name: str) -> str:
+def event(area: str, type_name: str, cell: str = "") -> str:
     """Return the subject of a relayed event."""
-    return f"topolog.fact.{area}.{type_name}"
+    return f"topolog.fact.{f'cell.{escape(cell)}.' if cell else ''}{area}.{type_name}"
 
 
 def message_id(log_id: str, timeline: int, position: int, chain: str) -> str:

@@ -16,7 +16,7 @@ from shared.domain.report import ZonedAmount
 from shared.domain.resources import Amounts
 from shared.events.about import About, AboutNothing, AboutPodOnNode
 
-EndCause = Literal["deleted", "succeeded", "failed", "rejected", "absent_from_list"]
+EndCause = Literal["deleted", "succeeded", "failed", "rejected", "absent_from_list", "moved"]
 
 
 class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,7 +56,8 @@ class NodeEnded(msgspec.Struct, frozen=True, tag=True):
     """The Node object was deleted, so the node takes no pod. Stream `node/<name>`.
 
     Its pods stay charged until each of them ends by its own event, because the name may come back
-    with a kubelet that runs them."""
+    with a kubelet that runs them. `moved`: the node left for another cell, with its pods, which end
+    by this cause in the same commit."""
 
     name: str
     uid: str
@@ -110,7 +111,7 @@ class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defau
 
     It was deleted, it finished, its kubelet rejected it (`rejected`, with the kubelet's `reason`),
     or complete lists lack it (`absent_from_list`). In the last case it keeps its charge as long as
-    the node's reports list it.
+    the node's reports list it. `moved`: another cell has it now, with its node or by its labels.
 
     `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch: by the
     node's clock the pod held its resources until then (kubelet 1.36). 0 for unknown."""

@@ -16,7 +16,7 @@ from shared.events.about import AboutNode, AboutNothing, AboutPod, AboutPodOnNod
 ReconcileMethod = Literal["proof", "fingerprint", "empty"]
 # How the preemptor of evictions begins that roll a gang back; its name follows.
 OF_GANG = "gang "
-WithdrawCause = Literal["node_ended", "unasked", "gang"]
+WithdrawCause = Literal["node_ended", "unasked", "gang", "node_leaves"]
 
 AsideCause = Literal["rejected", "denied", "contested"]
 HoldEndCause = Literal["placed", "ended", "hopeless", "unasked"]
@@ -143,8 +143,8 @@ class ReservationWithdrawn(
 ):
     """The reservation ends, and no binding was or will be made by it. Stream `pod/<uid>`.
 
-    Its node ended, the extender's caller no longer waits (`unasked`), or too few pods of its `gang`
-    still have a node."""
+    Its node ended or leaves for another cell, the extender's caller no longer waits (`unasked`), or
+    too few pods of its `gang` still have a node."""
 
     uid: str
     node: str

@@ -131,6 +131,10 @@ class KubeClient:
             version = page.resource_version
         return Listed(items, version)
 
+    async def pods_on(self, node: str) -> Sequence[Object]:
+        body = await self._page("pods", {"fieldSelector": f"spec.nodeName={node}"})
+        return tuple(body["items"])
+
     async def pages(self, kind: Kind, streamed: bool = False) -> AsyncGenerator[Listed]:
         if streamed and kind not in self._in_pages:
             began = False

@@ -109,6 +109,9 @@ class Kube(Protocol):
         """Yield the events after `resource_version` until the server ends the stream. Raises
         WatchExpiredError, KubeUnavailableError."""
 
+    async def pods_on(self, node: str) -> Sequence[Object]:
+        """Return the pods of one node now. Raises KubeUnavailableError."""
+
     async def get_pod(self, namespace: str, name: str) -> Answer | Lost:
         """Return the pod in `body`, or 404."""
 

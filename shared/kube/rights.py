@@ -88,6 +88,9 @@ RESERVATIONS = _rights("scheduling.koordinator.sh", "reservations/status", "patc
 # Only if `topolog plan defragment` runs in the scheduler's pod.
 DEFRAGMENT = _rights("policy", "poddisruptionbudgets", "list")
 
+# Only if the cluster has several cells; needed by the scheduler.
+CELL_NODES = _rights("", "nodes", "patch")
+
 # Only if nodes register with a taint that the topology-store removes after the first report.
 STARTUP_TAINT = _rights("", "nodes", "patch")
 

@@ -22,7 +22,7 @@ from shared.ledger import pods, reports
 from shared.ledger.fingerprints import reconciled
 from shared.ledger.nodes import forget_if_empty, node_of
 from shared.ledger.recompute import recompute
-from shared.ledger.state import Ledger
+from shared.ledger.state import Ledger, LedgerNode
 
 Touched = tuple[str, ...]
 
@@ -105,6 +105,11 @@ def _node_ended(ledger: Ledger, event: cluster.NodeEnded, envelope: Envelope) ->
     if node is None or node.observed is None or node.observed.uid != event.uid:
         return ()
     node.observed, node.is_deleted = None, True
+    if event.cause == "moved":
+        # Another cell goes on with the node; what this log knows of it gets old.
+        node.expired = True
+        if not node.charges:
+            ledger.nodes[event.name] = LedgerNode(event.name, devices=node.devices)
     return (event.name,)
 
 

@@ -44,8 +44,10 @@ class Relay:
         clock: Clock = SYSTEM_CLOCK,
         ttl_s: float = 10.0,
         options: ConsumerOptions = _OPTIONS,
+        cell: str = "",
     ) -> None:
         self._log = log
+        self._cell = cell
         self._bus = bus
         self._health = health or Health()
         self._clock = clock
@@ -82,7 +84,7 @@ class Relay:
         self._identity = await self._log.identity()
 
     async def _publish(self, page: Sequence[Envelope]) -> None:
-        messages = [message_of(self._identity, envelope) for envelope in page]
+        messages = [message_of(self._identity, envelope, self._cell) for envelope in page]
         while True:
             try:
                 await self._bus.publish_many(messages)
@@ -95,7 +97,7 @@ class Relay:
         count(names.RELAYED, len(page))
 
 
-def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
+def message_of(identity: LogIdentity, envelope: Envelope, cell: str = "") -> Message:
     """Return the message that announces an event."""
     entry = CATALOG.get(envelope.type)
     chain = envelope.chain.hex()
@@ -109,4 +111,5 @@ def message_of(identity: LogIdentity, envelope: Envelope) -> Message:
     if envelope.trace not in ("", UNRECORDED):
         headers[HEADER] = envelope.trace
     body = envelope.payload if len(envelope.payload) <= MAX_BODY_BYTES else b""
-    return Message(subjects.event(entry.area if entry else "unknown", envelope.type), body, headers)
+    area = entry.area if entry else "unknown"
+    return Message(subjects.event(area, envelope.type, cell), body, headers)

@@ -354,6 +354,13 @@ KUBE_UNLISTED = event(
     "A new timeline begins: no pod is scheduled, bound or evicted before the cluster was listed.",
     "None if it lasts seconds. Otherwise `/healthz` of the observing scheduler shows why.",
 )
+CELL_NODE_TAKEN = event("cell.node_taken", "This cell took a node that it wants.")
+CELL_NODE_LEFT = event("cell.node_left", "A node that left this log was given up.")
+CELL_NODE_KEPT = event(
+    "cell.node_kept",
+    "The owner's label of a node could not be changed; this is tried again.",
+    "None for one line: the node has changed meanwhile. Otherwise grant patch on nodes.",
+)
 KUBE_MASS_ABSENCE = event(
     "kube.mass_absence",
     "A list lacks many objects that the log holds; none ends before a second list agrees.",

@@ -45,6 +45,7 @@ OF_THE_CLUSTER = (
 OPTIONAL = {
     "agent",
     "archive-bucket",
+    "cell",
     "cloudnative-pg",
     "console",
     "defragment",
@@ -321,3 +322,39 @@ def check_tls(workloads: list[Document]) -> None:
         assert all(
             f"--from-file=http-tls/{item['key']}" in readme for item in volume["secret"]["items"]
         )
+
+
+def test_a_second_cell_shares_no_object_with_the_first(tmp_path: Path) -> None:
+    """The overlay of k8s/README.md: its accounts have the rights, and its services the setting."""
+    (example,) = [
+        text.partition("```")[0]
+        for text in (K8S / "README.md").read_text().split("```yaml\n")[1:]
+        if "components/cell" in text.partition("```")[0]
+    ]
+    shutil.copytree(K8S, tmp_path / "k8s")
+    overlay = tmp_path / "k8s" / "overlays" / "cell-b"
+    overlay.mkdir()
+    (overlay / KUSTOMIZATION).write_text(example)
+    first, second = built(K8S / "overlays" / "production"), built(overlay)
+
+    def keys(objects: list[Document]) -> set[tuple[str, str, str]]:
+        metadata = [(each["kind"], each["metadata"]) for each in objects]
+        return {(kind, of.get("namespace", ""), of["name"]) for kind, of in metadata}
+
+    assert not keys(first) & keys(second)
+    accounts = {name_of(each) for each in second if each["kind"] == "ServiceAccount"}
+    for binding in (each for each in second if each["kind"] == "ClusterRoleBinding"):
+        (subject,) = binding["subjects"]
+        assert subject["namespace"] == "topolog-b"
+        assert subject["name"] in accounts
+    (config,) = [each for each in second if each["kind"] == "ConfigMap"]
+    assert (config["data"]["cell"], "{name: a}" in config["data"]["cells"]) == ("b", True)
+    for service in ("scheduler-b", "topology-store-b"):
+        (deployment,) = [
+            each for each in second if (each["kind"], name_of(each)) == ("Deployment", service)
+        ]
+        env = {of["name"]: of for each in containers(deployment) for of in each["env"]}
+        for variable, key in (("TOPOLOG_CELL", "cell"), ("TOPOLOG_CELLS", "cells")):
+            reference = env[variable]["valueFrom"]["configMapKeyRef"]
+            assert reference == {"name": name_of(config), "key": key}
+    assert not [each for each in second if each["kind"] == "DaemonSet"]

@@ -20,7 +20,7 @@ def test_a_child_runs_in_the_folder_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = UpOptions(data_dir=tmp_path / "data", schedulers=1)
-    names = [name for name, _, _ in children.service_names(options)]
+    names = [name for name, _, *_ in children.service_names(options)]
     ports = Ports(dict.fromkeys(names, 20_001))
     env = {"TOPOLOG_TRACE_FILE": "{service}"}
     with DataDir(tmp_path / "data") as folder:

@@ -40,7 +40,7 @@ def specs(tmp_path: Path, **options: str) -> dict[str, ChildSpec]:
     with DataDir(printed.data_dir) as folder:
         ports = children.Ports(
             dict.fromkeys(("simulator", *children.exporter_names(printed)), 1)
-            | {name: 1 for name, _, _ in children.service_names(printed)}
+            | {name: 1 for name, _, *_ in children.service_names(printed)}
         )
         exporters = dict.fromkeys(children.exporter_names(printed), "bus")
         result = [

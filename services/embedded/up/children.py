@@ -4,11 +4,13 @@ exporters, console. Starts nothing.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -18,7 +20,7 @@ from services.embedded.environment import FOREIGN, NETWORK, POSTGRES, PYTHON
 from services.embedded.errors import PortInUseError
 from services.embedded.ports import HOST, free_port
 from services.embedded.running import RunningService
-from services.embedded.up.options import UpOptions
+from services.embedded.up.options import CELLS, UpOptions
 from shared.kube.connection import runs_plugin
 from shared.runtime.secret_file import SecretUnreadable, value_or_file
 from shared.telemetry.reasons import plain
@@ -40,6 +42,7 @@ SERVICES = (
 
 DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
 BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
+ONE_LOG: Mapping[str, str] = MappingProxyType({})
 # Tests and benchmarks use these to stop a process at a certain line, and to sample its stacks.
 WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
 
@@ -71,7 +74,7 @@ def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
     """Return a different free port for every child that serves HTTP. The Kubernetes API keeps its
     last port if that is free. Raises PortInUseError if a port of the options is in use.
     """
-    names = [name for name, _, _ in service_names(options)]
+    names = [name for name, *_ in service_names(options)]
     if not options.kubeconfig:
         names += [SIMULATOR, *exporter_names(options)]
     ports: dict[str, int] = (
@@ -100,8 +103,10 @@ def exporter_names(options: UpOptions) -> list[str]:
     return [f"{EXPORTER}-{number}" for number in range(min(options.exporters, options.nodes))]
 
 
-def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
-    """Return (name, service, module) of every service process: `scheduler`, `scheduler-2`, ..."""
+def service_names(options: UpOptions) -> list[tuple[str, str, str, str]]:
+    """Return (name, service, module, cell) of every service process: `scheduler`, `scheduler-2`,
+    `scheduler-b` of the second cell, ... One console serves all cells.
+    """
     counts = {
         STORE: 1 + options.standbys,
         SCHEDULER: options.schedulers,
@@ -109,10 +114,22 @@ def service_names(options: UpOptions) -> list[tuple[str, str, str]]:
         CONSOLE: int(options.console),
     }
     return [
-        (name if number == 1 else f"{name}-{number}", name, module)
+        (
+            "-".join(filter(None, (name, cell if at else "", str(number) if number > 1 else ""))),
+            name,
+            module,
+            cell,
+        )
+        for at, cell in enumerate(cell_names(options))
         for name, module in SERVICES
         for number in range(1, counts[name] + 1)
+        if not (at and name == CONSOLE)
     ]
+
+
+def cell_names(options: UpOptions) -> tuple[str, ...]:
+    """Return the names of the cells; one of "" without several."""
+    return tuple(CELLS[: options.cells]) if options.cells > 1 else ("",)
 
 
 def environment(
@@ -201,13 +218,22 @@ def start_file(folder: DataDir) -> Path:
 
 
 def services(
-    options: UpOptions, folder: DataDir, ports: Ports, env: Mapping[str, str]
+    options: UpOptions,
+    folder: DataDir,
+    ports: Ports,
+    env: Mapping[str, str],
+    database_urls: Mapping[str, str] = ONE_LOG,
 ) -> list[ChildSpec]:
-    """Return topology-stores, schedulers, binders and the console, each as a process."""
+    """Return topology-stores, schedulers, binders and the console, each as a process. Each cell has
+    a database of `database_urls`."""
     specs = []
-    for name, service, module in service_names(options):
+    cells = json.dumps([{"name": cell} for cell in database_urls])
+    for name, service, module, cell in service_names(options):
         port = ports.by_name[name]
         child_env = {**env, "TOPOLOG_HTTP_PORT": str(port)}
+        if cell:
+            child_env[DATABASE[0]] = database_urls[cell]
+            child_env |= {"TOPOLOG_CELL": cell, "TOPOLOG_CELLS": cells}
         if service in (BINDER, CONSOLE):  # they do not use the bus
             child_env = {name: value for name, value in child_env.items() if name not in BUS}
         child_env["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)

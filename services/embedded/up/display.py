@@ -8,6 +8,7 @@ are printed, so that a start shows its progress from the first second.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -27,8 +28,8 @@ class Picture(Protocol):
     def note(self, text: str) -> None:
         """Show a message in the picture."""
 
-    async def run(self, database_url: str) -> None:
-        """Draw the log."""
+    async def run(self, database_urls: Mapping[str, str]) -> None:
+        """Draw the log, or the logs of all cells by name."""
 
 
 class Display:

@@ -13,6 +13,7 @@ OWNERS = ("kubelet", "topolog")
 CACHES = ("ledger", "overreserve", "discardreserved", "passthrough")
 MAX_NODES, MAX_ZONES, MAX_PODS = 5_000, 8, 1_000_000
 MAX_SCHEDULERS, MAX_STANDBYS = 8, 3
+CELLS = "abcd"
 # An unlimited number of pods.
 ENDLESS = -1
 
@@ -24,10 +25,10 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     seconds per second. `kubeconfig` names an outside cluster: then nothing is simulated. Empty
     `database_url` and `nats_url` mean the embedded servers; services get `database_url_file` and
     `nats_url_file` if these are set. `schedulers` share the pods; `standbys` are additional binders
-    and topology-stores for failover; with `console`, the page in
-    the browser runs, too. An empty `cache` leaves the choice to the scheduler's
-    settings. `declared` is, by service, the variables of its settings, which it gets from this
-    process.
+    and topology-stores for failover; with `console`, the page in the browser runs, too. `cells`
+    share nodes and pods, each with a log and services of its own. An empty `cache` leaves the
+    choice to the scheduler's settings. `declared` is, by service, the variables of its settings,
+    which it gets from this process.
     """
 
     data_dir: Path
@@ -59,6 +60,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     schedulers: int = 1
     standbys: int = 0
     console: bool = False
+    cells: int = 1
     extra_env: dict[str, str] = {}
     declared: dict[str, tuple[str, ...]] = {}
 
@@ -77,6 +79,12 @@ def check(options: UpOptions) -> UpOptions:
         *_between("--exporters", options.exporters, 1, 64),
         *_between("--schedulers", options.schedulers, 1, MAX_SCHEDULERS),
         *_between("--standbys", options.standbys, 0, MAX_STANDBYS),
+        *_between("--cells", options.cells, 1, len(CELLS)),
+        *(
+            ["--cells share the embedded database; leave --database-url out"]
+            if options.cells > 1 and options.database_url
+            else []
+        ),
         *_between("--api-port", options.api_port, 0, 65_535),
         *_one_of("--policy", options.policy, POLICIES),
         *_one_of("--scope", options.scope, SCOPES),

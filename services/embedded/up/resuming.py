@@ -27,6 +27,7 @@ class Shape(msgspec.Struct, frozen=True):
     scope: str = "container"
     owner: str = "kubelet"
     seed: int = 1
+    cells: int = 1
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class Given(msgspec.Struct, frozen=True):
     scope: str | None = None
     owner: str | None = None
     seed: int | None = None
+    cells: int | None = None
 
 
 def shape_for(folder: Path, given: Given, fresh: bool) -> Shape:
@@ -61,7 +63,7 @@ def shape_for(folder: Path, given: Given, fresh: bool) -> Shape:
 def _contradictions(existing: Shape, options: dict[str, Any]) -> list[str]:
     wrong = [
         f"--{name} is {options[name]}, but the folder has a cluster with {getattr(existing, name)}"
-        for name in ("nodes", "zones")
+        for name in ("nodes", "zones", "cells")
         if options.get(name, getattr(existing, name)) != getattr(existing, name)
     ]
     if _source(options.get("workload", existing.workload)) != _source(existing.workload):

@@ -13,7 +13,8 @@ from pathlib import Path
 from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec
 from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
 from services.embedded.nats import NatsSettings
-from services.embedded.running import forget_services, write_services
+from services.embedded.postgres import DATABASE, EmbeddedPostgres
+from services.embedded.running import forget_services, write_cells, write_services
 from services.embedded.servers import EmbeddedServers
 from services.embedded.supervisor import Supervisor
 from services.embedded.up import attach, children, exporter_keys, kubeconfig
@@ -47,6 +48,7 @@ class Up:
     def __init__(self, options: UpOptions, display: Display | None = None) -> None:
         self._options = options
         self._database_url = self._nats_url = ""
+        self._database_urls: dict[str, str] = {}
         self._bus = NatsSettings()
         self._servers: EmbeddedServers | None = None
         self._display = display or Display(options.json)
@@ -160,6 +162,7 @@ class Up:
             options.scope,
             options.owner,
             options.seed,
+            options.cells,
         )
         write_shape(folder.path, shape)
 
@@ -181,8 +184,24 @@ class Up:
             # The socket trusts every user name. Services use a login without further rights.
             await make_login(database_url, SERVICE, secrets.token_urlsafe(24))
             database_url = servers.postgres.url(user=SERVICE)
+            await self._make_cells(folder, servers.postgres)
         self._nats_url = options.nats_url or servers.nats_url
         return ServerAddresses(database_url, self._nats_url)
+
+    async def _make_cells(self, folder: DataDir, postgres: EmbeddedPostgres) -> None:
+        """Create the cells' databases. The first cell has the log of a folder without cells."""
+        cells = children.cell_names(self._options) if self._options.cells > 1 else ()
+        databases = {
+            cell: f"{DATABASE}_{cell}" if at else DATABASE for at, cell in enumerate(cells)
+        }
+        for name in list(databases.values())[1:]:
+            await asyncio.to_thread(postgres.create_database, name)
+            await migrate(postgres.url(name))
+            await make_login(postgres.url(name), SERVICE, secrets.token_urlsafe(24))
+        self._database_urls = {
+            cell: postgres.url(name, SERVICE) for cell, name in databases.items()
+        }
+        write_cells(folder.path, {cell: postgres.url(name) for cell, name in databases.items()})
 
     async def _start_services(
         self, folder: DataDir, ports: Ports, addresses: ServerAddresses
@@ -199,7 +218,7 @@ class Up:
             traces,
         )
         write_settings(folder.path, os.environ | env)
-        specs = children.services(options, folder, ports, env)
+        specs = children.services(options, folder, ports, env, self._database_urls)
         if not options.kubeconfig:
             specs += children.exporters(
                 options, folder, ports, env, await self._exporter_urls(folder)
@@ -266,7 +285,7 @@ class Up:
             await self._watch(ports)
             return
         self._display.begin_picture()
-        drawing = asyncio.create_task(picture.run(self._database_url))
+        drawing = asyncio.create_task(picture.run(self._database_urls or {"": self._database_url}))
         drawing.add_done_callback(self._picture_ended)
         try:
             await self._watch(ports)

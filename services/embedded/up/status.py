@@ -76,6 +76,8 @@ class Scheduling(msgspec.Struct, frozen=True):
     unproven: int = 0
     reserved: int = 0
     conflicts: int = 0
+    cell: str = ""
+    cells: int = 1
 
     @property
     def live(self) -> int:
@@ -126,19 +128,26 @@ def _read(path: Path) -> _Simulation:
 
 async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = "") -> Scheduling:
     """Return the numbers of the scheduler that is furthest in the log, with the sums of what each
-    scheduler did itself. Return `before` if none answers. `token` is for HTTP, "" for none.
+    scheduler did itself; of several cells, the sums over them. Return `before` if none answers, or
+    fewer cells than before. `token` is for HTTP, "" for none.
     """
     urls = [f"http://127.0.0.1:{port}/stats" for port in ports]
     answers = await asyncio.gather(*(ask(url, Scheduling, None, token) for url in urls))
     received: list[Scheduling] = [answer for answer in answers if answer is not None]
     if not received:
         return before
-    furthest = max(received, key=lambda numbers: numbers.position)
-    return msgspec.structs.replace(
-        furthest,
-        reserved=sum(numbers.reserved for numbers in received),
-        conflicts=sum(numbers.conflicts for numbers in received),
-    )
+    furthest = {
+        numbers.cell: numbers for numbers in sorted(received, key=lambda numbers: numbers.position)
+    }
+    if len(furthest) < before.cells:
+        return before
+    sums = {
+        name: sum(getattr(numbers, name) for numbers in each)
+        for name in Scheduling.__struct_fields__
+        if name != "cell"
+        for each in [received if name in ("reserved", "conflicts") else furthest.values()]
+    }
+    return Scheduling(**sums)
 
 
 async def until_all_report(

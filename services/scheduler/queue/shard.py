@@ -1,14 +1,14 @@
 """Shards: which of several schedulers decides a pod, and which nodes each of them tries first.
 
-Rendezvous hashing (Thaler and Ravishankar, 1998): a key goes to the member whose hash with it is
-the highest, so that a member that comes or goes moves only its own keys. Members that learn of each
-other late decide a pod twice for a moment; the versions of its stream let one of them win. Pure.
+A key goes to a member by rendezvous hash. Members that learn of each other late decide a pod twice
+for a moment; the versions of its stream let one of them win. Pure.
 """
 
 from __future__ import annotations
 
 import msgspec
-import xxhash
+
+from shared.domain.cells import highest
 
 MARK = "/"
 
@@ -33,9 +33,7 @@ class Shard(msgspec.Struct, frozen=True):
 
     def has(self, key: str) -> bool:
         """Return whether the pod (by uid) or node (by name) is in this member's shard."""
-        if self.alone:
-            return True
-        return max(self.members, key=lambda member: (_weight(member, key), member)) == self.own
+        return self.alone or highest(self.members, key) == self.own
 
     def mark(self) -> str:
         """Return the members' places (`/0,2`) for a decision's provenance; "" without others."""
@@ -53,7 +51,3 @@ def shard_of(config: str, role: str) -> Shard:
         return Shard()
     shared_role = role.rpartition("/")[0]
     return Shard(tuple(f"{shared_role}/{place}" for place in places.split(",")), role)
-
-
-def _weight(member: str, key: str) -> int:
-    return xxhash.xxh3_64_intdigest(f"{member}\0{key}".encode())

@@ -12,6 +12,7 @@ import msgspec
 
 from services.scheduler.snapshot.config import Provenance
 from services.scheduler.snapshot.result import Nomination, Placed, Unplaceable
+from shared.domain.cells import Cells
 from shared.domain.pod import Pod
 from shared.domain.resources import Amounts
 from shared.eventlog.port import ANY_VERSION, Draft
@@ -258,22 +259,41 @@ def expired_bookings(
 
 
 def withdrawals(
-    ledger: Ledger, changed: Iterable[str], versions: Mapping[str, int]
+    ledger: Ledger,
+    changed: Iterable[str],
+    versions: Mapping[str, int],
+    cells: Cells | None,
 ) -> list[Proposal]:
-    """Return the withdrawals of reservations on changed nodes that ended, so that their pods are
-    decided again. A node that comes back under the name is another machine, with other labels,
-    taints and zones.
+    """Return the withdrawals of reservations on changed nodes that ended or leave this cell, so
+    that their pods are decided again. A node that comes back under the name is another machine,
+    with other labels, taints and zones.
     """
     proposals = []
     for name in changed:
         node = ledger.nodes.get(name)
         if node is None:
             continue
-        uids = [uid for uid in _charged_before(node) if ledger.pods[uid].stage == "reserved"]
+        is_leaving = leaves(node, cells)
+        cause: WithdrawCause = "node_leaves" if is_leaving else "node_ended"
+        charged = node.charges if is_leaving else _charged_before(node)
+        uids = [uid for uid in charged if ledger.pods[uid].stage == "reserved"]
         proposals += [
-            withdrawal(uid, name, ledger.position, versions, "node_ended") for uid in sorted(uids)
+            withdrawal(uid, name, ledger.position, versions, cause) for uid in sorted(uids)
         ]
     return proposals
+
+
+def leaves(node: LedgerNode, cells: Cells | None) -> bool:
+    """Return whether another cell owns or wants the node."""
+    if node.observed is None or cells is None:
+        return False
+    return not cells.has_node(node.name, node.observed.labels)
+
+
+def usable(node: LedgerNode | None, cells: Cells | None) -> LedgerNode | None:
+    """Return a node that may take pods: not without a Node object, because any exporter may report
+    under its name, and not if it leaves."""
+    return node if node and node.observed and not leaves(node, cells) else None
 
 
 def _charged_before(node: LedgerNode) -> list[str]:

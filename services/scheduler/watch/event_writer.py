@@ -110,6 +110,22 @@ class EventWriter:
                 self._out.warning(names.FOLD_BEHIND, position=last)
         self.require(generation)
 
+    async def append_whole(self, commit: Commit) -> bool:
+        """Append one commit at the versions that it expects, and return once the fold has it.
+        Return False if another event came first. Raises as `append`."""
+        generation = self.generation
+        (outcome,) = await append_until_answered(self._log, self._clock, self._out, [commit])
+        if isinstance(outcome, Fenced):
+            raise LeaseLost(f"{ROLE}: a newer epoch than {commit.epoch} leads")
+        if isinstance(outcome, Conflict):
+            return False
+        self._acknowledged.keep(commit, outcome, self._projector.position)
+        while not await self._projector.wait_for(outcome.last, REACH_TIMEOUT_S):
+            self.require(generation)
+            self._out.warning(names.FOLD_BEHIND, position=outcome.last)
+        self.require(generation)
+        return True
+
     def _name_versions(self, events: Sequence[Observed]) -> None:
         """Log each kubelet version of which no decisions were recorded."""
         for event in events:

@@ -12,6 +12,7 @@ from services.scheduler.state.cluster_objects import ends_nomination
 from services.scheduler.state.state import SchedulerState
 from services.scheduler.watch import cluster_objects, pods_and_nodes
 from services.scheduler.watch.seen_specs import SeenSpecs
+from shared.domain.cells import Cells
 from shared.domain.fields import part
 from shared.events import streams
 from shared.events.cluster_events import (
@@ -62,11 +63,14 @@ KINDS: tuple[Kind, ...] = (*CLUSTER_OBJECTS, "reservations", "nodes", "pods")
 
 
 class Kinds:
-    """Turns objects into events, given the fold."""
+    """Turns objects into events, given the fold. Nodes and pods of other `cells` have none."""
 
-    def __init__(self, schedulers: Collection[str], specs: SeenSpecs) -> None:
+    def __init__(
+        self, schedulers: Collection[str], specs: SeenSpecs, cells: Cells | None = None
+    ) -> None:
         self._schedulers = schedulers
         self._specs = specs
+        self._cells = cells
 
     def events(
         self, state: SchedulerState, scheduler_name: str, kind: Kind, seen: WatchEvent
@@ -92,13 +96,64 @@ class Kinds:
             read = cluster_objects.deleted if deleted else cluster_objects.event_of
             return read(state, CLUSTER_OBJECTS[kind], seen.object)
         if kind == "reservations":
-            return _booking(state.ledger, scheduler_name, seen)
+            return self._booking(state.ledger, scheduler_name, seen)
         if kind == "nodes":
-            read_node = pods_and_nodes.node_deleted if deleted else pods_and_nodes.node_event
-            return read_node(state.ledger, seen.object)
+            return self._node(state.ledger, seen.object, deleted)
         if deleted:
             return pods_and_nodes.pod_deleted(state.ledger, seen.object)
-        return pods_and_nodes.pod_event(state.ledger, self._schedulers, seen.object, self._specs)
+        return self._pod(state.ledger, seen.object)
+
+    def _booking(
+        self, ledger: Ledger, scheduler_name: str, seen: WatchEvent
+    ) -> BookingMade | BookingEnded | None:
+        event = _booking(ledger, scheduler_name, seen)
+        if self._cells is None or not isinstance(event, BookingMade):
+            return event
+        template = part(part(seen.object, "spec"), "template")
+        manifest = {"metadata": seen.object.get("metadata"), "spec": template.get("spec")}
+        return event if self._cells.of_pod(manifest)[0] == self._cells.own else None
+
+    def _node(self, ledger: Ledger, obj: Object, deleted: bool) -> NodeObserved | NodeEnded | None:
+        if deleted:
+            return pods_and_nodes.node_deleted(ledger, obj)
+        if self._cells is not None:
+            metadata = part(obj, "metadata")
+            name, labels = str(metadata.get("name", "")), part(metadata, "labels")
+            entry = ledger.nodes.get(name)
+            observed = entry.observed if entry is not None else None
+            if not self._cells.has_node(name, labels):
+                if observed is None:
+                    return None
+                if observed.uid != metadata.get("uid"):
+                    return NodeEnded(name, observed.uid, "deleted")
+        return pods_and_nodes.node_event(ledger, obj)
+
+    def _pod(self, ledger: Ledger, obj: Object) -> pods_and_nodes.PodEvent | None:
+        """Return the event of a pod that exists. A pod that is known and belongs to another cell
+        ends here."""
+        problem = ""
+        if self._cells is not None:
+            metadata, spec = part(obj, "metadata"), part(obj, "spec")
+            uid, name = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
+            entry, node = ledger.pods.get(uid), ledger.nodes.get(name)
+            if name:
+                is_here = node is not None and (node.observed is not None or node.is_deleted)
+            elif entry is not None and entry.stage != "pending":
+                is_here = True
+            else:
+                cell, problem = self._cells.of_pod(obj)
+                is_here = cell == self._cells.own
+            if not is_here:
+                version = str(metadata.get("resourceVersion", ""))
+                end = PodEnded(uid, "moved", resource_version=version)
+                return end if entry is not None else None
+        return self.pod_here(ledger, obj, problem)
+
+    def pod_here(
+        self, ledger: Ledger, obj: Object, problem: str = ""
+    ) -> pods_and_nodes.PodEvent | None:
+        """Return the event of a pod of this cell."""
+        return pods_and_nodes.pod_event(ledger, self._schedulers, obj, self._specs, problem)
 
 
 def _booking(

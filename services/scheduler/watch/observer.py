@@ -15,7 +15,14 @@ from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 from services.scheduler.watch import lists, pods_and_nodes
-from services.scheduler.watch.event_writer import BATCH_EVENTS, EventWriter, Relist, SchedulerFold
+from services.scheduler.watch.cell_nodes import CellNodes
+from services.scheduler.watch.event_writer import (
+    BATCH_EVENTS,
+    ROLE,
+    EventWriter,
+    Relist,
+    SchedulerFold,
+)
 from services.scheduler.watch.kinds import (
     CLUSTER_OBJECTS,
     KINDS,
@@ -29,8 +36,16 @@ from services.scheduler.watch.kinds import (
 )
 from services.scheduler.watch.lists import Check, Doubt, JudgedList, WholeList
 from services.scheduler.watch.seen_specs import ReadOnlySeenSpecs, SeenSpecs
-from shared.eventlog.port import EventLog, Lease
-from shared.events.cluster_events import ClusterListed, NodeEnded, PodEnded, PodObserved
+from shared.domain.cells import Cells
+from shared.domain.fields import part
+from shared.eventlog.port import Commit, EventLog, Lease
+from shared.events.cluster_events import (
+    ClusterListed,
+    NodeEnded,
+    NodeObserved,
+    PodEnded,
+    PodObserved,
+)
 from shared.kube.port import (
     Answer,
     Kind,
@@ -64,6 +79,8 @@ RELIST_S = 1800.0
 NOT_SERVED_S = 60.0
 # A page of 500 pods takes the process a tenth of a second; decisions go first.
 BETWEEN_PAGES_S = 0.1
+# How often nodes are taken over from other cells, and given to them.
+CELL_EVERY_S = 0.5
 
 
 class Observer:
@@ -79,6 +96,7 @@ class Observer:
         schedulers: Collection[str],
         clock: Clock,
         relist_s: float = RELIST_S,
+        cells: Cells | None = None,
     ) -> None:
         self._kube = kube
         self._projector = projector
@@ -86,8 +104,11 @@ class Observer:
         self._relist_s = relist_s
         self._writer = EventWriter(log, projector, clock)
         self._seen_specs = SeenSpecs()
-        self._kinds = Kinds(schedulers, self._seen_specs)
-        self._read_only_kinds = Kinds(schedulers, ReadOnlySeenSpecs(self._seen_specs))
+        self._kinds = Kinds(schedulers, self._seen_specs, cells)
+        self._read_only_kinds = Kinds(schedulers, ReadOnlySeenSpecs(self._seen_specs), cells)
+        self.cell_nodes = CellNodes(cells) if cells is not None else None
+        # What lists and the watch show of the pods of a node that is being taken over.
+        self._joining: dict[str, list[WatchEvent]] = {}
         self._checks: dict[Kind, Check] = {}
         # Identity -> version that a list or a GET has shown already, while the watch is behind it.
         self._ahead: dict[Kind, dict[str, str]] = {}
@@ -124,12 +145,17 @@ class Observer:
         await self._projector.wait_live()
         self._seen_specs.clear()
         self._unlisted = set(CLUSTER_OBJECTS)
+        if self.cell_nodes is not None:
+            self._unlisted.add("nodes")
+            self.cell_nodes.left.clear()
         self._cluster_objects_listed.clear()
         try:
             with lease_losses():
                 async with asyncio.TaskGroup() as group:
                     for kind in KINDS:
                         group.create_task(self._follow(kind, lease))
+                    if self.cell_nodes is not None:
+                        group.create_task(self._keep_cell(self.cell_nodes, lease))
         finally:
             self._troubles.clear()
             self._listing_since_s.clear()
@@ -211,6 +237,8 @@ class Observer:
                 break
             await self._clock.sleep(PAUSE_S if doubt.empty else CONFIRM_AFTER_S)
         await self._append_listed(kind, timeline, lease)
+        if self.cell_nodes is not None and kind == "nodes":
+            self.cell_nodes.keep(listed.present)
         self._reached[kind] = listed.version
         return listed.version
 
@@ -233,7 +261,7 @@ class Observer:
         ahead = self._ahead.setdefault(kind, {})
         ahead.update({identity(kind, obj): _version(obj) for obj in shown})
         events = self._events(kind, [WatchEvent("ADDED", obj) for obj in shown])
-        await self._writer.append([*confirmed, *events], lease)
+        await self._append([*confirmed, *events], lease)
         return unconfirmed
 
     async def _get(self, end: Observed) -> Answer | Lost:
@@ -308,7 +336,7 @@ class Observer:
                     ends = pods_and_nodes.unbound(ledger, page.items)
                 await self._writer.append([end for end in ends if end.uid in unbound_before], lease)
                 unbound.update(end.uid for end in ends)
-                await self._writer.append(self._events_of_list(kind, page.items), lease)
+                await self._append(self._events_of_list(kind, page.items), lease)
         return WholeList(kind, present, version, frozenset(unbound))
 
     # -- checks
@@ -356,7 +384,7 @@ class Observer:
             self._out.warning(
                 names.CHANGES_MISSED, kind=kind, shown=len(events), absent=len(lacking)
             )
-        await self._writer.append(events, lease)
+        await self._append(events, lease)
         unconfirmed = await self._confirm(kind, lacking, lease)
         ended = {address(event).about: check.version for event in lacking}
         self._ahead[kind] = ended | self._ahead[kind]
@@ -436,15 +464,7 @@ class Observer:
             self._reached[kind] = _version(batch[-1].object) or self._reached.get(kind, "")
         if kind in self._checks:
             self._checks[kind].touched.update(identity(kind, seen.object) for seen in batch)
-        ahead = self._ahead.get(kind, {})
-        current = [
-            seen
-            for seen in batch
-            if not pods_and_nodes.is_older(
-                _version(seen.object), ahead.get(identity(kind, seen.object), "")
-            )
-        ]
-        await self._writer.append(self._events(kind, _newest(current)), lease)
+        await self._append(self._events(kind, _newest(batch)), lease)
 
     def _events_of_list(self, kind: Kind, items: Sequence[Object]) -> list[Observed]:
         """Return the events of listed objects. Waiting pods come last, so that decisions about them
@@ -456,11 +476,84 @@ class Observer:
     def _events(
         self, kind: Kind, batch: Sequence[WatchEvent], kinds: Kinds | None = None
     ) -> list[Observed]:
-        core, kinds = self._projector.state, kinds or self._kinds
+        """Return the events of objects that are not older than a state which was shown already."""
+        core, ahead = self._projector.state, self._ahead.get(kind, {})
         events = list[Observed]()
         for seen in batch:
-            events += kinds.events(core.folded, core.scheduler_name, kind, seen)
+            if pods_and_nodes.is_older(
+                _version(seen.object), ahead.get(identity(kind, seen.object), "")
+            ):
+                continue
+            if kinds is None:
+                self._note(kind, seen)
+            events += (kinds or self._kinds).events(core.folded, core.scheduler_name, kind, seen)
         return events
+
+    # -- cells
+
+    def _note(self, kind: Kind, seen: WatchEvent) -> None:
+        """Note what concerns the cells: nodes, and pods of nodes that are being taken over."""
+        if self.cell_nodes is not None and kind == "nodes":
+            self.cell_nodes.note(seen.object, seen.type == "DELETED")
+        node = str(part(seen.object, "spec").get("nodeName", "")) if self._joining else ""
+        if kind == "pods" and node in self._joining:
+            self._joining[node].append(seen)
+
+    async def _append(self, events: Sequence[Observed], lease: Lease) -> None:
+        """Append events. A node that this cell takes over comes after its pods."""
+        nodes, others, joining = self._projector.state.folded.ledger.nodes, [], list[NodeObserved]()
+        for event in events:
+            if self.cell_nodes is not None and isinstance(event, NodeObserved):
+                node = nodes.get(event.name)
+                if node is None or node.observed is None:
+                    joining.append(event)
+                    continue
+            others.append(event)
+        await self._writer.append(others, lease)
+        for node_event in joining:
+            await self._join(node_event, lease)
+
+    async def _join(self, node: NodeObserved, lease: Lease) -> None:
+        """Append a node after the pods that are on it. What is seen of them meanwhile follows."""
+        self._joining[node.name] = []
+        try:
+            pods = await self._kube.pods_on(node.name)
+            ahead = self._ahead.setdefault("pods", {})
+            ahead.update({_uid(pod): _version(pod) for pod in pods})
+            ledger = self._projector.state.folded.ledger
+            events = [self._kinds.pod_here(ledger, pod) for pod in pods]
+            shown: list[Observed] = [event for event in events if event is not None]
+            await self._writer.append([*shown, node], lease)
+        finally:
+            meanwhile = self._joining.pop(node.name)
+        await self._writer.append(self._events("pods", _newest(meanwhile)), lease)
+
+    async def _keep_cell(self, cell_nodes: CellNodes, lease: Lease) -> None:
+        while True:
+            await self._clock.sleep(CELL_EVERY_S)
+            await self.keep_cell(cell_nodes, lease)
+
+    async def keep_cell(self, cell_nodes: CellNodes, lease: Lease) -> None:
+        """Let nodes leave this log, give up those that left, and take those that no cell owns."""
+        state = self._projector.state.folded
+        for name in cell_nodes.to_leave(state):
+            if drafts := cell_nodes.leave(state, name):
+                commit_id = f"leave/{name}/{lease.epoch}/{self._projector.position}"
+                now_us, seen = self._clock.now_us(), self._projector.place
+                commit = Commit(commit_id, ROLE, lease.epoch, now_us, drafts, name, seen=seen)
+                if await self._writer.append_whole(commit):
+                    cell_nodes.left.add(name)
+        given, taken = cell_nodes.to_give_back(state), cell_nodes.to_take()
+        for name, patch in (given | taken).items():
+            answer = await self._kube.patch_node(name, patch)
+            if not isinstance(answer, Answer) or not answer.ok:
+                self._out.warning(names.CELL_NODE_KEPT, node=name, problem=answer.message)
+                continue
+            cell_nodes.note(answer.body)
+            if name in given:
+                self._out.info(names.CELL_NODE_LEFT, node=name)
+            else:
+                self._out.info(names.CELL_NODE_TAKEN, node=name)
 
 
 def _version(obj: Object) -> str:

@@ -43,9 +43,10 @@ STATIC_POD_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 def pod_event(
-    ledger: Ledger, schedulers: Collection[str], obj: Object, specs: SeenSpecs
+    ledger: Ledger, schedulers: Collection[str], obj: Object, specs: SeenSpecs, problem: str = ""
 ) -> PodEvent | None:
-    """Return a pod object's event, or None if the ledger has it already."""
+    """Return a pod object's event, or None if the ledger has it already. `problem` is one that its
+    manifest does not show."""
     metadata, spec, status = part(obj, "metadata"), part(obj, "spec"), part(obj, "status")
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
     phase = str(status.get("phase") or "Pending")
@@ -59,7 +60,7 @@ def pod_event(
     placement = _placement(ledger, node, metadata)
     read = spec | resize.reported(status) | ({"placement": placement} if placement else {})
     if entry is None or not (_is_unmoved(entry, node, metadata) and specs.same(uid, read)):
-        event = _observed(obj, metadata, node, phase, placement)
+        event = _observed(obj, metadata, node, phase, placement, problem)
         specs.note(uid, read)
         if entry is None or _differs(entry, event) or _is_placed_elsewhere(ledger, event):
             return event
@@ -140,6 +141,7 @@ def _observed(
     node: str,
     phase: str,
     placement: tuple[ZonedAmount, ...] = (),
+    cell_problem: str = "",
 ) -> PodObserved:
     pod, problem = read_pod(obj)
     annotations = part(metadata, "annotations")
@@ -150,7 +152,7 @@ def _observed(
         phase=phase,
         static=STATIC_POD_ANNOTATION in annotations,
         terminating=bool(metadata.get("deletionTimestamp")),
-        problem=problem,
+        problem=problem or cell_problem,
         started_s=started_s(part(obj, "status")),
         generation=_generation(metadata),
         placement=placement,

@@ -1,0 +1,107 @@
+"""Cells: which of several logs, each with its own services, a node or a pending pod belongs to.
+
+1. Every cell has the same list of cells (`TOPOLOG_CELLS`) and its own name (`TOPOLOG_CELL`).
+2. A node is wanted by one cell: by its label `topolog.io/cell`, else by the first cell whose
+   `nodes` match its labels, else by hash among the cells without `nodes`.
+3. A cell places pods only on nodes that carry its name in `topolog.io/cell-owner`. The cell that
+   wants a node adds that label if no cell has, and only the owner removes it, after its log has
+   recorded that the node left. So a node has one owner, whatever the settings of each cell say.
+4. A pending pod goes to the cell that it names, else to the first cell whose `pods` match its
+   labels, else to the cell whose nodes it selects, else by hash of its gang or its uid among the
+   cells without `pods`. A pod that fits no cell is a case of the first cell, which says so.
+5. A bound pod belongs to the cell of its node.
+
+Pure. Must not know the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import xxhash
+
+from shared.domain.fields import part
+from shared.domain.gang import gang_of
+
+WANTED = "topolog.io/cell"
+OWNER = "topolog.io/cell-owner"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A cell, and labels of its nodes and pods; without labels it takes a share by hash."""
+
+    name: str
+    nodes: dict[str, str] = {}
+    pods: dict[str, str] = {}
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """All cells, and the name of this one."""
+
+    own: str
+    all: tuple[Cell, ...]
+
+    def of_node(self, name: str, labels: Mapping[str, str]) -> str:
+        """Return the cell that wants a node, "" for none."""
+        if WANTED in labels:
+            return labels[WANTED]
+        matching = [cell.name for cell in self.all if cell.nodes and _within(cell.nodes, labels)]
+        return (
+            matching[0]
+            if matching
+            else highest((cell.name for cell in self.all if not cell.nodes), name)
+        )
+
+    def has_node(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether this cell may place pods on a node: it owns and wants it."""
+        return labels.get(OWNER) == self.own == self.of_node(name, labels)
+
+    def of_pod(self, manifest: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the cell of a pending pod, and the problem of a pod that fits none."""
+        metadata, spec = part(manifest, "metadata"), part(manifest, "spec")
+        labels, selector = part(metadata, "labels"), part(spec, "nodeSelector")
+        names = [cell.name for cell in self.all]
+        named = labels.get(WANTED) or selector.get(WANTED)
+        if named:
+            problem = f"{WANTED} is {named!r}, and the cells are {', '.join(names)}"
+            return (str(named), "") if named in names else (names[0], problem)
+        matching = [cell.name for cell in self.all if cell.pods and _within(cell.pods, labels)]
+        matching += [cell.name for cell in self.all if cell.nodes and _within(cell.nodes, selector)]
+        if matching:
+            return matching[0], ""
+        namespace = str(metadata.get("namespace", ""))
+        gang = gang_of(namespace, labels, part(metadata, "annotations"))
+        key = gang.name if gang is not None else str(metadata.get("uid", ""))
+        if group := part(spec, "schedulingGroup").get("podGroupName"):
+            key = f"{namespace}/{group}"
+        cell = highest((cell.name for cell in self.all if not cell.pods), key)
+        return (cell, "") if cell else (names[0], "no cell takes pods with these labels")
+
+
+def cells_of(own: str, cells: tuple[Cell, ...]) -> Cells | str | None:
+    """Return the cells that settings name, None without any, or the problem with them."""
+    names = [cell.name for cell in cells]
+    if not own and not names:
+        return None
+    if own not in names:
+        return f"TOPOLOG_CELL is {own!r}, and TOPOLOG_CELLS names {', '.join(names) or 'no cell'}"
+    if len({*names}) < len(names) or not all(names):
+        return "TOPOLOG_CELLS: give each cell a name of its own"
+    return Cells(own, cells)
+
+
+def highest(members: Iterable[str], key: str) -> str:
+    """Return the member whose hash with the key is the highest, "" without members (rendezvous
+    hashing, Thaler and Ravishankar, 1998): a member that comes or goes moves only its own keys.
+    """
+    return max(members, key=lambda member: (_weight(member, key), member), default="")
+
+
+def _weight(member: str, key: str) -> int:
+    return xxhash.xxh3_64_intdigest(f"{member}\0{key}".encode())
+
+
+def _within(wanted: Mapping[str, str], labels: Mapping[str, Any]) -> bool:
+    return wanted.items() <= labels.items()
