@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from shared.domain.demand import zonal_demand
+from shared.domain.idlist import parse_ids
 from shared.domain.pod import Pod
 from shared.domain.predicted import is_as_predicted
 from shared.domain.report import POD_LEVEL, Placement
@@ -30,11 +31,13 @@ from shared.events.report_events import NodeReportChanged, NodeReported
 from shared.events.scheduling_events import NodeCharged, PodReserved
 from shared.events.surroundings_events import NodeDevicesObserved
 from shared.kube.kai import placement_annotations
+from shared.kubelet.cpuset import format_cpus
+from shared.kubelet.masks import mask_of
 from shared.ledger.confirmation import covers
+from shared.owned.devices import GPU
 from shared.owned.drift import drift_of
 
 PENDING_PODS = 5_000
-NO_CARDS: frozenset[str] = frozenset()
 # The default name of KAI-Scheduler in pods (KAI-Scheduler d5bc503a, pkg/common/constants).
 KAI_SCHEDULER = "kai-scheduler"
 Annotate = Literal["auto", "true", "false"]
@@ -46,7 +49,8 @@ class Admitted(msgspec.Struct, frozen=True):
     without a prediction `predicted` is empty. `one_zone` is as in `PodReserved`. `certain`: no
     kubelet that works like its model can put the pod elsewhere. `annotations` say where the pod is
     (KAI-Scheduler); empty if they are not wanted. `unlike` is what an enforcer has set otherwise
-    than it was reserved."""
+    than it was reserved, and `unpredicted` says which GPUs the device plugin gave instead of those
+    that its rule prefers."""
 
     uid: str
     node: str
@@ -56,12 +60,15 @@ class Admitted(msgspec.Struct, frozen=True):
     certain: bool = False
     annotations: dict[str, str] = {}
     unlike: str = ""
+    unpredicted: str = ""
 
     @property
     def drift(self) -> str:
         """What differs from the reservation, or from zones that were certain; else ""."""
         if self.unlike:
             return f"Runs on {self.node} otherwise than reserved: {self.unlike}"
+        if self.unpredicted:
+            return f"Admitted on {self.node} with other GPUs than predicted: {self.unpredicted}"
         if not self.certain or is_as_predicted(self.predicted, self.zones):
             return ""
         certain = _zones_text(self.predicted)
@@ -102,6 +109,8 @@ class _Pending(msgspec.Struct):
     bound: bool = False
     one_zone: str = ""
     allocation: ZoneAllocation | None = None
+    is_certain: bool = False
+    predicted_gpus: tuple[str, ...] = ()
 
 
 class _Watched(msgspec.Struct):
@@ -122,10 +131,10 @@ class Admissions:
         self._bound: dict[str, dict[str, str]] = {}
         # Node -> resources that its reports list by container, and the scope of pod-level pools.
         self._listed: dict[str, tuple[tuple[str, ...], str]] = {}
-        # Node -> its pending pods with a prediction that is still certain.
+        # Node -> its pending pods with a prediction that nothing has made uncertain since.
         self._certain: dict[str, set[str]] = {}
-        # Node -> ids of the cards of its Device object.
-        self._card_ids: dict[str, frozenset[str]] = {}
+        # Node -> ids of the cards of its Device object, with the numbers of GPUs.
+        self._card_ids: dict[str, dict[str, int]] = {}
         self._watched: dict[str, _Watched] = {}
 
     def fold(self, event: Event) -> list[Admitted]:
@@ -148,7 +157,9 @@ class Admissions:
                 self._watched[event.uid] = _Watched(event.node, event.allocation)
             if len(self._watched) > PENDING_PODS:
                 del self._watched[next(iter(self._watched))]
-            if event.certain and event.predicted and event.allocation is None:
+            pending.is_certain = bool(event.certain and event.predicted and not event.allocation)
+            pending.predicted_gpus = event.predicted_gpus
+            if pending.is_certain or event.predicted_gpus:
                 self._certain.setdefault(event.node, set()).add(event.uid)
         elif isinstance(event, PodBound) and event.uid in self._pending:
             pending = self._pending[event.uid]
@@ -158,7 +169,9 @@ class Admissions:
             self._forget(event.uid)
             self._watched.pop(event.uid, None)
         elif isinstance(event, NodeDevicesObserved):
-            self._card_ids[event.node] = frozenset(card.id for card in event.devices)
+            self._card_ids[event.node] = {
+                card.id: card.minor for card in event.devices if card.type == GPU
+            }
         elif isinstance(event, PodObserved) and event.placement:
             pod = event.pod
             placement = Placement(pod.namespace, pod.name, POD_LEVEL, event.placement, pod.uid)
@@ -216,7 +229,7 @@ class Admissions:
             if demand and covers(demand, placements):
                 pending = self._pending[uid]
                 zones = _zones(placements)
-                certain = uid in self._certain.get(node, ())
+                is_undisturbed = uid in self._certain.get(node, ())
                 wanted = self._annotate == "true" and POD_LEVEL not in zones
                 annotations = placement_annotations(placements) if wanted else {}
                 admitted.append(
@@ -226,9 +239,10 @@ class Admissions:
                         zones,
                         pending.predicted,
                         pending.one_zone,
-                        certain,
+                        is_undisturbed and pending.is_certain,
                         annotations,
                         self._other_gpus(pending, placements),
+                        self._unpredicted(pending, placements) if is_undisturbed else "",
                     )
                 )
                 self._forget(uid)
@@ -238,7 +252,18 @@ class Admissions:
         """Return the GPUs of the pod that Topolog did not choose, "" for none."""
         if pending.allocation is None or not pending.allocation.devices:
             return ""
-        return drift_of(pending.allocation, placements, self._card_ids.get(pending.node, NO_CARDS))
+        card_ids = frozenset(self._card_ids.get(pending.node, ()))
+        return drift_of(pending.allocation, placements, card_ids)
+
+    def _unpredicted(self, pending: _Pending, placements: list[Placement]) -> str:
+        """Return the GPUs of the pod if its device plugin should have given others, else ""."""
+        numbers = self._card_ids.get(pending.node, {})
+        amounts = [amount for placement in placements for amount in placement.held]
+        ids = {name for amount in amounts for name in parse_ids(amount.ids)} & numbers.keys()
+        given = format_cpus(mask_of(numbers[name] for name in ids))
+        if not given or not pending.predicted_gpus or given in pending.predicted_gpus:
+            return ""
+        return f"{given}, predicted {' or '.join(pending.predicted_gpus)}"
 
     def _end_certainty(self, event: Event) -> None:
         """End the certainty of all predictions on a node on which something else happened."""

@@ -258,6 +258,8 @@ def _reserved(event: scheduling.PodReserved, names: Names) -> str:
         predicted += " with certainty"
     together = f" with {event.gang - 1} more pod(s) of its gang" if event.gang > 1 else ""
     together += "".join(f" in {key} {value}" for key, value in event.gang_domain.items())
+    if event.predicted_gpus:
+        predicted += f", GPUs {' or '.join(event.predicted_gpus)} predicted"
     best = f"best of {event.candidates} node(s), score {event.score}"
     if event.drawn_from:
         best = f"in the room of {names.get(event.drawn_from, event.drawn_from)}"

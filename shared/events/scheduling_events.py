@@ -53,7 +53,8 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     `one_zone` is what must be in one zone although the kubelet's policy does not require it (each
     `container`, the `pod`, or nothing), and `without_effect` are keys of other schedulers whose
     preferences are ignored. `allocation` is what the pod gets if Topolog chooses the node's zones.
-    `drawn_from` is the uid of the booking that gives its room to the pod.
+    `drawn_from` is the uid of the booking that gives its room to the pod. `predicted_gpus` are sets
+    of GPUs by number, one of which the device plugin prefers for the pod, if its rule is known.
     `gang` is how many pods of its gang this commit reserves, 0 for a pod by itself, and
     `gang_domain` the labels that all their nodes have. `config` and `code` are fingerprints: with
     the log up to `based_on` and the earlier reservations of the batch, the same configuration and
@@ -78,6 +79,7 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
     gang: int = 0
     drawn_from: str = ""
     gang_domain: dict[str, str] = {}
+    predicted_gpus: tuple[str, ...] = ()
 
 
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

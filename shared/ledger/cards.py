@@ -4,18 +4,22 @@ their switches.
 
 1. A report names the free devices by id and zone, the Device object says where they are. A resource
    counts only if all its devices have entries there: what is unknown is not near.
-2. Which devices the kubelet, or the preferred allocation of its plugin, takes is not known. A group
-   counts if it has enough whichever devices are held by pods that no report lists yet.
+2. A group counts if it has enough whichever devices are held by pods that no report lists yet.
+3. If the preferred allocation of the device plugin is known (`shared.kubelet.preferred_gpus`), and
+   no such pod holds GPUs, a group counts only if it has the GPUs that the plugin may prefer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from shared.domain.idlist import parse_ids
 from shared.domain.resources import Amounts
 from shared.events.surroundings_events import NodeDevicesObserved
+from shared.kubelet.cpuset import union
+from shared.kubelet.masks import mask_of
+from shared.kubelet.preferred_gpus import Scores, preferred, scores_of
 from shared.ledger.state import LedgerNode
 from shared.owned.devices import GPU, Device, Partitions, totals_of
 
@@ -54,19 +58,25 @@ class FreeCard(NamedTuple):
 
 class Group(NamedTuple):
     """Free amounts by zone of devices that lie near to each other. `gpus` is the size of the
-    partition, 0 for a switch.
+    partition, 0 for a switch, and `minors` are its GPUs.
     """
 
     gpus: int
     free: Mapping[int, Amounts]
+    minors: int = 0
 
 
 class NearDevices(NamedTuple):
-    """The groups of a node, its free devices by zone, and the resources that are GPUs."""
+    """The groups of a node, its free devices by zone, and the resources that are GPUs. `scores` are
+    those of pairs of GPUs for their plugin, None if they are not known, and `minors` the free GPUs
+    by zone.
+    """
 
     groups: tuple[Group, ...]
     free: Mapping[int, Amounts]
     gpus: frozenset[str]
+    scores: Scores | None = None
+    minors: Mapping[int, int] = {}
 
 
 def near_devices(node: LedgerNode, partitions: Partitions | None) -> NearDevices:
@@ -79,15 +89,34 @@ def near_devices(node: LedgerNode, partitions: Partitions | None) -> NearDevices
             cards = (FreeCard(resource, zone, by_id[name]) for name, zone in zones.items())
             free += [entry for entry in cards if entry.card.is_healthy]
     switches = {entry.card.pcie for entry in free} - {""}
-    groups = [Group(0, _by_zone(e for e in free if e.card.pcie == pcie)) for pcie in switches]
+    groups = []
+    for pcie in switches:
+        members = [entry for entry in free if entry.card.pcie == pcie]
+        groups.append(Group(0, _by_zone(members), mask_of(_minors(members))))
     for size, table in (partitions or {}).items():
         for minors in [partition.minors for partition in table]:
             gpus = [d for d in devices if d.type == GPU and minors >> d.minor & 1]
             switches = {gpu.pcie for gpu in gpus} - {""}
             members = [e for e in free if _is_member(e.card, minors, switches)]
-            groups.append(Group(size, _by_zone(members)))
+            groups.append(Group(size, _by_zone(members), minors))
     names = frozenset(entry.resource for entry in free if entry.card.type == GPU)
-    return NearDevices(tuple(groups), _by_zone(free), names)
+    places = tuple(sorted((d.minor, d.zone, d.pcie) for d in devices if d.type == GPU))
+    labels = node.observed.labels if node.observed is not None else {}
+    minors_by_zone = {
+        zone: mask_of(_minors(entry for entry in free if entry.zone == zone))
+        for zone in {entry.zone for entry in free}
+    }
+    return NearDevices(
+        tuple(groups),
+        _by_zone(free),
+        names,
+        scores_of(labels, places) if len(names) == 1 else None,
+        minors_by_zone,
+    )
+
+
+def _minors(cards: Iterable[FreeCard]) -> Iterator[int]:
+    return (entry.card.minor for entry in cards if entry.card.type == GPU)
 
 
 def _names(device: Device) -> list[str]:
@@ -154,12 +183,30 @@ def closeness(
             + sum([taken.get(zone, {}).get(name, 0) for zone in scope])
             for name, amount in asked.items()
         }
-        level = 0
-        for group in near.groups:
-            if group.gpus in counted and _has(group, scope, needed):
-                level = max(level, ONE_PARTITION if group.gpus else ONE_SWITCH)
-        levels.append(level)
+        fitting = [g for g in near.groups if g.gpus in counted and _has(g, scope, needed)]
+        for chosen in preferred_gpus(near, asked, others, taken, scope) or {0}:
+            near_ones = [group.gpus > 0 for group in fitting if not chosen & ~group.minors]
+            best = ONE_PARTITION if any(near_ones) else ONE_SWITCH
+            levels.append(best if near_ones else 0)
     return min(levels, default=0)
+
+
+def preferred_gpus(
+    near: NearDevices,
+    asked: Amounts,
+    others: Amounts,
+    taken: Mapping[int, Amounts],
+    zones: Iterable[int],
+) -> frozenset[int]:
+    """Return the sets of GPUs, one of which the kubelet surely takes from these zones; empty if
+    that is not known.
+    """
+    (name, *_) = near.gpus or ("",)
+    count, zones = asked.get(name, 0), tuple(zones)
+    is_open = others.get(name, 0) or any(taken.get(zone, {}).get(name, 0) for zone in zones)
+    if near.scores is None or not count or is_open:
+        return frozenset()
+    return preferred(union(near.minors.get(zone, 0) for zone in zones), count, near.scores)
 
 
 def _has(group: Group, zones: Iterable[int], needed: Amounts) -> bool:

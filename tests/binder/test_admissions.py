@@ -200,6 +200,40 @@ def test_the_gpus_that_the_kubelet_gave_are_compared_with_the_chosen_ones(
     assert admitted.drift.removeprefix("Runs on n1 otherwise than reserved: ") == expected
 
 
+@pytest.mark.parametrize(
+    ("given_ids", "is_disturbed", "expected"),
+    [
+        ("GPU-0,GPU-1", False, ""),
+        ("GPU-0,GPU-2", False, "0,2, predicted 0-1 or 2-3"),
+        ("GPU-0,GPU-2", True, ""),
+    ],
+)
+def test_gpus_that_the_device_plugin_does_not_prefer_are_a_drift(
+    given_ids: str, is_disturbed: bool, expected: str
+) -> None:
+    gpu = "nvidia.com/gpu"
+    wanting = msgspec.structs.replace(
+        pod("web"), containers=(Container("c", "app", {gpu: 2}, {gpu: 2}),)
+    )
+    cards = tuple(Device("gpu", minor, id=f"GPU-{minor}") for minor in range(4))
+    admissions = Admissions()
+    for event in (
+        NodeDevicesObserved("n1", devices=cards),
+        NodeReported(report(zone(0, 8), tracked=(gpu,))),
+        PodObserved(wanting),
+        PodReserved("uid-web", "n1", predicted={"c": (0,)}, predicted_gpus=("0-1", "2-3")),
+        NodeCharged("n1", "uid-web"),
+        PodBound("uid-web", "n1"),
+    ):
+        assert admissions.fold(event) == []
+    if is_disturbed:
+        assert admissions.fold(NodeCharged("n1", "uid-other")) == []
+    entry = Placement("ns", "web", "c", (ZonedAmount(gpu, (0,), 2, given_ids),))
+    (admitted,) = admissions.fold(changed(entry))
+    prefix = "Admitted on n1 with other GPUs than predicted: "
+    assert admitted.drift.removeprefix(prefix) == expected
+
+
 def test_a_pod_that_ended_is_forgotten() -> None:
     admissions = on_its_way()
     admissions.fold(PodEnded("uid-web", "deleted", "n1"))

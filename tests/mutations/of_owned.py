@@ -67,6 +67,20 @@ OWNED = (
         f"{BOOKINGS} -k place_of_another",
     ),
     Mutation(
+        "the plugin takes the best set of any division",
+        "shared/kubelet/preferred_gpus.py",
+        "        == best\n",
+        "        <= best\n",
+        "tests/kubelet/test_preferred_gpus.py",
+    ),
+    Mutation(
+        "a GPU that the plugin does not take counts as near",
+        "shared/ledger/cards.py",
+        "if not chosen & ~group.minors]",
+        "]",
+        f"{CLOSENESS} -k several_partitions",
+    ),
+    Mutation(
         "a CPU that a pod holds is given again",
         "shared/owned/free.py",
         "cpus=every & ~full & ~node.reserved_cpus",

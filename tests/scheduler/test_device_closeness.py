@@ -26,6 +26,7 @@ from shared.domain.idlist import format_ids
 from shared.domain.pod import Pod
 from shared.domain.report import DeviceGroup, Placement, Zone, ZonedAmount
 from shared.events.surroundings_events import NodeDevicesObserved
+from shared.kubelet.preferred_gpus import PRODUCT
 from shared.ledger.cards import ONE_PARTITION, ONE_SWITCH, Group, NearDevices, closeness
 from shared.owned.devices import HOPPER, Device
 from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
@@ -44,7 +45,12 @@ def board(node: str) -> tuple[Device, ...]:
 
 
 def put(
-    world: World, name: str, held: str, policy: str = "single-numa-node", **devices: Any
+    world: World,
+    name: str,
+    held: str,
+    policy: str = "single-numa-node",
+    labels: dict[str, str] | None = None,
+    **devices: Any,
 ) -> None:
     """Add a node on which a pod holds these cards, such as `GPU-1 NIC-0`."""
     cards = [f"{name}-{card}" for card in held.split()]
@@ -68,7 +74,7 @@ def put(
         tracked=("cpu", "memory", GPU, NIC),
         placements=(Placement("ns", f"holder-{name}", "c", tuple(items)),) if items else (),
     )
-    world.observe(name, allocatable={**amounts(32, 128, 8), NIC: 4, "pods": 110})
+    world.observe(name, labels, allocatable={**amounts(32, 128, 8), NIC: 4, "pods": 110})
     world.report(made)
     if devices.get("devices", True):
         fields = {"devices": board(name), **devices}
@@ -109,6 +115,39 @@ def test_gpus_of_a_partition_come_before_those_of_a_switch() -> None:
     put(world, "switch", "GPU-0 GPU-1 GPU-4 GPU-5 NIC-0")
     put(world, "partition", "GPU-0 GPU-2 GPU-4 GPU-6", partitions=crossed)
     assert chosen(world, asks()) == "partition"
+
+
+KNOWN_PLUGIN = {PRODUCT: "NVIDIA-L40S"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "cards_held", "labels", "predicted"),
+    [
+        ("single-numa-node", "GPU-0 GPU-4 GPU-5", KNOWN_PLUGIN, ("2-3",)),
+        ("single-numa-node", "", KNOWN_PLUGIN, ("0-1", "2-3")),
+        ("none", "GPU-0 GPU-2 GPU-5 GPU-7 GPU-6", KNOWN_PLUGIN, ("1,3",)),
+        ("single-numa-node", "GPU-0 GPU-4 GPU-5", {}, ()),
+    ],
+)
+def test_the_gpus_that_a_known_plugin_prefers_are_predicted(
+    policy: str, cards_held: str, labels: dict[str, str], predicted: tuple[str, ...]
+) -> None:
+    world = World()
+    put(world, "n", cards_held, policy, labels)
+    placed = world.cluster.place(asks())
+    assert isinstance(placed, Placed)
+    assert placed.predicted_gpus == predicted
+
+
+def test_a_node_whose_plugin_takes_gpus_of_several_partitions_comes_later() -> None:
+    """Both have pairs of GPUs whose partition is not their switch; a plugin prefers the switch."""
+    crossed = {2: tuple(msgspec.structs.replace(p, minors=m) for p, m in zip(
+        HOPPER[2], (0b101, 0b1010, 0b1010000, 0b10100000), strict=True))}  # fmt: skip
+    for name in ("a", "b"):
+        world = World()
+        put(world, "a", "", labels=KNOWN_PLUGIN if name == "b" else {}, partitions=crossed)
+        put(world, "b", "", labels=KNOWN_PLUGIN if name == "a" else {}, partitions=crossed)
+        assert {chosen(world, asks(f"p{number}")) for number in range(8)} == {name}
 
 
 def test_a_node_without_a_device_object_is_as_far_as_possible() -> None:

@@ -181,6 +181,7 @@ def reservation(
         one_zone=placed.one_zone,
         allocation=placed.allocation,
         drawn_from=placed.booking,
+        predicted_gpus=placed.predicted_gpus,
     )
     charged = NodeCharged(node=placed.node, uid=pod.uid, zones=zones, narrowed=narrowed or {})
     drafts = (

@@ -48,8 +48,16 @@ from shared.domain.resources import CPU, Amounts, is_device
 from shared.hints.admission import ContainerZones
 from shared.hints.registry import kubelets_own
 from shared.hints.request import request_of
+from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.masks import mask_of
-from shared.ledger.cards import ONE_PARTITION, ONE_SWITCH, closeness, near_devices
+from shared.ledger.cards import (
+    ONE_PARTITION,
+    ONE_SWITCH,
+    NearDevices,
+    closeness,
+    near_devices,
+    preferred_gpus,
+)
 from shared.ledger.state import ZoneAmounts
 
 
@@ -113,9 +121,7 @@ def device_closeness(node_info: NodeInfo, plan: Plan) -> int:
     """Return how near to each other the devices surely lie that the kubelet may give the pod, in
     each zone that may hold the part; 0 for far or unknown.
     """
-    if node_info.near is None:
-        node_info.near = near_devices(node_info.ledger, partitions_of(node_info)[0])
-    near, levels = node_info.near, []
+    near, levels = _near_devices(node_info), []
     for part, others in plan.near:
         zones = [
             zone
@@ -124,15 +130,48 @@ def device_closeness(node_info: NodeInfo, plan: Plan) -> int:
             and all(free.get(name, 0) >= amount for name, amount in part.amounts.items())
         ]
         asked = {name: amount for name, amount in part.amounts.items() if is_device(name)}
-        taken = {
-            zone: {
-                name: max(0, amount - node_info.free_min.get(zone, {}).get(name, amount))
-                for name, amount in free.items()
-            }
-            for zone, free in near.free.items()
-        }
-        levels.append(closeness(near, asked, others, taken, zones or None))
+        levels.append(closeness(near, asked, others, _taken(node_info, near), zones or None))
     return min(levels, default=0)
+
+
+def _near_devices(node_info: NodeInfo) -> NearDevices:
+    if node_info.near is None:
+        node_info.near = near_devices(node_info.ledger, partitions_of(node_info)[0])
+    near: NearDevices = node_info.near
+    return near
+
+
+def _taken(node_info: NodeInfo, near: NearDevices) -> dict[int, Amounts]:
+    """Return what pods that no report lists may hold of the free devices, by zone."""
+    return {
+        zone: {
+            name: max(0, amount - node_info.free_min.get(zone, {}).get(name, amount))
+            for name, amount in free.items()
+        }
+        for zone, free in near.free.items()
+    }
+
+
+# Most sets of GPUs that a reservation names: more are no prediction.
+MOST_PREDICTED = 4
+
+
+def predicted_gpus(
+    node_info: NodeInfo, plan: Plan, zones: Mapping[str, tuple[int, ...]]
+) -> tuple[str, ...]:
+    """Return the sets of GPUs, by number, one of which the kubelet will give the pod in these zones
+    of its containers; empty if they are not known, or too many.
+    """
+    if len(plan.near) != 1:
+        return ()
+    ((part, others),), near = plan.near, _near_devices(node_info)
+    scope = {zone for name, ids in zones.items() if part.name in (name, "") for zone in ids}
+    if not scope and plan.rule.policy == NONE:
+        scope = set(near.minors)
+    chosen = preferred_gpus(near, part.amounts, others, _taken(node_info, near), scope)
+    if not 0 < len(chosen) <= MOST_PREDICTED:
+        return ()
+    return tuple(sorted(format_cpus(gpus) for gpus in chosen))
 
 
 def rank_words(rank: int) -> str:

@@ -21,6 +21,7 @@ import xxhash
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.predict import predict_if_on
 from services.scheduler.owned.admission import booked_nodes, zone_allocation
+from services.scheduler.score.predicted_zones import predicted_gpus
 from services.scheduler.score.ranks import CLOSER, OPTIMISTIC, RULED_OUT, score_of
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.node_arrays import ScoreOffsets
@@ -145,8 +146,16 @@ def placed_on(
         return msgspec.structs.replace(placed, predicted=zones, certain=True)
     sure = cluster.evaluator.sure_places(pod_class, node_info)
     predicted, certain = predict_if_on(node_info, plan, cluster.config, sure)
-    one_zone = plan.rule.one_zone
-    return Placed(node_info.name, score, candidates, version, predicted, certain, one_zone)
+    return Placed(
+        node_info.name,
+        score,
+        candidates,
+        version,
+        predicted,
+        certain,
+        one_zone=plan.rule.one_zone,
+        predicted_gpus=predicted_gpus(node_info, plan, predicted) if plan.near else (),
+    )
 
 
 def salt_of(uid: str) -> int:

@@ -14,7 +14,7 @@ class Placed(msgspec.Struct, frozen=True):
     `predicted` is container -> zone ids, and `certain` says that no order of other pods and ends
     leads elsewhere. `one_zone` is what must be in one zone although the kubelet's policy does not
     require it. `allocation` is what the pod gets if Topolog chooses the node's zones. `booking` is
-    the uid of the booking that gives its room to the pod.
+    the uid of the booking that gives its room to the pod. `predicted_gpus` are as in `PodReserved`.
     """
 
     node: str
@@ -26,6 +26,7 @@ class Placed(msgspec.Struct, frozen=True):
     one_zone: str = ""
     allocation: ZoneAllocation | None = None
     booking: str = ""
+    predicted_gpus: tuple[str, ...] = ()
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
