@@ -217,7 +217,7 @@ _DEVICES = (
     "the kubelet chooses devices; use nodes with a Device object whose zones Topolog chooses "
     "(docs/owned-zones.md), let koord-scheduler place the pod, or remove the key"
 )
-_OWNED = "or let Topolog choose the zones of the node (docs/owned-zones.md)"
+_OWNED = "or let Topolog choose zones there (docs/owned-zones.md)"
 _RACKS = "use pod affinity by a node label, or remove the key"
 _AGENT = "only Katalyst's agent does this; let Katalyst place the pod, or remove the key"
 
