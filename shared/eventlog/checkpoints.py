@@ -49,9 +49,14 @@ async def save_checkpoint(
     log: EventLog, projection: str, form: Form, checkpoint: Checkpoint
 ) -> None:
     """Keep a checkpoint. Raises LogUnavailable."""
+    key = key_of(projection, form.version)
+    await log.save_snapshot(*key, checkpoint.place, packed(checkpoint))
+
+
+def packed(checkpoint: Checkpoint) -> bytes:
+    """Return the content of a stored checkpoint."""
     stored = msgspec.msgpack.encode(_Stored(checkpoint.code, checkpoint.state))
-    sealed = seal(zlib.compress(stored, LEVEL))
-    await log.save_snapshot(*key_of(projection, form.version), checkpoint.place, sealed)
+    return seal(zlib.compress(stored, LEVEL))
 
 
 async def nearest_checkpoint(

@@ -25,6 +25,7 @@ from tests.ledger.given import container, held, pod, report, zone
 BEGIN_US = 1_700_000_000_000_000
 CPUS, ZONES, PODS_IN_ZONE, ZONE_CPUS = 4, 2, 6, 32
 BLOCK = 2_000
+EVENTS_A_POD = 8
 
 
 class History:
@@ -55,6 +56,14 @@ class History:
         """Return how many events `blocks` yields."""
         return 2 * self._nodes + 7 * pods + max(0, pods - self._live)
 
+    def position_of(self, number: int) -> int:
+        """Return the first position of this pod or later."""
+        return self.events(number) + 1
+
+    def events_of_live_pods(self) -> int:
+        """Return how many of the newest events hold all of the pods that live."""
+        return EVENTS_A_POD * (self._live + self._nodes)
+
     def _node(self, number: int) -> list[Envelope]:
         name = f"n{number}"
         seen = NodeObserved(
@@ -80,6 +89,7 @@ class History:
         if ended_pod >= 0:
             ended = pod_of(ended_pod).uid
             yield self._row(streams.pod(ended), PodEnded(ended, "succeeded", node), f"{ended}/end")
+            del self._versions[streams.pod(ended)]
         yield self._row(stream, PodObserved(made), f"{uid}/seen")
         reserved = self.position + 1
         chosen = PodReserved(

@@ -2,11 +2,15 @@
 release with other code, archived, pruned, and asked about before and after that.
 
 A history of many days is cut to `--most-events`, because a year of 10 pods a second takes 3 TB in
-rows; `days` is what was made. Prints a JSON line for each step and a summary last. `cold_s`,
-`upgrade_s`, `explain_p99_s` and `explain_pruned_p99_s` are CPU seconds of this process,
-`archive_per_s` are events a second of the clock, and `bytes_per_pod` is the database after
-archiving. `bytes_per_pruned_pod` is what an ended pod leaves in the tables of the log after it was
-pruned, with their indexes, after VACUUM FULL. Exit code 1 if the two folds differ, or the log is
+rows; `days` is what was made. With `--in-rows` older events are made in files, as pruning leaves
+them; then the first fold starts from a checkpoint, and only `--verify` reads everything. `--data`
+keeps the log, and uses the one that is there.
+
+Prints a JSON line for each step and a summary last. `cold_s`, `upgrade_s`, `explain_p99_s` and
+`explain_pruned_p99_s` are CPU seconds of this process, `archive_per_s` are events a second of the
+clock, and `bytes_per_pod` is the database after archiving. `bytes_per_pruned_pod` is what an ended
+pod leaves in the tables of the log after it was pruned, with their indexes, after VACUUM FULL.
+`questions` are processes of the command line. Exit code 1 if the two folds differ, or the log is
 not whole before and after pruning.
 """
 
@@ -42,9 +46,11 @@ from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres import PostgresEventLog
 from shared.eventlog.postgres_connection import connect
 from shared.runtime.projector import Fold, Projector
-from tests.bench._history import History, pod_of
+from tests.bench import _bulk as bulk
+from tests.bench._asking import Asked, asked
+from tests.bench._history import EVENTS_A_POD, History, pod_of
 
-DAY_S, EVENTS_A_POD = 86_400, 8
+DAY_S = 86_400
 # By table: the rows (`t`) that the events up to position $1 leave in it.
 LEFT = {
     "commit_seen": "last <= $1",
@@ -64,6 +70,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--most-events", type=int, default=1_000_000, help="events made; the summary has their days"
     )
+    parser.add_argument("--in-rows", type=int, default=0, help="newest events in rows; 0: all")
+    parser.add_argument("--data", type=Path, help="folder of a log that is kept")
+    parser.add_argument("--verify", action="store_true", help="verify a log with --in-rows")
     parser.add_argument("--nodes", type=int, default=40)
     parser.add_argument("--partition", type=int, default=100_000, help="positions a partition")
     parser.add_argument("--explained", type=int, default=50, help="pods that are explained")
@@ -71,15 +80,16 @@ def main(argv: list[str]) -> None:
 
 
 async def _run(given: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory(prefix="topolog-bench-") as folder:
-        os.chmod(folder, 0o711)
-        async with EmbeddedServers(Path(folder) / "data", want_nats=False) as servers:
-            return await _live(servers.database_url, Path(folder) / "files", given)
+    with tempfile.TemporaryDirectory(prefix="topolog-bench-") as temporary:
+        os.chmod(temporary, 0o711)
+        folder = given.data or Path(temporary)
+        async with EmbeddedServers(folder / "data", want_nats=False) as servers:
+            return await _live(servers.database_url, folder / "files", given)
 
 
 async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
     pods = min(int(given.pods_per_s * given.days * DAY_S), given.most_events // EVENTS_A_POD)
-    await _filled(url, given, pods)
+    await _filled(url, folder, given, pods)
     log = await PostgresEventLog.open(url)
     fold = fold_of(CoreConfig())
     cold_s, state = await _folded(log, fold)
@@ -87,20 +97,25 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
     _print(step="folded", cold_s=cold_s, upgrade_s=upgrade_s, same=state == second)
     archive_per_s = await _archived(url)
     explain_p99_s = await _explained(log, pods, given.explained)
-    result = await verify(log, [])
+    is_verified = given.verify or not given.in_rows
+    result = await verify(log, []) if is_verified else None
     bytes_per_pod = (await care.status(url)).bytes // pods
+    _ask(url, pods)
     pruned = await _pruned(url, log, folder)
     fresh = await PostgresEventLog.open(url)
     explain_pruned_p99_s = await _explained(fresh, pods, given.explained)
     await fresh.close()
-    whole = result == msgspec.structs.replace(
-        await verify(log, []), events_per_s=result.events_per_s
+    questions = _ask(url, pods)
+    is_whole = result is None or (
+        result.ok
+        and result
+        == msgspec.structs.replace(await verify(log, []), events_per_s=result.events_per_s)
     )
     _print(
         days=round(pods / given.pods_per_s / DAY_S, 3),
-        events=result.positions,
+        events=await log.head(),
         pods=pods,
-        whole=result.ok and whole,
+        whole=is_whole if is_verified else "not verified",
         bytes_per_pod=bytes_per_pod,
         bytes_per_pruned_pod=pruned,
         cold_s=cold_s,
@@ -108,9 +123,31 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
         explain_p99_s=explain_p99_s,
         explain_pruned_p99_s=explain_pruned_p99_s,
         archive_per_s=archive_per_s,
+        question_s=max(answer.cpu_s for answer in questions),
+        question_mb=max(answer.mb for answer in questions),
     )
     await log.close()
-    return 0 if result.ok and whole and state == second else 1
+    return 0 if is_whole and state == second else 1
+
+
+def _ask(url: str, pods: int) -> list[Asked]:
+    """Ask questions about an early, a middle and a late pod."""
+    answers = []
+    for number in (pods // 50, pods // 2, pods - 1):
+        uid, node = pod_of(number).uid, "n1"
+        answers += [
+            asked(url, ["explain", uid]),
+            asked(url, ["why-not", uid, "--node", node]),
+            asked(url, ["log", "--pod", uid]),
+        ]
+    answers += [
+        asked(url, ["at", "-30000"]),
+        asked(url, ["diff", "-30000", "head"]),
+        asked(url, ["log", "--node", "n1", "--limit", "100"]),
+    ]
+    for answer in answers:
+        _print(step="question", **msgspec.to_builtins(answer))
+    return answers
 
 
 async def _explained(log: PostgresEventLog, pods: int, count: int) -> float:
@@ -123,21 +160,31 @@ async def _explained(log: PostgresEventLog, pods: int, count: int) -> float:
     return round(sorted(seconds)[count * 99 // 100], 2)
 
 
-async def _filled(url: str, given: argparse.Namespace, pods: int) -> None:
+async def _filled(url: str, folder: Path, given: argparse.Namespace, pods: int) -> None:
     await upgrade(url)
-    owner = await connect(url)
+    owner = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
+    if await owner.fetchval("SELECT position FROM counter"):
+        await owner.close()
+        return
     for first in (1, 1_000_001):
         await owner.execute(f"DROP TABLE IF EXISTS fact_{first:016}")
     await owner.execute(
         f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0"
     )
-    await owner.execute("SELECT topolog_roll(0)")
-    await owner.close()
     history = History(given.nodes, given.pods_per_s)
-    header = Header(log_id="bench", timeline=1, first=1, last=history.events(pods))
-    begun_s = time.monotonic()
-    await care.take_in(url, header, history.blocks(pods), lambda _identity: [])
-    _print(step="made", events=header.last, s=round(time.monotonic() - begun_s, 1))
+    begun_s, cpu_s, last = time.monotonic(), time.process_time(), history.events(pods)
+    if given.in_rows:
+        log = await PostgresEventLog.open(url)
+        counts = given.in_rows, given.explained
+        pruned_to = await bulk.fill(log, owner, folder, history, pods, *counts)
+        await log.close()
+    else:
+        await owner.execute("SELECT topolog_roll(0)")
+        header, pruned_to = Header(log_id="bench", timeline=1, first=1, last=last), 0
+        await care.take_in(url, header, history.blocks(pods), lambda _identity: [])
+    await owner.close()
+    seconds = round(time.monotonic() - begun_s, 1), round(time.process_time() - cpu_s, 1)
+    _print(step="made", events=last, pruned_to=pruned_to, s=seconds[0], cpu_s=seconds[1])
 
 
 async def _folded(log: PostgresEventLog, fold: Fold[SchedulerCore]) -> tuple[float, str]:
