@@ -2,7 +2,7 @@
 
 A component's objects become a template under the component's value. Its patches become conditions
 inside the objects that they change, so that both ways of installing have one source. Understands
-the patches that k8s/ uses: lists of JSON operations `add` and `replace`.
+the patches that k8s/ uses: lists of JSON operations `add` and `replace`, and `$patch: delete`.
 """
 
 from __future__ import annotations
@@ -132,10 +132,14 @@ def apply(chart: Chart, patch: Document, when: str) -> None:
     """Put a patch as conditions into each object that it changes."""
     target = patch["target"]
     operations = yaml.safe_load(patch["patch"])
-    for _file, _when, document in chart.documents:
+    for number, (file, condition_, document) in enumerate(chart.documents):
         metadata = document["metadata"]
         is_kind = re.fullmatch(target["kind"], document["kind"])
         if is_kind and re.fullmatch(target.get("name", ".*"), metadata["name"]):
+            if isinstance(operations, dict):
+                assert operations["$patch"] == "delete"
+                chart.documents[number] = file, f"and {condition_} (not {when})", document
+                continue
             for operation in operations:
                 change(document, operation, when)
 
@@ -169,7 +173,7 @@ def finish(chart: Chart, document: Document, more_labels: Document) -> None:
     namespace = {} if kind in CLUSTER_KINDS else {"namespace": Template(NAMESPACE)}
     labelled = {"labels": labels} if labels else {}
     document["metadata"] = {"name": metadata["name"], **namespace, **labelled, **rest}
-    if kind == "CustomResourceDefinition":
+    if kind in ("CustomResourceDefinition", "PersistentVolumeClaim"):
         kept = document["metadata"].setdefault("annotations", {})
         kept["helm.sh/resource-policy"] = "keep"
     for subject in document.get("subjects", []):

@@ -34,10 +34,11 @@ def roles_command(
     database_url: Annotated[str, database_option("URL with the owner's login.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line.")] = False,
 ) -> None:
-    """Create separate logins for services, readers and `topolog log prune`.
+    """Create separate logins for services, readers, and `topolog log archive` and `prune`.
 
     Services (topolog_service) can append, hold leases and keep snapshots, and nothing more; readers
-    (topolog_viewer) can only read; topolog_keeper can read and prune what everything has passed.
+    (topolog_viewer) can only read; topolog_keeper can read, and archive and prune what everything
+    has passed.
     To rotate a password, change its file and run this again.
     """
     from services.upkeep.logins import make_logins
@@ -59,5 +60,5 @@ def roles_command(
         say(f"{login}: password in {file}")
     say(
         "use topolog_service in the TOPOLOG_DATABASE_URL of services, topolog_viewer for readers, "
-        "topolog_keeper for topolog log prune"
+        "topolog_keeper for topolog log archive and prune"
     )

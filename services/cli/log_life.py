@@ -166,7 +166,7 @@ def archive_command(
     """Compress old rows, which every consumer has read, to about a quarter of their size.
 
     Compressed events stay in the database and readable, because every replay begins with the first
-    one. Safe to interrupt, and to run as a CronJob. Needs the owner's login.
+    one. Safe to interrupt, and to run as a CronJob. Needs topolog_keeper's or the owner's login.
     """
     from services.upkeep.archiving import Archived, Limits, archive, due
     from shared.eventlog import postgres_care as care
@@ -176,7 +176,7 @@ def archive_command(
 
     async def apply(log: EventLog) -> list[Archived]:
         if not dry_run:
-            await care.require_owner(source.url)
+            await care.require_keeper(source.url)
         partitions = due(await care.status(source.url), limits, time.time_ns() // 1000)
         if dry_run:
             return [Archived(partition.first, partition.last, "") for partition in partitions]
@@ -267,7 +267,7 @@ def status_command(
 ) -> None:
     """Show the size of the log, what is archived, and which consumer delays archiving.
 
-    A reader's login is enough (topolog_viewer); archiving needs the owner's.
+    A reader's login is enough (topolog_viewer); archiving needs topolog_keeper's.
     """
     from shared.eventlog import postgres_care as care
 

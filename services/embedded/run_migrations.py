@@ -3,8 +3,9 @@ newest revision.
 
 Safe to repeat and to run several times at once, because a lock in the database serializes the runs.
 TOPOLOG_SERVICE_PASSWORD also creates the login of the services (topolog_service), or changes its
-password. NAME_FILE may name a file with the value instead. A database that does not answer yet, as
-at a first start, is retried for TOPOLOG_DATABASE_WAIT_S (60) seconds.
+password; TOPOLOG_KEEPER_PASSWORD does so for the archive's (topolog_keeper). NAME_FILE may name a
+file with the value instead. A database that does not answer yet, as at a first start, is retried
+for TOPOLOG_DATABASE_WAIT_S (60) seconds.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ from stamina.instrumentation import RetryDetails, set_on_retry_hooks
 
 from services.embedded.container import main, number, required, secret
 from services.embedded.errors import EmbeddedError
-from shared.eventlog.errors import LoginTooWeak
+from shared.eventlog.errors import LoginTooWeak, LogNotMigrated
 from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres_connection import LOST_CONNECTION
-from shared.eventlog.postgres_logins import SERVICE, make_login
+from shared.eventlog.postgres_logins import KEEPER, SERVICE, make_login
 from shared.telemetry.scrubbing import scrub_text
 
 WAIT_S = 60
@@ -37,15 +38,20 @@ async def serve() -> None:
             f"the database could not be migrated: {error}", "Check TOPOLOG_DATABASE_URL"
         ) from error
     print("migrated to the newest revision" if changed else "already at the newest revision")
-    password = secret("TOPOLOG_SERVICE_PASSWORD", optional=True)
-    if password:
+    for login, variable, user in (
+        (SERVICE, "TOPOLOG_SERVICE_PASSWORD", "services"),
+        (KEEPER, "TOPOLOG_KEEPER_PASSWORD", "the archive"),
+    ):
+        password = secret(variable, optional=True)
+        if not password:
+            continue
         try:
-            await make_login(url, SERVICE, password)
-        except LoginTooWeak as error:
+            await make_login(url, login, password)
+        except (LoginTooWeak, LogNotMigrated) as error:
             raise EmbeddedError(
                 str(error), "Or run `topolog database roles`, and set no password here"
             ) from error
-        print(f"the login of services is {SERVICE}")
+        print(f"the login of {user} is {login}")
 
 
 async def _upgraded(url: str, wait_s: int) -> bool:

@@ -1,5 +1,5 @@
-"""What only the owner of a log may do to its tables: import a history, mask payloads, archive. Also
-reports its sizes.
+"""What services may not do to the tables of a log: its owner imports a history and masks payloads,
+its keeper archives. Also reports its sizes.
 
 Each operation is one transaction, and an advisory lock keeps two of them from running at once. An
 interruption leaves the log as it was, and what a transaction has read does not change before it
@@ -9,7 +9,7 @@ writes.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
@@ -24,6 +24,7 @@ from shared.eventlog.port import Commit, LogIdentity
 from shared.eventlog.postgres_batch import APPEND, arguments, encode_commit
 from shared.eventlog.postgres_connection import (
     LOST_CONNECTION,
+    PRUNER,
     SERVER_SETTINGS,
     connect,
     unavailable,
@@ -223,36 +224,29 @@ def masked_event(envelope: Envelope, masked: Masked) -> Envelope:
     return envelope if payload is None else msgspec.structs.replace(envelope, payload=payload)
 
 
-async def require_owner(url: str) -> None:
+async def require_keeper(url: str) -> None:
     """Raise LoginTooWeak or LogUnavailable early, before there is anything to do."""
-    async with _owner(url):
+    async with _keeper(url):
         pass
 
 
 async def archive(url: str, partition: Partition) -> None:
     """Replace the rows of a full partition with compressed blocks that the log reads like rows, one
     block at a time. A partition that another process has archived since is left alone. Raises
-    LogBusy, LogUnavailable."""
-    async with _owner(url) as connection, rewriting(connection):
+    LogBusy, LoginTooWeak, LogUnavailable."""
+    async with _keeper(url) as connection, rewriting(connection):
         if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition.name):
             return
         async for block in _blocks(connection, partition):
-            await _keep(connection, block)
-        await connection.execute(f"ALTER TABLE fact DETACH PARTITION {partition.name}")
-        await connection.execute(f"DROP TABLE {partition.name}")
-
-
-async def _keep(connection: Any, block: Sequence[Envelope]) -> None:
-    packed = pack(block)
-    await connection.execute(
-        "INSERT INTO archived_block (first, last, sha256, data) VALUES ($1, $2, $3, $4)",
-        *(block[0].position, block[-1].position, sha256(packed).digest(), packed),
-    )
-    await connection.executemany(
-        "INSERT INTO archived_stream (stream, first_version, last_version, block)"
-        " VALUES ($1, $2, $3, $4)",
-        [(stream, *versions, block[0].position) for stream, versions in _streams(block)],
-    )
+            streams = _streams(block)
+            packed = pack(block)
+            await connection.execute(
+                "SELECT topolog_archive_block($1, $2, $3, $4, $5, $6, $7)",
+                *(block[0].position, block[-1].position, sha256(packed).digest(), packed),
+                list(streams),
+                *map(list, zip(*streams.values(), strict=True)),
+            )
+        await connection.execute("SELECT topolog_drop_partition($1)", partition.first)
 
 
 async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[Envelope]]:
@@ -275,13 +269,13 @@ async def _blocks(connection: Any, partition: Partition) -> AsyncIterator[list[E
         yield page
 
 
-def _streams(block: Sequence[Envelope]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each stream with its first and last version in the block."""
+def _streams(block: Sequence[Envelope]) -> dict[str, tuple[int, int]]:
+    """Return each stream with its first and last version in the block."""
     versions: dict[str, tuple[int, int]] = {}
     for envelope in block:
         first, _ = versions.get(envelope.stream, (envelope.version, 0))
         versions[envelope.stream] = first, envelope.version
-    yield from versions.items()
+    return versions
 
 
 async def status(url: str) -> Status:
@@ -368,6 +362,20 @@ async def _owner(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
+async def _keeper(url: str) -> AsyncIterator[Any]:
+    """A connection that may archive. Raises LoginTooWeak, LogBusy, LogUnavailable."""
+    async with connected(url, PRUNER) as connection:
+        if not await connection.fetchval(
+            "SELECT has_function_privilege('topolog_drop_partition(bigint)', 'EXECUTE')"
+        ):
+            raise LoginTooWeak(
+                "this login may not archive; give --database-url with the login topolog_keeper, or "
+                "the owner's (topolog database roles)"
+            )
+        yield connection
+
+
+@asynccontextmanager
 async def connected(url: str, role: str = "") -> AsyncIterator[Any]:
     """A connection without a limit of time, as `role` if the login may take it."""
     connection = None
@@ -380,6 +388,8 @@ async def connected(url: str, role: str = "") -> AsyncIterator[Any]:
         raise LogBusy(
             "a long transaction reads the log (a dump?); try again when it has ended"
         ) from error
+    except asyncpg.ObjectInUseError as error:
+        raise LogBusy(f"{error}; run the command again later") from error
     except LOST_CONNECTION as error:
         raise unavailable(url, error) from error
     finally:

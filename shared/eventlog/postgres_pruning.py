@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from shared.eventlog.errors import LogBusy, LoginTooWeak
+from shared.eventlog.errors import LoginTooWeak
 from shared.eventlog.history_file import pack, unpack
 from shared.eventlog.postgres_care import connected, rewriting
 from shared.eventlog.postgres_connection import PRUNER
@@ -79,8 +79,6 @@ async def prune(url: str, blocks: Iterable[int], archive: str) -> None:
             raise LoginTooWeak(
                 f"this login may not prune; give the owner's, or a member of role {PRUNER}"
             ) from error
-        except asyncpg.ObjectInUseError as error:
-            raise LogBusy(f"{error}; run the command again later") from error
 
 
 def _call(first: int | None, archive: str, block: list[Envelope]) -> tuple[Any, ...]:

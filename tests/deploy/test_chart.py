@@ -86,8 +86,10 @@ def by_name(objects: list[Document]) -> Objects:
         if kind == "Secret":
             document = {**document, "data": decoded(document)}
             document.pop("stringData", None)
-        if kind == "CustomResourceDefinition":
-            document["metadata"]["annotations"].pop("helm.sh/resource-policy", "")
+        if kind in ("CustomResourceDefinition", "PersistentVolumeClaim"):
+            kept = document["metadata"].pop("annotations", {})
+            kept.pop("helm.sh/resource-policy", "")
+            document["metadata"] |= {"annotations": kept} if kept else {}
         if kind == "SecurityContextConstraints":
             document["metadata"].pop("namespace", "")  # kustomize does not know the kind's scope
         assert (kind, name) not in named

@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from services.agent.settings import AgentSettings
+from shared.eventlog.postgres_connection import PRUNER, WRITER
+from shared.eventlog.postgres_logins import KEEPER, SERVICE
 from shared.kube.rights import (
     BY_SERVICE,
     CELL_NODES,
@@ -435,17 +437,11 @@ def test_in_production_an_exporter_sees_the_seed_of_its_own_node_where_its_url_n
     assert "exporter-password" not in str(built(K8S / "overlays" / "production"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "folder"),
-    [("Job", "migrations", "base"), ("CronJob", "archive", "components/archive")],
-)
-def test_with_the_operator_the_owners_url_is_in_the_operators_secret(
-    kind: str, name: str, folder: str
-) -> None:
+def test_with_the_operator_the_owners_url_is_in_the_operators_secret() -> None:
     patches = kustomization(K8S / "components" / "cloudnative-pg")["patches"]
-    (patch,) = [patch for patch in patches if patch["target"] == {"kind": kind, "name": name}]
+    (patch,) = [patch for patch in patches if patch["target"]["name"] == "migrations"]
     (operation,) = yaml.safe_load(patch["patch"])
-    (workload,) = of_kind(kind, folder=folder)
+    (workload,) = of_kind("Job", folder="base")
     value: Any = workload
     for part in operation["path"].split("/")[1:]:
         value = value[int(part)] if part.isdigit() else value[part]
@@ -454,6 +450,28 @@ def test_with_the_operator_the_owners_url_is_in_the_operators_secret(
         item["path"] for item in operation["value"]["secret"]["items"]
     ]
     assert operation["value"]["secret"]["secretName"] == "topolog-db-app"
+
+
+def test_the_archive_gets_no_credentials_of_the_owner() -> None:
+    """Its login may archive and prune what everything has passed, with Postgres by the operator,
+    too.
+    """
+    (job,) = of_kind("CronJob", folder="components/archive")
+    volumes = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"]
+    secrets = [volume["secret"]["secretName"] for volume in volumes if "secret" in volume]
+    assert secrets == ["topolog-postgres-keeper"]
+    patched = [
+        patch["target"].get("name")
+        for patch in kustomization(K8S / "components" / "cloudnative-pg")["patches"]
+    ]
+    assert "archive" not in patched
+    (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
+    logins = {role["name"]: role["inRoles"] for role in cluster["spec"]["managed"]["roles"]}
+    assert logins == {KEEPER: [PRUNER], SERVICE: [WRITER]}
+    assert (
+        f"CREATE ROLE {PRUNER} NOLOGIN IN ROLE topolog_reader"
+        in (cluster["spec"]["bootstrap"]["initdb"]["postInitSQL"])
+    )
 
 
 def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:

@@ -25,7 +25,7 @@ from shared.eventlog.errors import LoginTooStrong, LoginTooWeak
 from shared.eventlog.inspection import inspect
 from shared.eventlog.port import Appended
 from shared.eventlog.postgres import PostgresEventLog
-from shared.eventlog.postgres_connection import READER, WRITER, connect
+from shared.eventlog.postgres_connection import PRUNER, READER, WRITER, connect
 from shared.eventlog.postgres_logins import Rights, make_login, scram
 from shared.telemetry import names
 from tests.eventlog.words import commit
@@ -146,7 +146,8 @@ async def test_a_command_with_a_readers_login_names_the_login_that_may(
     said = ended.stderr.decode()
     assert "unexpected error" not in said
     assert re.search(
-        r"try: give --database-url with (the owner's login|the login topolog_service)", said
+        r"try: give --database-url with (the owner's login|the login topolog_(service|keeper))",
+        said,
     ), said
 
 
@@ -244,16 +245,19 @@ async def test_logins_are_refused_in_words_where_there_is_no_log_or_the_login_ma
         assert "letters123" not in str(refused.value)
 
 
-async def test_the_migrations_of_a_container_make_the_login_of_services(
+async def test_the_migrations_of_a_container_make_the_logins_of_services_and_keeper(
     log_url: str, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPOLOG_DATABASE_URL", log_url)
-    monkeypatch.setenv("TOPOLOG_SERVICE_PASSWORD", "letters123")
-    monkeypatch.setattr("services.embedded.run_migrations.SERVICE", service)
+    for name, login, role in (("SERVICE", service, WRITER), ("KEEPER", f"{service}_k", PRUNER)):
+        monkeypatch.setenv(f"TOPOLOG_{name}_PASSWORD", "letters123")
+        monkeypatch.setattr(f"services.embedded.run_migrations.{name}", login)
+        monkeypatch.setitem(postgres_logins.LOGINS, login, role)
     await serve()
-    connection = await connect(as_user(log_url, service))
-    assert await connection.fetchval("SELECT pg_has_role('topolog_writer', 'MEMBER')")
-    await connection.close()
+    for login, role in ((service, WRITER), (f"{service}_k", PRUNER)):
+        connection = await connect(as_user(log_url, login))
+        assert await connection.fetchval("SELECT pg_has_role($1, 'MEMBER')", role)
+        await connection.close()
 
 
 async def test_migrations_by_an_owner_without_createrole_end_with_a_message(

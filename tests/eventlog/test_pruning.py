@@ -241,7 +241,7 @@ async def test_only_what_everything_has_passed_is_pruned(
         await pruning.due(log, await postgres_pruning.prunable(log_url), 6.9, NOW_US)
 
 
-async def test_the_keepers_login_prunes_and_does_nothing_else(
+async def test_the_keepers_login_archives_and_prunes_and_does_nothing_else(
     log: PostgresEventLog,
     log_url: str,
     tmp_path: Path,
@@ -252,12 +252,22 @@ async def test_the_keepers_login_prunes_and_does_nothing_else(
     )
     for name in ("a_keeper", "a_viewer"):
         await make_login(log_url, name, "a password")
+    viewer, url = (log_url.replace("//postgres@", f"//a_{name}@") for name in ("viewer", "keeper"))
     with pytest.raises(LoginTooWeak, match="member of role topolog_pruner"):
-        await postgres_pruning.prune(log_url.replace("//postgres@", "//a_viewer@"), [], "x")
-    await relayed(log)
-    await checkpointed(log, await log.head() // PARTITION * PARTITION - 3)
-    await archived(log_url, log)
-    url = log_url.replace("//postgres@", "//a_keeper@")
+        await postgres_pruning.prune(viewer, [], "x")
+    with pytest.raises(LoginTooWeak, match="this login may not archive"):
+        await care.require_keeper(viewer)
+    earlier = await everything(log)
+    await relayed(log, 2 * PARTITION)
+    partitions = (await care.status(log_url)).partitions
+    with pytest.raises(LogBusy, match="consumer relay has not passed position 120"):
+        await care.archive(url, partitions[2])
+    await log.save_checkpoint("relay", len(earlier), 2 * PARTITION)
+    last = len(earlier) // PARTITION * PARTITION
+    await checkpointed(log, last - 3)
+    await archived(url, log)
+    assert (await care.status(log_url)).archived_to == last - PARTITION
+    assert await everything(log) == earlier
     command = ["log", "prune", "--to", str(tmp_path), "--database-url", url]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.cli.main", *command)
@@ -272,8 +282,18 @@ async def test_the_keepers_login_prunes_and_does_nothing_else(
         "UPDATE pruned SET position = 0",
         "DELETE FROM fact",
         "SELECT topolog_begin_timeline()",
+        "INSERT INTO archived_block VALUES (1, 2, '', '')",
+        "DROP TABLE fact",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await pruner.execute(statement)
+    for statement in (
+        "SELECT topolog_drop_partition(1000001)",
+        f"SELECT topolog_drop_partition({last + 1})",
+        "SELECT topolog_archive_block(1, 2, '', '', '{}', '{}', '{}')",
+        f"SELECT topolog_archive_block(1, {len(earlier) + 9}, '', '', '{{}}', '{{}}', '{{}}')",
+    ):
+        with pytest.raises(asyncpg.ObjectInUseError):
             await pruner.execute(statement)
     await pruner.close()
 
