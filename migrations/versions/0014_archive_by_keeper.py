@@ -1,8 +1,12 @@
 """Archive with the rights of `topolog_pruner`: its login suffices for the whole CronJob, and the owner's stays with the migration.
+And list where pods were observed on a node, so that a question about a node reads no other events.
 
 `topolog_archive_block` adds a compressed block of rows that exist, and no block overlaps another. `topolog_drop_partition` drops a
 full partition that every consumer has passed and whose positions blocks hold. Both run in one transaction of the caller. The
 content of a block is not compared with its rows: a wrong one breaks the hash chain, which `topolog replay verify` reports.
+
+`pod_name` also has `node/<name>` for events that are the first to put a pod on a node and are not on a stream of the node.
+Earlier events are not listed; `pod_name_from` says after which position the list is complete.
 """
 
 from __future__ import annotations
@@ -49,6 +53,35 @@ BEGIN
 END $$;
 """
 
+# As in 0010, with nodes. A pod's later sighting is listed by its node only.
+NODES = """
+CREATE FUNCTION topolog_pod_keys(payload bytea, with_name boolean) RETURNS SETOF text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    observed json := convert_from(payload, 'UTF8')::json;
+BEGIN
+    IF with_name THEN RETURN NEXT observed -> 'pod' ->> 'name'; END IF;
+    RETURN NEXT 'node/' || nullif(observed ->> 'node', '');
+EXCEPTION WHEN data_exception THEN
+    RETURN;
+END $$;
+
+CREATE OR REPLACE FUNCTION topolog_list_pod() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    INSERT INTO pod_name (hash, position)
+        SELECT topolog_name_hash(k.name), NEW.position FROM topolog_pod_keys(NEW.payload, NEW.version <= 3) AS k(name)
+            WHERE k.name IS NOT NULL
+        ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER fact_pod_name AFTER INSERT ON fact FOR EACH ROW
+    WHEN (NEW.type IN ('PodObserved', 'HoldBegun', 'NominationObserved')
+          AND (NEW.version <= 3 OR position('"node":"'::bytea IN NEW.payload) > 0)) EXECUTE FUNCTION topolog_list_pod();
+ALTER TABLE pod_name_from ADD COLUMN nodes bigint NOT NULL DEFAULT 0;
+UPDATE pod_name_from SET nodes = (SELECT position FROM counter);
+"""
+
 _FUNCTIONS = """topolog_archive_block(bigint, bigint, bytea, bytea, text[], bigint[], bigint[]), topolog_drop_partition(bigint)"""
 _PRUNE = """topolog_prune(bigint, text, text[], text[], bigint[], text[], bigint[], bigint[], bytea[], bytea[], bigint[])"""
 
@@ -65,7 +98,7 @@ END $$;
 
 
 def upgrade() -> None:
-    for script in (BLOCK, DROP, GRANTS):
+    for script in (BLOCK, DROP, NODES, GRANTS):
         op.get_bind().exec_driver_sql(f"DO $run$ BEGIN EXECUTE $script${script}$script$; END $run$")
 
 

@@ -10,6 +10,7 @@ import msgspec
 from services.replay.suggestions import near
 from shared.events import streams
 from shared.events.catalog import CATALOG
+from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 
 
@@ -41,9 +42,15 @@ class Filter(msgspec.Struct, frozen=True):
         return [self.stream] if is_name else None
 
     def _concerns_node(self, envelope: Envelope) -> bool:
-        if envelope.stream in (f"node/{self.node}", f"report/{self.node}"):
+        """Return whether the event is about the node, not only names it."""
+        if envelope.stream in streams.of_node(self.node):
             return True
-        return f'"node":"{self.node}"'.encode() in envelope.payload
+        if f'"node":"{self.node}"'.encode() not in envelope.payload:
+            return False
+        try:
+            return decode(envelope).about.node == self.node
+        except UndecodableEvent:
+            return True
 
 
 class FilterError(ValueError):

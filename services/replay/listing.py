@@ -12,12 +12,15 @@ import msgspec
 from services.replay import filters, reading, words
 from services.replay.filters import Filter
 from services.replay.names import Names, require_node, require_pod
-from shared.eventlog.port import EventLog
+from services.replay.of_node import envelopes_of_node
+from shared.eventlog.port import EventLog, PodNames
 from shared.eventlog.whole_stream import envelopes_of, in_order
 from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 
 FOLLOW_WAIT_S = 1.0
+# Events that are read sooner than the streams of a node and its pods are looked up.
+SHORT = 5_000
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -67,13 +70,20 @@ async def list_events(
 async def _between(
     log: EventLog, wanted: Filter, after: int, until: int
 ) -> AsyncIterator[Envelope]:
-    """Yield the events of these positions in order. If the filter names streams, only their events
-    are read, because the index by stream makes that cheap in a long log.
+    """Yield the events of these positions in order. If the filter names streams or a node, only
+    their events are read, because the index by stream makes that cheap in a long log.
     """
     names = wanted.streams()
     if names is None:
-        async for envelope in reading.envelopes(log, after, until):
+        is_short = not wanted.node or until - after <= SHORT
+        listed = PodNames([], until) if is_short else await log.pods_on(wanted.node)
+        whole = min(until, listed.unlisted)
+        async for envelope in reading.envelopes(log, after, whole):
             yield envelope
+        if (begin := max(after, whole)) < until:
+            positions = listed.positions
+            async for envelope in envelopes_of_node(log, wanted.node, positions, begin, until):
+                yield envelope
         return
     read = [
         envelopes_of(log, stream, await log.version_at(stream, after) if after else 0)

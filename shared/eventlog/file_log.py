@@ -120,6 +120,9 @@ class FileLog:
     async def pods_named(self, name: str) -> PodNames:
         return PodNames([], self.last)
 
+    async def pods_on(self, node: str) -> PodNames:
+        return PodNames([], self.last)
+
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}
 

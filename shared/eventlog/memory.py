@@ -181,6 +181,9 @@ class MemoryEventLog:
     async def pods_named(self, name: str) -> PodNames:
         return PodNames([], len(self._events))
 
+    async def pods_on(self, node: str) -> PodNames:
+        return PodNames([], len(self._events))
+
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         return {stream: self._heads.get(stream, 0) for stream in streams}
 

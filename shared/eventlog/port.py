@@ -132,9 +132,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class PodNames(msgspec.Struct, frozen=True):
-    """The positions at which pods of a name were first observed, ascending, and the position up to
-    which such pods may be missing from them: the caller reads the
-    events 1 to `unlisted` to find those.
+    """The positions at which pods of a name were first observed, or pods were observed on a node,
+    ascending, and the position up to which some may be missing: the caller reads the events 1 to
+    `unlisted` to find those.
     """
 
     positions: list[int]
@@ -189,6 +189,11 @@ class EventLog(Protocol):
         """Return where pods of this name (without namespace) were first observed.
 
         A position may be of another name: the caller reads the event.
+        """
+
+    async def pods_on(self, node: str) -> PodNames:
+        """Return where pods were observed, held for or nominated to a node by events that are not
+        on its streams. A position may be of another node.
         """
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:

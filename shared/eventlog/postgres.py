@@ -51,7 +51,7 @@ SELECT s.stream, coalesce(h.version, p.version) AS version FROM unnest($1::text[
     LEFT JOIN pruned_stream p ON h.stream IS NULL AND p.id = md5(s.stream)::uuid
 """
 _PODS_NAMED = """
-SELECT (SELECT position FROM pod_name_from) AS unlisted,
+SELECT (SELECT {since} FROM pod_name_from) AS unlisted,
        ARRAY(SELECT position FROM pod_name WHERE hash = topolog_name_hash($1) ORDER BY position)
            AS positions
 """
@@ -228,8 +228,11 @@ class PostgresEventLog:
         return await bisected(self, stream, position) if version is None else version
 
     async def pods_named(self, name: str) -> PodNames:
-        row = await self._fetchrow(_PODS_NAMED, name)
-        return PodNames(row["positions"], row["unlisted"])
+        return PodNames(**await self._fetchrow(_PODS_NAMED.format(since="position"), name))
+
+    async def pods_on(self, node: str) -> PodNames:
+        statement = _PODS_NAMED.format(since="nodes")
+        return PodNames(**await self._fetchrow(statement, f"node/{node}"))
 
     async def versions(self, streams: Sequence[str]) -> dict[str, int]:
         rows = await self._fetch(_VERSIONS, list(streams))

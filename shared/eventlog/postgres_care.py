@@ -46,7 +46,7 @@ INSERT INTO writer (role, epoch) SELECT role, max(epoch) FROM fact WHERE epoch >
 """
 _LIST_POD = """
 INSERT INTO pod_name (hash, position)
-    SELECT topolog_name_hash(n.name), $1 FROM topolog_pod_name($2) AS n(name)
+    SELECT topolog_name_hash(n.name), $1 FROM topolog_pod_keys($2, true) AS n(name)
         WHERE n.name IS NOT NULL
     ON CONFLICT DO NOTHING
 """

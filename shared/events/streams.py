@@ -69,6 +69,11 @@ def node(name: str) -> str:
     return f"node/{name}"
 
 
+def of_node(name: str) -> tuple[str, ...]:
+    """Return the streams on which only events about this node are."""
+    return node(name), report(name), f"csinode/{name}", f"devices/{name}"
+
+
 def listing(kind: str) -> str:
     """Lists of the whole cluster, by kind of object."""
     return f"listing/{kind}"

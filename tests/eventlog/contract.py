@@ -26,6 +26,7 @@ from shared.eventlog.port import (
 from shared.events.catalog import CATALOG
 from shared.events.cluster_events import PodEnded, PodObserved, PodRunning
 from shared.events.codec import decode
+from shared.events.scheduling_events import HoldBegun
 from tests.eventlog.timelines import TimelineContract
 from tests.eventlog.words import commit, draft, given, place, places, seen
 from tests.ledger.given import pod
@@ -265,6 +266,18 @@ class ReadingContract:
             names = await log.pods_named(name)
             assert position in names.positions or position <= names.unlisted
         assert (await log.pods_named("c")).positions == []
+
+    async def test_a_pod_is_listed_by_its_node_or_is_among_the_unlisted_events(
+        self, log: EventLog
+    ) -> None:
+        named, stream = pod("a", cpus=1, annotations={"a": '"node":"n2"'}), "pod/uid-a"
+        waiting = [Draft(stream, PodObserved(named))] * 4
+        await log.append([commit("pod", *waiting, Draft(stream, PodObserved(named, node="n1")))])
+        await log.append([commit("hold", Draft("hold/u", HoldBegun("u", "n1", "ns/u")))])
+        on_node = await log.pods_on("n1")
+        assert on_node.positions == [5, 6] or on_node.unlisted >= 6
+        assert (await log.pods_on("n2")).positions == []
+        assert (await log.pods_named("n1")).positions == []
 
     async def test_a_page_of_large_events_is_short_and_the_next_goes_on(
         self, log: EventLog

@@ -246,7 +246,7 @@ async def test_other_logins_may_not(log: PostgresEventLog, log_url: str) -> None
     )
     await owner.close()
     somebody = log_url.replace("//postgres@", "//somebody:x@")
-    with pytest.raises(LoginTooWeak, match="may not archive; give .*topolog_keeper"):
+    with pytest.raises(LoginTooWeak, match=r"may not archive; give .*topolog_keeper"):
         await care.archive(somebody, partition)
     with pytest.raises(LoginTooWeak, match="only the owner of the log may do this; "):
         await care.mask(somebody, [1], lambda *_: b"{}")
