@@ -14,8 +14,6 @@ import pytest
 import yaml
 
 from services.agent.settings import AgentSettings
-from shared.eventlog.postgres_connection import PRUNER, WRITER
-from shared.eventlog.postgres_logins import KEEPER, SERVICE
 from shared.kube.rights import (
     BY_SERVICE,
     CELL_NODES,
@@ -450,28 +448,6 @@ def test_with_the_operator_the_owners_url_is_in_the_operators_secret() -> None:
         item["path"] for item in operation["value"]["secret"]["items"]
     ]
     assert operation["value"]["secret"]["secretName"] == "topolog-db-app"
-
-
-def test_the_archive_gets_no_credentials_of_the_owner() -> None:
-    """Its login may archive and prune what everything has passed, with Postgres by the operator,
-    too.
-    """
-    (job,) = of_kind("CronJob", folder="components/archive")
-    volumes = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"]
-    secrets = [volume["secret"]["secretName"] for volume in volumes if "secret" in volume]
-    assert secrets == ["topolog-postgres-keeper"]
-    patched = [
-        patch["target"].get("name")
-        for patch in kustomization(K8S / "components" / "cloudnative-pg")["patches"]
-    ]
-    assert "archive" not in patched
-    (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
-    logins = {role["name"]: role["inRoles"] for role in cluster["spec"]["managed"]["roles"]}
-    assert logins == {KEEPER: [PRUNER], SERVICE: [WRITER]}
-    assert (
-        f"CREATE ROLE {PRUNER} NOLOGIN IN ROLE topolog_reader"
-        in (cluster["spec"]["bootstrap"]["initdb"]["postInitSQL"])
-    )
 
 
 def test_a_closed_namespace_is_open_to_the_database_of_the_operator() -> None:

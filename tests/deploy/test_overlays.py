@@ -12,6 +12,8 @@ import yaml
 
 from services.embedded.binaries import find_nats_server, find_postgres
 from shared.bus.pod_tokens import AUDIENCE
+from shared.eventlog.postgres_connection import PRUNER, WRITER
+from shared.eventlog.postgres_logins import KEEPER, SERVICE
 from shared.kube.rights import (
     BY_SERVICE,
 )
@@ -28,6 +30,7 @@ from tests.deploy.manifests import (
     containers,
     kustomization,
     name_of,
+    of_kind,
     pod_of,
     secrets_of,
 )
@@ -358,3 +361,25 @@ def test_a_second_cell_shares_no_object_with_the_first(tmp_path: Path) -> None:
             reference = env[variable]["valueFrom"]["configMapKeyRef"]
             assert reference == {"name": name_of(config), "key": key}
     assert not [each for each in second if each["kind"] == "DaemonSet"]
+
+
+def test_the_archive_gets_no_credentials_of_the_owner() -> None:
+    """Its login may archive and prune what everything has passed, with Postgres by the operator,
+    too.
+    """
+    (job,) = of_kind("CronJob", folder="components/archive")
+    volumes = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"]
+    secrets = [volume["secret"]["secretName"] for volume in volumes if "secret" in volume]
+    assert secrets == ["topolog-postgres-keeper"]
+    patched = [
+        patch["target"].get("name")
+        for patch in kustomization(K8S / "components" / "cloudnative-pg")["patches"]
+    ]
+    assert "archive" not in patched
+    (cluster,) = of_kind("Cluster", folder="components/cloudnative-pg")
+    logins = {role["name"]: role["inRoles"] for role in cluster["spec"]["managed"]["roles"]}
+    assert logins == {KEEPER: [PRUNER], SERVICE: [WRITER]}
+    assert (
+        f"CREATE ROLE {PRUNER} NOLOGIN IN ROLE topolog_reader"
+        in (cluster["spec"]["bootstrap"]["initdb"]["postInitSQL"])
+    )

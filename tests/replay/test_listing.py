@@ -109,7 +109,7 @@ async def test_following_one_stream_shows_what_comes_later(
 
 
 class Indexed(MemoryEventLog):
-    """Lists pods by node as migration 0014 does in Postgres, from position `since` on."""
+    """Lists pods by node as migration 0016 does in Postgres, from position `since` on."""
 
     since = 0
 
