@@ -46,14 +46,14 @@ async def envelopes_of_node(
     pods = _Pods(log, after)
     for uid in sorted(uids):
         await pods.follow(uid)
-    own = [
+    node_streams = [
         envelopes_of(log, stream, await log.version_at(stream, begin) if begin else 0)
         for stream in streams.of_node(node)
     ]
     # The window may end inside a commit, before the event that puts a pod on the node.
     last_commit = (await log.read(until - 1, 1))[0].commit_id
     part, newest, show = dict[int, Envelope](), "", reading.SHOW_PROGRESS.get()
-    async for envelope in in_order([*own, _at(log, positions, begin)]):
+    async for envelope in in_order([*node_streams, _at(log, positions, begin)]):
         if envelope.position > until and envelope.commit_id != last_commit:
             break
         if len(part) >= PART and envelope.commit_id != newest:

@@ -34,12 +34,12 @@ class Asked(msgspec.Struct, frozen=True):
 def asked(url: str, words: Sequence[str]) -> Asked:
     """Ask `topolog replay WORDS` of the log at `url`."""
     command = [sys.executable, "-c", _RUN, "replay", *words, "--database-url", url]
-    begun_s, before = time.monotonic(), os.times()
+    begun_s, times = time.monotonic(), os.times()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    after, memory = os.times(), _MEMORY.search(done.stderr)
+    times_now, memory = os.times(), _MEMORY.search(done.stderr)
     return Asked(
         " ".join(words),
-        round(sum(after[2:4]) - sum(before[2:4]), 2),
+        round(sum(times_now[2:4]) - sum(times[2:4]), 2),
         round(time.monotonic() - begun_s, 2),
         int(memory[1]) // 1024 if memory else 0,
         done.returncode,

@@ -54,20 +54,20 @@ class States:
         first, last = block[0].position, block[-1].position
         for envelope in block[: max(0, self._first - first + 1)]:
             scheduler.evolve(self._nodes, envelope, decode(envelope))
-        for at in [at for at in self._wanted if at - self._memory <= last]:
-            state, done = self._folded.get(at), False
+        for place in [place for place in self._wanted if place - self._memory <= last]:
+            state, done = self._folded.get(place), False
             for envelope in block:
-                if envelope.position <= max(self._first, at - self._memory) or done:
+                if envelope.position <= max(self._first, place - self._memory) or done:
                     continue
                 if state is None:
-                    state = self._folded[at] = scheduler.load(scheduler.dump(self._nodes))
+                    state = self._folded[place] = scheduler.load(scheduler.dump(self._nodes))
                     state.ledger.position = envelope.position - 1
                 scheduler.evolve(state, envelope, decode(envelope))
-                if done := envelope.position == at:
-                    yield Place(at, envelope.chain), scheduler.dump(state)
+                if done := envelope.position == place:
+                    yield Place(place, envelope.chain), scheduler.dump(state)
             if done:
-                self._wanted.remove(at)
-                del self._folded[at]
+                self._wanted.remove(place)
+                del self._folded[place]
 
 
 async def fill(

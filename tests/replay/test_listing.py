@@ -177,8 +177,8 @@ async def test_a_node_is_read_by_its_streams_and_shows_the_same(
     ]
     while any(commits):
         # Some commits have events of several pods, as those of gangs: first all of pods.
-        left = [commit for commit in commits if commit]
-        together = order.sample(left, min(len(left), 1 + (order.random() < 0.4)))
+        unfinished = [commit for commit in commits if commit]
+        together = order.sample(unfinished, min(len(unfinished), 1 + (order.random() < 0.4)))
         events = [event for of_pod in together for event in of_pod.pop(0)]
         happened.append(sorted(events, key=lambda event: event[0].startswith("node/")))
     for number, drafts in enumerate(happened):
