@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import cycle, gangs
+from tests.bench import cycle, devices, gangs
 from tests.bench.__main__ import names
 from tests.bench._cycle_pods import SPECS
 
@@ -63,6 +63,12 @@ def test_jobs_start_as_gangs_on_nodes_that_have_several_of_their_pods() -> None:
     assert played["started"]
     assert played["idle_cpu_h"] == pytest.approx(0, abs=0.05)
     assert played["rejected"] == 0
+
+
+def test_devices_that_topolog_chooses_lie_nearer_than_those_of_a_kubelet() -> None:
+    chosen, counted = (devices.play("topolog", way, 1, 200.0, 0.8) for way in (True, False))
+    assert chosen["started"] == chosen["pods"] == counted["started"]
+    assert chosen["near"] > counted["near"]
 
 
 @pytest.mark.parametrize("name", SMALL)
