@@ -30,7 +30,7 @@ from services.scheduler.explain.wording import within as undecided_text
 from services.scheduler.explain.wording import without_notes, without_preemption
 from services.scheduler.extender.verbs import placed_on
 from services.scheduler.queue.shard import MARK, shard_of
-from services.scheduler.reserve.gangs import unit_of
+from services.scheduler.reserve.gangs import unit_of, yields
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state.state import SchedulerState
@@ -142,9 +142,11 @@ def _recomputed_text(
         outcome = _asked_again(placing, entry.pod, made.event.node)
         text = comparison_text(made.event, outcome, deciding.provenance)
         return f"{text}, on the node that {asker} requested{within}"
-    waits = isinstance(made.event, PodVerdictChanged) and entry.pod.gang is not None
+    gang = entry.pod.gang if isinstance(made.event, PodVerdictChanged) else None
+    if gang and getattr(made.event, "message", "") == yields(gang.name):
+        return "not recomputed: a gang is rolled back by the scheduler's clock"
     fresh = partial(placing_at, followed, deciding.cycle, quarantined, made.mates)
-    refused = _refused_gang(fresh, followed, entry, deciding.cycle) if waits else None
+    refused = _refused_gang(fresh, followed, entry, deciding.cycle) if gang else None
     outcome = refused or decided(placing, as_decided(entry, made.event))
     return comparison_text(made.event, outcome, deciding.provenance) + within
 

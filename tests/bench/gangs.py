@@ -4,7 +4,9 @@ Jobs of two to eight pods work only while all of their pods run. The machines, d
 are those of `tests.bench quality`, and each job comes twice: as a gang, and as pods that are placed
 one by one. A JSON line for each has the jobs that began to work (`started`), how long jobs waited
 for that (those that never began count until the horizon), and the CPU hours that pods held while
-their job did not work (`idle_cpu_h`).
+their job did not work (`idle_cpu_h`). `fragmented` is the mean share of places for pods of 6 CPUs
+that the free CPUs would hold at best, but no zone does. `moves_per_pod` are evictions and
+rejections by placed pod.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from services.comparison.cells import OWNERS, Cell, Owner
 from services.comparison.measures import Measures
@@ -21,11 +23,14 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, PodTask, Workload
 from services.scheduler.core import CoreConfig
+from services.scheduler.snapshot.node_info import NodeInfo
 from services.simulator.cluster import NodeShape, Policies, lay_out
 from services.simulator.workload import Arrival
 from shared.domain.gang import Gang
 from shared.domain.pod import Container, Pod
 from shared.domain.resources import CPU, MEMORY
+from shared.events.catalog import Event
+from shared.events.scheduling_events import GangRolledBack, PodNominated
 
 GIB = 2**30
 NODES, ZONES, ZONE_CPUS = 12, 2, 12
@@ -63,6 +68,19 @@ class GangMeasures(Measures):
 
     jobs: dict[str, Job]
     simulation: GangSimulation
+    row: GangRow
+    lost, places = 0, 0
+
+    def sample(self) -> None:
+        super().sample()
+        free = [
+            max(0, amounts.get(CPU, 0)) // 1000
+            for node in self.row.nodes()
+            for amounts in (node.owned.zones if node.owned else node.free_min).values()
+        ]
+        at_best = sum(free) // POD_CPUS[-1]
+        self.places += at_best
+        self.lost += at_best - sum(cpus // POD_CPUS[-1] for cpus in free)
 
     def admitted(self, uid: str, now_s: float) -> None:
         super().admitted(uid, now_s)
@@ -71,6 +89,23 @@ class GangMeasures(Measures):
         if len(job.admitted) == job.size and job.began_s < 0:
             job.began_s = now_s
             self.simulation.end_later(job)
+
+
+class GangRow(LedgerRow):
+    """Counts the pods that it would evict."""
+
+    evictions = 0
+
+    def nodes(self) -> Iterable[NodeInfo]:
+        assert self.core.columns is not None
+        return self.core.columns.nodes()
+
+    def _append(self, stream: str, event: Event) -> int:
+        if isinstance(event, PodNominated):
+            self.evictions += len(event.victims)
+        elif isinstance(event, GangRolledBack):
+            self.evictions += len(event.uids)
+        return super()._append(stream, event)
 
 
 class GangSimulation(Simulation):
@@ -110,8 +145,9 @@ def play(owner: Owner, is_gang: bool, seed: int, horizon_s: int, load: float) ->
         for pod in job.pods(is_gang)
     )
     nodes = {node.name: TrueNode(node, True) for node in machines}
-    row = LedgerRow(CoreConfig(SCHEDULER))
+    row = GangRow(CoreConfig(SCHEDULER))
     measures = GangMeasures(cell, nodes, row)
+    measures.row = row
     simulation = GangSimulation(
         cell, Workload(machines, (), arrivals, (), "KeepRoom", 0), nodes, row, measures
     )
@@ -128,7 +164,9 @@ def play(owner: Owner, is_gang: bool, seed: int, horizon_s: int, load: float) ->
         "start_p50_s": round(waits[len(waits) // 2], 2),
         "start_p99_s": round(waits[int(len(waits) * 0.99)], 2),
         "idle_cpu_h": round(sum(job.idle_cpu_s(horizon_s) for job in jobs.values()) / 3600, 2),
-        "rejected": measures.so_far()[1],
+        "fragmented": round(measures.lost / max(1, measures.places), 3),
+        "rejected": (rejected := measures.so_far()[1]),
+        "moves_per_pod": round((rejected + row.evictions) / max(1, measures.so_far()[0]), 4),
     }
 
 

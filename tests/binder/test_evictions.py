@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from services.binder import core, evicting, evictor
+from services.binder import announcements, core, evicting, evictor
 from services.binder.core import BinderState
 from services.binder.evicting import Eviction
 from services.binder.evictor import ROLE, Evictor
@@ -23,7 +23,12 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import ClusterListed, PodEnded, PodObserved
 from shared.events.codec import decode
 from shared.events.log_events import LogOpened
-from shared.events.scheduling_events import NominationWithdrawn, PodNominated, PodReserved
+from shared.events.scheduling_events import (
+    GangRolledBack,
+    NominationWithdrawn,
+    PodNominated,
+    PodReserved,
+)
 from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.leadership import LeaseLost
@@ -127,6 +132,38 @@ class Scene:
                 await self.log.wait(await self.log.head(), 0.02)
         await asyncio.sleep(0.1)
         return await self.outcomes()
+
+
+async def test_pods_of_a_gang_that_is_rolled_back_are_evicted_all_or_none() -> None:
+    scene = Scene()
+    await scene.nominate("a", "b")
+    await scene.tell("uid-p", NominationWithdrawn("uid-p", "n1", "test"))
+    await scene.say(streams.GANGS, GangRolledBack("/ns/train", ("uid-a", "uid-b", "gone"), 3, 600))
+    async with scene.leading():
+        events = await scene.until(4)
+    assert sorted(kinds(events)) == ["EvictIntended"] * 2 + ["PodEvicted"] * 2
+    assert {event.preemptor for event in events} == {"gang ns/train"}  # type: ignore[union-attr]
+    assert sorted(scene.api.evicted) == ["a", "b"]
+
+
+async def test_a_budget_that_protects_one_pod_of_a_gang_saves_all() -> None:
+    scene = Scene()
+    await scene.nominate("a", "b")
+    await scene.tell("uid-p", NominationWithdrawn("uid-p", "n1", "test"))
+    scene.api.answers["b"] = [BUDGET]
+    await scene.say(streams.GANGS, GangRolledBack("/ns/train", ("uid-a", "uid-b"), 3, 600))
+    async with scene.leading():
+        events = await scene.until(1)
+    assert kinds(events) == ["EvictRefused"]
+    assert scene.api.evicted == []
+
+
+def test_the_event_of_an_evicted_pod_names_its_gang() -> None:
+    made = announcements.preempted(core.Identity("ns", "a"), "uid-a", "gang ns/train", 0, 1)
+    assert made["reason"] == "GangRolledBack"
+    assert (
+        made["message"] == "Evicted, because too few pods of gang ns/train were bound for too long"
+    )
 
 
 def kinds(events: list[Event]) -> list[str]:

@@ -12,6 +12,7 @@ ASKED, VOLUMES = (
 
 HOLDS = "tests/scheduler/default/test_holds.py"
 GANGS = "tests/scheduler/default/test_gangs.py"
+ROLL_BACKS = "tests/scheduler/default/test_gang_roll_back.py"
 POD_LEVEL = "tests/scheduler/test_pod_level_managers.py"
 
 KUBERNETES = (
@@ -77,6 +78,34 @@ KUBERNETES = (
         "    homes = {values[:required] for values, count in members.items() if count}\n",
         "    homes = set[tuple[str, ...]]()\n",
         "tests/scheduler/default/test_gang_domains.py -k where_its_gang_is",
+    ),
+    Mutation(
+        "the stronger of two gangs yields",
+        "services/scheduler/reserve/gangs.py",
+        "        weakest = min(units, key=",
+        "        weakest = max(units, key=",
+        f"{ROLL_BACKS} -k younger_yields",
+    ),
+    Mutation(
+        "evicted pods of a gang count for its minimum",
+        "services/scheduler/state/gangs.py",
+        "            members.bound -= members.yielding.pop(uid, None) is not None\n",
+        "            members.yielding.pop(uid, None)\n",
+        f"{ROLL_BACKS} -k none_of_its_pods",
+    ),
+    Mutation(
+        "after a roll-back the other gang has no time",
+        "services/scheduler/reserve/gangs.py",
+        "part._replace(since_s=now_s)",
+        "part",
+        f"{ROLL_BACKS} -k its_time_again",
+    ),
+    Mutation(
+        "a gang that was whole once is rolled back",
+        "services/scheduler/reserve/gangs.py",
+        "    if members.was_whole or on_their_way or missing <= 0:\n",
+        "    if on_their_way or missing <= 0:\n",
+        f"{ROLL_BACKS} -k was_whole",
     ),
     Mutation(
         "pods after the minimum wait for the rest of a gang",

@@ -12,7 +12,7 @@ from services.replay.explain import explain
 from services.replay.recomputing import Deciding, Decision, recomputed
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
-from services.scheduler.reserve.gangs import LACKS_PODS_AFTER_S
+from services.scheduler.reserve.gangs import GANG_TIMEOUT_S, LACKS_PODS_AFTER_S
 from services.scheduler.settings import SchedulerSettings, chosen, provenance
 from services.scheduler.snapshot.config import CycleConfig, Provenance
 from shared.domain.gang import Gang
@@ -73,6 +73,18 @@ async def test_a_gang_is_decided_alike_again() -> None:
     assert (kinds.count(PodReserved), kinds.count(PodVerdictChanged)) == (4, 7)
     assert "of 5 pods fit; for the next one: 0/3" in (await story.verdicts(large[0]))[0]
     assert await told(story) == ["recomputed: the same"] * 11
+
+
+async def test_what_a_roll_back_says_of_a_waiting_pod_is_not_decided_again() -> None:
+    gang = Gang("ns/g", 2)
+    bound, waiting = (msgspec.structs.replace(pod(n, cpus=5), gang=gang) for n in ("a", "b"))
+    story = await decided(waiting)
+    await story.seen_bound(bound, "n0")
+    for now_s in (0.0, GANG_TIMEOUT_S):
+        await story.append(story.cores[0], story.cores[0].decide(0, now_s))
+    assert (await told(story))[-1] == (
+        "not recomputed: a gang is rolled back by the scheduler's clock"
+    )
 
 
 async def test_a_node_that_a_kube_scheduler_asked_for_is_judged_again_and_not_chosen() -> None:
