@@ -121,13 +121,15 @@ def _weighed(folded: SchedulerState, event: DemandWeighed, _time_us: int) -> Non
 def _seen(folded: SchedulerState, event: PodObserved, time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.holds.fold_pod(event, time_us)
-    _in_gang(folded, event)
+    if event.pod.gang is not None or folded.gangs.key_of:
+        _in_gang(folded, event)
 
 
 def _of_pod(folded: SchedulerState, event: PodBound | PodRunning, _time_us: int) -> None:
     folded.cluster_objects.fold_pod(event)
     folded.holds.forget_pod(event.uid)
-    _in_gang(folded, event)
+    if folded.gangs.key_of:
+        _in_gang(folded, event)
 
 
 def _in_gang(folded: SchedulerState, event: PodObserved | PodBound | PodRunning) -> None:
