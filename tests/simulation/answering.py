@@ -41,7 +41,7 @@ class Outside:
 
     def abandoned(self, ask: Ask) -> None:
         """Drop a question whose process was killed. Its call is lost, or still under way."""
-        if ask.kind in ("bind", "evict", "append") and self.rng.random() < 0.5:
+        if ask.kind in ("bind", "evict", "append", "patch_node") and self.rng.random() < 0.5:
             self.strays.append(ask)
             del self.strays[:-STRAYS]
 
@@ -116,7 +116,7 @@ class Outside:
             offer("answer lost", what, lambda: self._lose(fiber))
             return
         offer("execute", what, lambda: self._execute(ask))
-        if ask.kind in ("bind", "evict"):
+        if ask.kind in ("bind", "evict", "patch_node"):
             offer("execute late", what, lambda: self._execute_later(fiber, ask))
             offer(
                 "busy",
@@ -162,6 +162,10 @@ class Outside:
             ask.answer = self.api.get_pod(*ask.args)
         elif ask.kind == "get_node":
             ask.answer = self.api.get_node(ask.args[1])
+        elif ask.kind == "pods_on":
+            ask.answer = self.api.pods_on(ask.args[1])
+        elif ask.kind == "patch_node":
+            ask.answer = self.api.patch_node(*ask.args[1:])
         elif ask.kind == "evict":
             if not ask.args[3]:
                 self.evicting(ask.args[2])
@@ -181,7 +185,7 @@ class Outside:
 
     def _execute_later(self, fiber: Fiber, ask: Ask) -> str:
         self.strays.append(ask)
-        self.mark("late binding")
+        self.mark("late patch" if ask.kind == "patch_node" else "late binding")
         fiber.resume(Lost("no answer in time"))
         return "still under way"
 

@@ -22,7 +22,7 @@ from services.simulator.api.core.writes import Moment, Options, create
 from services.simulator.api.settings import ApiSettings
 from services.simulator.cluster import GPU, SimulatedNode
 from services.simulator.node_object import device_object, node_object, node_status
-from shared.kube.port import Answer, Listed, WatchEvent
+from shared.kube.port import Answer, KubeUnavailableError, Listed, WatchEvent
 from tests.simulation.fibers import Ask
 from tests.simulation.log import SimClock
 from tests.simulation.manifests import PRIORITIES
@@ -64,6 +64,15 @@ class SimKube:
 
     async def get_node(self, name: str) -> Any:
         return await Ask("get_node", "", name)
+
+    async def pods_on(self, node: str) -> Any:
+        answer = await Ask("pods_on", "", node)
+        if not isinstance(answer, Answer):
+            raise KubeUnavailableError(f"pods of {node}: no answer")
+        return answer.body["items"]
+
+    async def patch_node(self, name: str, patch: Any) -> Any:
+        return await Ask("patch_node", "", name, patch)
 
 
 class Api:
@@ -187,6 +196,19 @@ class Api:
         if entry is None:
             return Answer(404, "NotFound", f'nodes "{name}" not found')
         return Answer(200, body=entry.obj)
+
+    def pods_on(self, name: str) -> Answer:
+        """List the pods of a node."""
+        return Answer(
+            200, body={"items": [pod for pod in self.pods() if pod["spec"].get("nodeName") == name]}
+        )
+
+    def patch_node(self, name: str, patch: Any) -> Answer:
+        """Apply a JSON patch."""
+        made = self.store.patch("nodes", name, "", patch, form="json")
+        if isinstance(made, Refusal):
+            return Answer(made.code, "", str(made.body.get("message", "")))
+        return Answer(200, body=made.obj)
 
     def put_node(self, node: SimulatedNode, boot_id: str) -> None:
         """Register a node, or post its status again."""

@@ -15,6 +15,7 @@ from services.scheduler.watch.kinds import absent, identity
 from services.scheduler.watch.lists import Check
 from services.scheduler.watch.observer import Observer
 from services.scheduler.watch.pods_and_nodes import is_mass, is_younger
+from shared.domain.cells import Cells
 from shared.domain.state_hash import state_hash
 from shared.eventlog.port import Lease
 from shared.kube.port import KubeUnavailableError, Listed, WatchEvent
@@ -60,7 +61,9 @@ class SchedulerProcess(Process):
         mark: Callable[[str], None],
         asks: bool = False,
         hold_after_s: float = 0.0,
+        cells: Cells | None = None,
     ) -> None:
+        self.cells = cells
         super().__init__(name, log, mark)
         self.hold = HoldSettings(hold_after_s, share=50)
         self.clock, self.api, self.batch, self.asks = clock, api, batch, asks
@@ -78,12 +81,19 @@ class SchedulerProcess(Process):
         self.seat = Seat(self.log, "scheduler/topolog", lambda: self.holder, self.mark)
         self.decider = Decider(log, cast(Any, self.seat), clock, self.batch)
         self.observer = Observer(
-            log, cast(Any, SimKube(self._answers)), cast(Any, self), (OURS,), clock
+            log,
+            cast(Any, SimKube(self._answers)),
+            cast(Any, self),
+            (OURS,),
+            clock,
+            cells=self.cells,
         )
         self.lease, self.follows = None, {}
 
     def _fresh(self) -> SchedulerCore:
-        config = CoreConfig(OURS, dirty_after_rejections=2, hold=self.hold, gang_timeout_s=5.0)
+        config = CoreConfig(
+            OURS, dirty_after_rejections=2, hold=self.hold, gang_timeout_s=5.0, cells=self.cells
+        )
         return SchedulerCore(config)
 
     def reset(self) -> None:
@@ -114,6 +124,8 @@ class SchedulerProcess(Process):
         elif isinstance(error, Relist | KubeUnavailableError) and fiber.name in self.api.kinds:
             self.mark(f"list again: {type(error).__name__.strip('_')}")
             self._anew(fiber.name)
+        elif isinstance(error, Relist) and fiber.name == "cell":
+            self.mark("another log while a node leaves")
         elif isinstance(error, KubeUnavailableError) and fiber.name in self.checks:
             self.mark("check failed")
         else:
@@ -127,6 +139,8 @@ class SchedulerProcess(Process):
             add("lead", f"{self.name} observer", self.lead)
         if self.lease is not None:
             add("renew", f"{self.name} observer", self.renew)
+            if self.cells is not None and self.live and not self.runs("cell"):
+                add("keep", f"{self.name} cell", self.keep)
         for kind, follow in self.follows.items():
             self._offer_follow(add, kind, follow)
 
@@ -159,12 +173,21 @@ class SchedulerProcess(Process):
         self.spawn("decide", self.decider._decide(self.state, self.seat.taken()))
         return f"at {self.position}, {self.state.counters.reserved - reserved_before} reserved"
 
+    def keep(self) -> str:
+        """Take nodes over, and give nodes away."""
+        assert self.lease is not None
+        assert self.observer.cell_nodes is not None
+        self.spawn("cell", self.observer.keep_cell(self.observer.cell_nodes, self.lease))
+        return ""
+
     def lead(self) -> str:
         """Try for the observer's lease."""
         self.lease = self.log.acquire_now(ROLE, self.holder, TTL_S)
         if self.lease is None:
             return "another leads"
         self.observer._seen_specs.clear()
+        if self.observer.cell_nodes is not None:
+            self.observer.cell_nodes.left.clear()
         self.follows = {kind: Follow() for kind in self.api.kinds}
         return f"epoch {self.lease.epoch}"
 
@@ -179,7 +202,8 @@ class SchedulerProcess(Process):
     def resign(self) -> None:
         """Forget the lease, which another process holds."""
         self.lease, self.follows = None, {}
-        self.drop([fiber for fiber in self.fibers if fiber.name in self.api.kinds + self.checks])
+        names = (*self.api.kinds, *self.checks, "cell")
+        self.drop([fiber for fiber in self.fibers if fiber.name in names])
 
     def _anew(self, kind: str) -> None:
         """List again; a check of what was watched is over."""

@@ -85,7 +85,9 @@ class StoreProcess(Process):
         network: Network,
         mark: Callable[[str], None],
         follows: bool = False,
+        cell: str = "",
     ) -> None:
+        self.cell = cell
         super().__init__(name, log, mark)
         self.clock, self.network, self.follows = clock, network, follows
         self.begin()
@@ -93,7 +95,11 @@ class StoreProcess(Process):
     def begin(self) -> None:
         self.seat = Seat(self.log, "topology-store", lambda: self.holder, self.mark)
         self.reports = Reports(
-            cast(Any, self.log), cast(Any, self.seat), MemoryBus(), cast(Any, self.clock)
+            cast(Any, self.log),
+            cast(Any, self.seat),
+            MemoryBus(),
+            cast(Any, self.clock),
+            cell=self.cell,
         )
         if self.follows:
             self.state = {}

@@ -16,6 +16,7 @@ from shared.domain.cells import OWNER, WANTED, Cell, Cells
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease
 from shared.events import streams
+from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
@@ -187,6 +188,27 @@ async def test_a_reservation_keeps_a_node_until_it_is_withdrawn(two: Two) -> Non
         await two.a.tell(*withdrawal.drafts)
         await two.b.has(NodeObserved)
     assert not [event for event in await two.a.events() if isinstance(event, PodEnded)]
+
+
+async def test_a_binding_under_way_keeps_a_node(two: Two) -> None:
+    await two.node("n1", **{WANTED: "a"})
+    await two.api.pod("p", spec=OURS, labels={WANTED: "a"})
+    async with two.a.observer() as observer:
+        in_a = await two.a.has(NodeObserved, PodObserved)
+        uid = next(event.pod.uid for event in in_a if isinstance(event, PodObserved))
+        await two.a.tell(
+            Draft(streams.pod(uid), PodReserved(uid, "n1", 0, 0)),
+            Draft(streams.node("n1"), NodeCharged("n1", uid)),
+            Draft(streams.pod(uid), BindIntended(uid, "apirec", "p", "n1", 0)),
+        )
+        await two.label("n1", **{WANTED: "b"})
+        await eventually(lambda: two.a.count(NodeObserved), 2)
+        assert observer.cell_nodes is not None
+        assert observer.cell_nodes.to_leave((await two.a.core()).folded) == ["n1"]
+        assert observer.cell_nodes.leave((await two.a.core()).folded, "n1") == ()
+        assert await two.a.count(NodeEnded) == 0
+        await two.a.tell(Draft(streams.pod(uid), PodBound(uid, "n1")))
+        await two.a.has(NodeEnded)
 
 
 async def test_an_observer_that_comes_after_another_gives_the_node_away(two: Two) -> None:
