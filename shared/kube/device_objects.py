@@ -44,7 +44,8 @@ _Labels = Annotated[dict[_Text, _Text], msgspec.Meta(max_length=64)]
 
 class _Function(msgspec.Struct, rename={"bus_id": "busID"}):
     bus_id: _Text
-    minor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
+    # koordlet writes -1.
+    minor: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)] = 0
 
 
 class _Group(msgspec.Struct):

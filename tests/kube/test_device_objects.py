@@ -33,7 +33,7 @@ KOORDLETS: dict[str, Any] = {
                 "resources": {"koordinator.sh/rdma": 100},
                 "topology": {"socketID": -1, "nodeID": -1, "pcieID": 4, "busID": "0000:09:00.0"},
                 "vfGroups": [
-                    {"labels": {"a": "b"}, "vfs": [{"minor": 2, "busID": "0000:09:00.3"}]}
+                    {"labels": {"a": "b"}, "vfs": [{"minor": -1, "busID": "0000:09:00.3"}]}
                 ],
             },
             {
@@ -52,7 +52,7 @@ KOORDLETS: dict[str, Any] = {
 
 def test_devices_of_koordlet_are_read_in_order() -> None:
     event = devices_of("n1", "7", KOORDLETS)
-    functions = (VirtualFunctions({"a": "b"}, {"0000:09:00.3": 2}),)
+    functions = (VirtualFunctions({"a": "b"}, {"0000:09:00.3": -1}),)
     card = Device(
         "rdma", 1, {"koordinator.sh/rdma": 100}, -1, "4", functions=functions, id="0000:09:00.0"
     )
