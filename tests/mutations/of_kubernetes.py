@@ -103,8 +103,8 @@ KUBERNETES = (
     Mutation(
         "a gang that was whole once is rolled back",
         "services/scheduler/reserve/gangs.py",
-        "    if members.was_whole or on_their_way or missing <= 0:\n",
-        "    if on_their_way or missing <= 0:\n",
+        "    was_whole = members.was_whole or members.bound",
+        "    was_whole = members.bound",
         f"{ROLL_BACKS} -k was_whole",
     ),
     Mutation(

@@ -112,7 +112,8 @@ def unit_of(
     nodes = tuple(entry.node for entry in entries if entry.node)
     missing = gang.minimum - counted if gang.minimum > 1 else 0
     stranded = tuple(entry for entry in entries if entry.node and not entry.terminating)
-    if members.was_whole or on_their_way or missing <= 0:
+    was_whole = members.was_whole or members.bound >= gang.minimum
+    if was_whole or on_their_way or missing <= 0:
         stranded = ()
     return Unit(gang, missing, on_their_way, kept < gang.minimum, pods, nodes, stranded=stranded)
 

@@ -12,7 +12,14 @@ from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.gangs import GANG_TIMEOUT_S
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch.cluster_objects import event_of
-from shared.domain.gang import KOORDINATOR_MIN, KOORDINATOR_NAME, WAITING_TIME, Gang, gang_of
+from shared.domain.gang import (
+    KOORDINATOR_MIN,
+    KOORDINATOR_NAME,
+    WAITING_TIME,
+    Gang,
+    GangRules,
+    gang_of,
+)
 from shared.eventlog.port import Appended, Conflict
 from shared.events import streams
 from shared.events.binding_events import EvictIntended, EvictRefused, PodEvicted
@@ -113,6 +120,20 @@ async def test_a_gang_that_was_whole_once_keeps_its_pods() -> None:
         await story.seen_bound(pod(f"p{number}", cpus=4, gang=gang), f"n{number}")
     await story.arrives(pod("p2", cpus=4, gang=gang))
     await story.tell(stream, PodGroupObserved("podgroup.x-k8s.io", "ns/train", 3))
+    for now_s in (0.0, 2 * GANG_TIMEOUT_S):
+        await story.append(story.cores[0], story.cores[0].decide(100, now_s))
+    assert await story.events(GangRolledBack) == []
+
+
+async def test_a_gang_whose_minimum_was_lowered_to_its_bound_pods_keeps_them() -> None:
+    story = await world(4, 4)
+    gang = Gang("ns/train", api="podgroup")
+    rules = GangRules("only-waiting")
+    await story.tell("podgroup/ns/train", PodGroupObserved("podgroup", "ns/train", 3, rules=rules))
+    for number in range(2):
+        await story.seen_bound(pod(f"p{number}", cpus=4, gang=gang), f"n{number}")
+    await story.arrives(pod("p2", cpus=4, gang=gang))
+    await story.tell("podgroup/ns/train", PodGroupObserved("podgroup", "ns/train", 2, rules=rules))
     for now_s in (0.0, 2 * GANG_TIMEOUT_S):
         await story.append(story.cores[0], story.cores[0].decide(100, now_s))
     assert await story.events(GangRolledBack) == []
