@@ -101,8 +101,8 @@ def _addresses(status: Json, host_ip: str, pod_ip: str) -> None:
 
 
 def _conditions(pod: Json, timestamp: str, ready: bool, reason: str) -> list[Json]:
-    """Return the five conditions. PodScheduled keeps its time, as does a condition that does not
-    change.
+    """Return the kubelet's five conditions after those of other writers. PodScheduled keeps its
+    time, as does a condition that does not change.
     """
     old_by_name = {listed["type"]: listed for listed in pod["status"].get("conditions") or []}
     wanted = {
@@ -112,7 +112,7 @@ def _conditions(pod: Json, timestamp: str, ready: bool, reason: str) -> list[Jso
         "ContainersReady": ready,
         "PodScheduled": True,
     }
-    conditions = []
+    conditions = [old for name, old in old_by_name.items() if name not in wanted]
     for name, holds in wanted.items():
         value = "True" if holds else "False"
         old = old_by_name.get(name, {})

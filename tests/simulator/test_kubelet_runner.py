@@ -16,7 +16,7 @@ from services.exporter import core
 from services.exporter.scan import NodeReader
 from services.exporter.settings import ExporterSettings, NodeSpec
 from services.exporter.source_grpc import GrpcSource
-from services.simulator import machine_files, workload
+from services.simulator import machine_files, pod_status, workload
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.clock import VirtualClock
 from services.simulator.cluster import GPU, NodeShape, Policies, lay_out
@@ -140,6 +140,17 @@ async def test_running_status_has_what_a_real_kubelet_writes(cluster: Cluster) -
     (container,) = status["containerStatuses"]
     assert "startedAt" in container["state"]["running"]
     assert {"hostIP", "podIP", "startTime", "qosClass", "observedGeneration"} <= set(status)
+
+
+def test_a_kubelet_keeps_the_conditions_of_other_writers() -> None:
+    """Source: kubelet 1.36, mergePodStatus (pkg/kubelet/status)."""
+    ignored = {"type": "topolog.io/PreferencesKept", "status": "False", "reason": "NoEffect"}
+    metadata = {"name": "a", "uid": "u"}
+    bound = {"metadata": metadata, "spec": {"containers": []}, "status": {"conditions": [ignored]}}
+    running = pod_status.running(bound, "t1", "h", "p")
+    ended = pod_status.succeeded({**bound, "status": running}, "t2")
+    assert [status["conditions"][0] for status in (running, ended)] == [ignored, ignored]
+    assert len(ended["conditions"]) == 6
 
 
 async def test_pod_is_listed_with_nothing_before_its_admission(tmp_path: Path) -> None:
