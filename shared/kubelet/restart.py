@@ -1,5 +1,5 @@
-"""A kubelet that restarts on its checkpoints: what it loses, what it refuses, and the second
-admission of its pods.
+"""A kubelet that restarts on its checkpoints: its losses, its refusals, and the second admission of
+its pods.
 
 This module does not know files; stored states come as values.
 """

@@ -111,7 +111,7 @@ def running(ledger: Ledger, event: cluster.PodRunning, envelope: Envelope) -> To
 
 def _admit(node: LedgerNode, uid: str, runs_at: int, started_s: int) -> None:
     """Note that a pod runs, so that the memory of its init containers is free. If only these have a
-    demand, or one that no report lists, this confirms the pod."""
+    demand, or no report lists the demand, this confirms the pod."""
     charge = node.charges[uid]
     if (charge.runs_at > 0) == (runs_at > 0):
         return

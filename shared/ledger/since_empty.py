@@ -71,7 +71,7 @@ def _sizes(zone: Zone) -> list[tuple[str, int, int]]:
 
 
 def note_end(node: LedgerNode, charge: Charge, life: Life | None) -> None:
-    """Note the end of a pod, None for one that is not followed. The pod has no charge any more."""
+    """Note the end of a pod, None for a pod that is not followed. It has no charge any more."""
     if node.since_empty is None or not charge.demand:
         return
     if life is None:
