@@ -112,7 +112,7 @@ def _unplaceable(
 def _bounds(
     cluster: Cluster, pod_class: PodClass, nearest: Sequence[Refusal]
 ) -> dict[str, set[str]]:
-    """Return by phrase what is undecided on the nearest nodes.
+    """Return by phrase the open questions of the nearest nodes.
 
     The other nodes may be thousands. They add little, because refusals that depend on the state of
     the kubelet rank as nearest.
@@ -127,7 +127,7 @@ def _bounds(
 def bounds_of(
     cluster: Cluster, node_info: NodeInfo | None, pod_class: PodClass, refusal: Refusal
 ) -> tuple[str, ...]:
-    """Return what is undecided about the node's kubelet, if the refusal may depend on it."""
+    """Return the open questions about the node's kubelet, if the refusal may depend on it."""
     if node_info is None:
         return ()
     return of_refusal(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))

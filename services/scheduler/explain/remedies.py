@@ -73,7 +73,7 @@ def _smaller_request(
 
 
 def _container(refusal: Refusal, pod: Pod) -> Container | None:
-    """Return the container to change: the one that the refusal names, or the only one that requests
+    """Return the container to change: the refusal names it, or it is the only one that requests
     the resource.
     """
     if not refusal.resource or not refusal.asked:

@@ -26,11 +26,11 @@ TOO_MANY_RULES = (
 
 
 def read_pod(obj: Object) -> tuple[Pod, str]:
-    """Return the pod and what is wrong with its manifest ("" for nothing)."""
+    """Return the pod and the problem of its manifest ("" for none)."""
     metadata, spec = part(obj, "metadata"), part(obj, "spec")
     limited = has_more_values([spec.get(name) for name in RULES], MOST_RULE_VALUES)
     if limited:
-        # Without the rules: a pod that runs is still charged with what it holds.
+        # Without the rules: a pod that runs is still charged with its holdings.
         spec = {name: value for name, value in spec.items() if name not in RULES}
     pod = pod_from_manifest({**obj, "spec": spec})
     if isinstance(pod, ManifestError):
