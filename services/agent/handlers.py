@@ -21,6 +21,7 @@ from services.agent.connection import (
     Connection,
 )
 from services.agent.core import Container, Cpuset, Machine, Pod, Refusal, State
+from services.agent.node import gpu_files
 from services.agent.nri import nri_pb2 as pb
 from services.agent.settings import AgentSettings
 from services.agent.wishes import NOTHING
@@ -114,9 +115,10 @@ class Plugin:
     def _create(self, payload: bytes) -> pb.CreateContainerResponse:
         request = pb.ContainerRequest.FromString(payload)
         pod, problem = self._with_wish(*_pod(request.pod))
-        gpus = ""
+        settings, gpus, minors = self._settings, "", tuple[int, ...]()
         try:
-            gpus = wishes.gpus(request.pod.annotations) if self._settings.gpu_env else ""
+            if settings.gpu_env or settings.gpu_devices:
+                gpus, minors = wishes.gpus(request.pod.annotations)
         except ValueError as error:
             problem = problem or Refusal("unreadable", str(error))
         problem = problem or core.refusal(self.state, pod)
@@ -132,9 +134,12 @@ class Plugin:
         adjust = pb.ContainerAdjustment()
         if given != Cpuset():
             adjust.linux.resources.CopyFrom(_resources(given))
-        if gpus:
-            adjust.env.add(key=self._settings.gpu_env, value=gpus)
-        is_adjusted = bool(gpus) or given != Cpuset()
+        if gpus and settings.gpu_env:
+            adjust.env.add(key=settings.gpu_env, value=gpus)
+        if minors and settings.gpu_devices:
+            for path, major, minor in gpu_files(settings.host_proc, minors):
+                adjust.linux.devices.add(path=path, type="c", major=major, minor=minor)
+        is_adjusted = adjust != pb.ContainerAdjustment()
         return pb.CreateContainerResponse(
             adjust=adjust if is_adjusted else None, update=self._updates()
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -72,6 +73,26 @@ class Node:
 
     def _cgroup_file(self, path: str) -> str | None:
         return _text(self._cgroups / path)
+
+
+def gpu_files(host_proc: str, minors: Iterable[int]) -> list[tuple[str, int, int]]:
+    """Return path, major and minor number of the device files of NVIDIA GPUs: those of these minors
+    and those that every container with GPUs needs; [] without their driver.
+    """
+    majors = dict[str, int]()
+    for line in (_text(Path(host_proc) / "devices") or "").splitlines():
+        number, _, name = line.strip().partition(" ")
+        if number.isdecimal():
+            majors.setdefault(name, int(number))
+    frontend = majors.get("nvidia-frontend", majors.get("nvidia"))
+    if frontend is None:
+        return []
+    files = [(f"/dev/nvidia{minor}", frontend, minor) for minor in minors]
+    files.append(("/dev/nvidiactl", frontend, 255))
+    if "nvidia-uvm" in majors:
+        files += [("/dev/nvidia-uvm", majors["nvidia-uvm"], 0)]
+        files += [("/dev/nvidia-uvm-tools", majors["nvidia-uvm"], 1)]
+    return files
 
 
 def _policy(text: str) -> str:

@@ -16,7 +16,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True):
 
     `nri_index` orders NRI plugins; later ones override earlier ones. `sysfs`, `cgroups` and
     `host_proc` are mounts of the node's folders, `kubelet_dir` is the kubelet's. `gpu_env` is the
-    environment variable that gets the pod's GPUs.
+    environment variable that gets the pod's GPUs. `gpu_devices`: containers get their device files,
+    too.
     """
 
     nri_socket: str = "/var/run/nri/nri.sock"
@@ -30,6 +31,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True):
     memory_policy: MemoryPolicy = "record"
     unkept: Literal["refuse", "warn"] = "refuse"
     gpu_env: Annotated[str, msgspec.Meta(pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    gpu_devices: bool = False
     interval_s: Annotated[float, msgspec.Meta(ge=0.05, le=600)] = 5.0
 
     def __post_init__(self) -> None:

@@ -68,11 +68,12 @@ def read(annotations: Mapping[str, str], labels: Mapping[str, str], default: Mem
     )
 
 
-def gpus(annotations: Mapping[str, str]) -> str:
-    """Return the pod's GPUs by id, or by minor without an id: `GPU-a,GPU-b`; "" for none. Raises
-    ValueError that names the annotation.
+def gpus(annotations: Mapping[str, str]) -> tuple[str, tuple[int, ...]]:
+    """Return the pod's GPUs by id, or by minor without an id (`GPU-a,GPU-b`), and their minors.
+    Raises ValueError that names the annotation.
     """
     if len(annotations.get(DEVICE_ALLOCATED, "")) > MAX_TEXT:
         raise ValueError(f"annotation {DEVICE_ALLOCATED} is longer than {MAX_TEXT} characters")
-    cards = devices_of(annotations)
-    return ",".join(card.id or str(card.minor) for card in cards if card.type == GPU)
+    cards = [card for card in devices_of(annotations) if card.type == GPU]
+    names = ",".join(card.id or str(card.minor) for card in cards)
+    return names, tuple([card.minor for card in cards])

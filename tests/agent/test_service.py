@@ -95,6 +95,31 @@ def test_containers_get_the_gpus_of_their_pod_by_environment(
             plugin.answer("CreateContainer", request.SerializeToString())
 
 
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_containers_get_the_device_files_of_their_gpus(tmp_path: Path, has_driver: bool) -> None:
+    settings = node(tmp_path, gpu_devices=True)
+    listed = "Character devices:\n195 nvidia\n195 nvidiactl\n510 nvidia-uvm\n\nBlock devices:\n"
+    (tmp_path / "proc/devices").write_text(listed if has_driver else "  1 mem\n")
+    plugin = Plugin(settings, Machine({0: 0b1110}))
+    cards = '{"gpu":[{"minor":3,"resources":{}}],"rdma":[{"minor":1,"resources":{}}]}'
+    pod = pb.PodSandbox(id="s", uid="u", annotations={DEVICE_ALLOCATED: cards})
+    request = pb.ContainerRequest(pod=pod, container=pb.Container(id="c", pod_sandbox_id="s"))
+    answer = plugin.answer("CreateContainer", request.SerializeToString())
+    adjust = pb.CreateContainerResponse.FromString(answer).adjust
+    assert list(adjust.env) == []
+    files = [(each.path, each.type, each.major, each.minor) for each in adjust.linux.devices]
+    assert files == (
+        [
+            ("/dev/nvidia3", "c", 195, 3),
+            ("/dev/nvidiactl", "c", 195, 255),
+            ("/dev/nvidia-uvm", "c", 510, 0),
+            ("/dev/nvidia-uvm-tools", "c", 510, 1),
+        ]
+        if has_driver
+        else []
+    )
+
+
 async def test_sets_shares_and_other_pods_get_their_cpus(tmp_path: Path) -> None:
     async with FakeRuntime(tmp_path) as runtime, running(node(tmp_path)):
         await runtime.ready.wait()
