@@ -3,7 +3,7 @@
 Jobs of two to eight pods work only while all of their pods run. The machines, delays and kubelets
 are those of `tests.bench quality`, and each job comes twice: as a gang, and as pods that are placed
 one by one. A JSON line for each has the jobs that began to work (`started`), how long jobs waited
-for that (those that never began count until the horizon), and the CPU hours that pods held while
+for that (jobs that never began count until the horizon), and the CPU hours that pods held while
 their job did not work (`idle_cpu_h`). `fragmented` is the mean share of places for pods of 6 CPUs
 that the free CPUs would hold at best, but no zone does. `moves_per_pod` are evictions and
 rejections by placed pod.
@@ -58,7 +58,7 @@ class Job:
             )  # fmt: skip
 
     def idle_cpu_s(self, now_s: float) -> float:
-        """Return what its pods held before it worked, until now."""
+        """Return the CPU seconds that its pods held before it worked, until now."""
         until_s = self.began_s if self.began_s >= 0 else now_s
         return sum(self.cpus * (until_s - at_s) for at_s in self.admitted.values())
 

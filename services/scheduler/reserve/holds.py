@@ -8,7 +8,7 @@
 3. Of several schedulers, the first one holds for all. Another scheduler that has not read the event
    yet may place one more pod on the node; for a moment two may begin holds.
 
-Waiting is measured by the clocks of those who write the log, in microseconds. Must not know how the
+Waiting is measured by the clocks of the log's writers, in microseconds. Must not know how the
 node is chosen.
 """
 
@@ -70,7 +70,7 @@ class NodeChooser(Protocol):
 
 
 class HoldProposals:
-    """Looks for overdue pods now and then; what it remembers is volatile."""
+    """Looks for overdue pods now and then; its memory is volatile."""
 
     def __init__(self, settings: HoldSettings, scheduler_name: str) -> None:
         self._settings, self._scheduler_name = settings, scheduler_name
@@ -92,7 +92,7 @@ class HoldProposals:
         now_s: float,
         now_us: int,
     ) -> list[Proposal]:
-        """Return the holds that end, and one that begins; `barred` pods are not decided."""
+        """Return the holds that end, and the next one; `barred` pods are not decided."""
         looks = now_s >= self._look_at_s
         if looks:
             self._look_at_s = now_s + LOOK_EVERY_S
