@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "use; pods request 1 or 2 GPUs, every second class an RDMA card, too",
     )
     parser.add_argument("--strategy", choices=STRATEGIES, default=CycleConfig().strategy)
+    parser.add_argument("--off", action="store_true", help="do not rank nodes by zones first")
     parser.add_argument(
         "--unsettled", type=int, default=0, help="unproven pods charged to each node"
     )
@@ -222,6 +223,7 @@ class Bench:
             ColumnarPlacing(
                 CycleConfig(
                     strategy=options.strategy,
+                    rank_by_zones=not options.off,
                     default_policy=options.policy if options.owner == "topolog" else "none",
                 )
             ),

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import msgspec
 
 from shared.domain.pod import Pod
-from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.kubelet import admission
 from shared.kubelet.cpuset import union
 from shared.kubelet.device_state import Registered
@@ -267,21 +266,17 @@ def _kind(pod: Pod) -> Hashable:
 
 
 def _key(state: KubeletState) -> Hashable:
-    """Return the holdings by pod. For a kubelet that takes CPUs of one zone only, the ids do not
-    matter.
+    """Return the holdings by pod. The ids of CPUs matter under every policy: whether a container
+    takes the CPU of an init container depends on which cores are free.
     """
-    alone = state.kubelet.topology.policy == SINGLE_NUMA_NODE
-    zones, pools = tuple(state.kubelet.cpu.topology.numa_mask.values()), state.devices.registered
+    pools = state.devices.registered
     cpus = {uid: union(cpus_of_pod.values()) for uid, cpus_of_pod in state.cpu.entries.items()}
     tables = {
         number: [table.free for table in node.tables.values()]
         for number, node in state.memory.nodes.items()
     }
     return (
-        frozenset(
-            (uid, *((mask & zone).bit_count() for zone in zones)) if alone else (uid, mask)
-            for uid, mask in cpus.items()
-        ),
+        frozenset(cpus.items()),
         frozenset(
             (uid, *_devices(cpus_of_pod, pools)) for uid, cpus_of_pod in state.devices.held.items()
         ),
