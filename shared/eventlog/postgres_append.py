@@ -43,9 +43,10 @@ from shared.telemetry.reasons import plain
 NOTIFY_EVERY_S = 0.01
 NOTIFY_BURST = 3
 _NOTIFY_TIMEOUT_S = 1.0
-# Processes share flushes if the quickest of the last appends took longer. Below this, and for large
-# batches, a request costs more CPU time than it saves of waiting.
-SHARE_ABOVE_S = 0.003
+# Processes share flushes if the quickest of the last appends took longer, because then the flush is
+# slow and not the machine. Below this, and for large batches, a request costs more CPU time than it
+# saves of waiting.
+SHARE_ABOVE_S = 0.005
 SHARED_COMMITS = 64
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', position::text) FROM counter"
 
