@@ -142,10 +142,17 @@ def zone_text(detail: Sequence[Mapping[str, Any]]) -> str:
     if nearest.get("asked"):
         text += f": it requests {format_amount(resource, nearest['asked'])} {resource} together"
     zones = [
-        f"zone {zone['zone']} has {format_amount(resource, zone['free'])} free of "
+        f"zone {zone['zone']} has {_free(resource, zone)} free of "
         f"{format_amount(resource, zone['allocatable'])}"
         for zone in nearest.get("zones") or ()
     ]
     if zones:
         text += f", and on {nearest['node']}, the nearest node, {', '.join(zones)}"
     return f"{text}. {nearest['remedy']}" if nearest.get("remedy") else f"{text}."
+
+
+def _free(resource: str, zone: Mapping[str, Any]) -> str:
+    """Return what is free in a zone, `0 to 6` if that depends on pending pods."""
+    least, most = (max(0, zone.get(name, zone["free"])) for name in ("free", "possibly_free"))
+    text = format_amount(resource, least)
+    return text if most <= least else f"{text} to {format_amount(resource, most)}"

@@ -39,11 +39,12 @@ def test_the_text_has_what_every_zone_of_the_nearest_node_has() -> None:
         "zones": [
             {"zone": 0, "free": 6000, "possibly_free": 6000, "allocatable": 16000},
             {"zone": 1, "free": 500, "possibly_free": 500, "allocatable": 16000},
+            {"zone": 2, "free": -3000, "possibly_free": 6000, "allocatable": 15000},
         ],
         "remedy": "necessary: 2 more free cpu in zone 0",
     }
     assert zone_text((refusal,)) == (
         "The pod waits for a zone, not for a node: it requests 8 cpu together, and on n1, the "
-        "nearest node, zone 0 has 6 free of 16, zone 1 has 500m free of 16. necessary: 2 more free "
-        "cpu in zone 0"
+        "nearest node, zone 0 has 6 free of 16, zone 1 has 500m free of 16, zone 2 has 0 to 6 free "
+        "of 15. necessary: 2 more free cpu in zone 0"
     )
