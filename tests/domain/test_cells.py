@@ -64,9 +64,9 @@ def test_a_gang_goes_to_one_cell_as_a_whole() -> None:
         [pod(f"u{at}", schedulingGroup={"podGroupName": "g"}) for at in range(20)],
     ):
         if "schedulingGroup" not in made[0]["spec"]:
-            for each in made:
-                each["metadata"]["annotations"] = keys
-        assert len({Cells("a", ALL).of_pod(each)[0] for each in made}) == 1
+            for member in made:
+                member["metadata"]["annotations"] = keys
+        assert len({Cells("a", ALL).of_pod(member)[0] for member in made}) == 1
 
 
 @given(st.lists(NAMES, min_size=2, unique=True), NAMES)
