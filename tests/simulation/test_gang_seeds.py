@@ -13,7 +13,7 @@ SEEDS = {
     795_850_018: Fixed(owner="topolog", often=("crash", "busy")),
     795_850_019: Fixed(often=CRASHES),
     795_850_085: Fixed(owner="topolog", often=CRASHES),
-    795_850_187: Fixed(owner="topolog", often=THEFTS),
+    795_850_547: Fixed(owner="topolog", often=THEFTS),  # owned nodes without a tracked resource
     795_850_222: Fixed(often=THEFTS),
 }
 

@@ -314,7 +314,8 @@ class PlanBounds:
         self._together = np.array(earlier_and_kind, dtype=np.int64).reshape(-1, 2)
         smallest = [plan.smallest.get(name, 0) for name in rows]
         self._smallest = np.array(smallest, dtype=np.int64)
-        self.compiled: Any = self._compiled() if kernel.COMPILED is not None else None
+        # Without rows the arrays have fewer zones than owned nodes, and nothing to compute.
+        self.compiled: Any = self._compiled() if kernel.COMPILED is not None and rows else None
         self.has_zones = self.compiled is not None and self._has_rows and bool(plan.parts)
         self._largest_parts: Least = None
         self._memory_kinds: list[Least] = []
@@ -373,7 +374,7 @@ class PlanBounds:
         landing = np.empty((len(self.part_kinds), size), dtype=np.int64)
         candidates, sure = np.empty(size, dtype=np.bool_), np.empty(size, dtype=np.bool_)
         fits = np.zeros(shape, dtype=np.bool_) if self._with_fits else None
-        if kernel.COMPILED is None:
+        if self.compiled is None:
             for index, slot in enumerate(slots.tolist()):
                 node_info = self._nodes[slot]
                 assert node_info is not None
