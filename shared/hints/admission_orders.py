@@ -105,9 +105,10 @@ class SearchState(NamedTuple):
 class ReachableStates(NamedTuple):
     """Every search state that may be reached without the new pod.
 
-    `may_be_rejected` are the kinds of pods that may be rejected even without it, by number. If
-    there are any, the result is of one base state alone: a pod that is rejected in one state may
-    lose the place that another state gives it."""
+    `may_be_rejected` are the kinds of pods that may be rejected even without it, by number, after
+    all pods that are known to run: before these, only a pod that was sent earlier can come. If
+    there are any kinds, the result is of one base state alone: a pod that is rejected in one state
+    may lose the place that another state gives it."""
 
     kinds: tuple[PendingAdmission, ...]
     search_states: tuple[SearchState, ...]
@@ -169,6 +170,9 @@ def _next(
     """One pod is admitted, or a pod with init containers starts to run. A rejected pod leaves the
     state as it was; a pod that is known to run was not rejected."""
     states, counts = search_state
+    is_current = not any(
+        count and pod.is_admitted for count, pod in zip(counts, kinds, strict=True)
+    )
     next_states = [SearchState(later, counts) for later in model.later(states)]
     for kind, count in enumerate(counts):
         if not count:
@@ -178,7 +182,7 @@ def _next(
         rest = (*counts[:kind], count - 1, *counts[kind + 1 :])
         next_states += [SearchState(node_state, rest) for node_state in outcome.states]
         if outcome.refused and not kinds[kind].is_admitted:
-            may_be_rejected.add(kind)
+            may_be_rejected.update([kind] if is_current else [])
             next_states.append(SearchState(states, rest))
     return next_states
 

@@ -19,7 +19,7 @@ from services.scheduler.snapshot.pod_class import Plan
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from shared.domain.pod import Pod
 from shared.domain.report import Placement, ZonedAmount
-from shared.events.cluster_events import PodEnded
+from shared.events.cluster_events import PodEnded, PodRunning
 from shared.hints.admission_orders import SearchResult
 from shared.hints.request import HintRequest, request_of
 from tests.fixtures.examples import examples
@@ -146,3 +146,22 @@ def test_an_explanation_searches_no_further_than_the_decision(
     assert list(decision.counts.values()) == [30]
     assert 4 <= sum(steps == 2 for steps in tried.values()) <= 8
     assert 8 <= sum(steps > 0 for steps in tried.values()) <= 16
+
+
+def test_a_pod_keeps_its_zone_if_it_could_not_have_come_before_a_pod_that_runs() -> None:
+    """Before `runs` came, zone 0 had 2 CPUs: `first` would have started there, and would have been
+    rejected. But `first` was sent later. If `second` overtakes it, `second` takes zone 1, and
+    `first` starts in zone 2, where its container finds no room.
+    """
+    world = World()
+    sizes = [zone(number, amounts(free), amounts(8)) for number, free in enumerate((2, 3, 1, 3))]
+    world.node("n", *sizes)
+    world.bound(guaranteed("runs", container("c", amounts(2))), "n")
+    world.fold("pod/runs", PodRunning("runs", "n", started_s=5))
+    first = guaranteed("first", container("i", amounts(1), kind="init"), container("c", amounts(3)))
+    second = guaranteed(
+        "second", container("i", amounts(2), kind="init"), container("c", amounts(3))
+    )
+    assert isinstance(world.cluster.place(first), Placed)
+    world.bound(first, "n")
+    assert isinstance(world.cluster.place(second), Unplaceable)

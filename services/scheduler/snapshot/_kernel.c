@@ -963,8 +963,20 @@ static int admit(const Reached *reached, const Kind *kind, int64_t *state)
     return 1;
 }
 
-/* Add what may follow a state: one pod is admitted, or rejected if it is not known to run. States
- * without pending pods are added if `all`. Return 1 if the budget ended. */
+/* Whether no pod is pending in a state that is known to run. */
+static int is_current(const Reached *reached, const int64_t *state)
+{
+    for (Py_ssize_t at = 0; at < reached->kind_count; at++) {
+        const Kind *kind = &reached->kinds[at];
+        if (kind->runs && state[reached->states.width - 1] / kind->radix % (kind->pending + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Add what may follow a state: one pod is admitted, or rejected if it is not known to run. That
+ * counts as `rejected` in current states. States without pending pods are added if `all`. Return 1
+ * if the budget ended. */
 static int explore(Reached *reached, States *states, Py_ssize_t number, int all)
 {
     Py_ssize_t counts = states->width - 1;
@@ -979,7 +991,7 @@ static int explore(Reached *reached, States *states, Py_ssize_t number, int all)
         if (!admit(reached, kind, reached->scratch)) {
             if (kind->runs)
                 continue;
-            kind->rejected = 1;
+            kind->rejected |= (char)is_current(reached, state);
             memcpy(reached->scratch, state, (size_t)states->width * sizeof(int64_t));
         }
         reached->scratch[counts] -= kind->radix;
@@ -996,13 +1008,7 @@ static void keep_current(Reached *reached)
     Py_ssize_t kept = 0;
     for (Py_ssize_t number = 0; number < states->count; number++) {
         const int64_t *state = states->words + number * states->width;
-        int is_current = 1;
-        for (Py_ssize_t at = 0; at < reached->kind_count; at++) {
-            const Kind *kind = &reached->kinds[at];
-            if (kind->runs && state[states->width - 1] / kind->radix % (kind->pending + 1))
-                is_current = 0;
-        }
-        if (is_current)
+        if (is_current(reached, state))
             memmove(states->words + kept++ * states->width, state,
                     (size_t)states->width * sizeof(int64_t));
     }
