@@ -41,3 +41,9 @@ def test_room_that_is_kept_costs_no_rejection_and_is_never_counted_twice(
 ) -> None:
     """The first: an own reservation came back, and what it left of its booking went unseen."""
     assert "a booking used" in run_seed(seed, STEPS, Fixed(owner=owner)).marks
+
+
+@pytest.mark.parametrize("seed", [BOOKING + 28, BOOKING + 35])
+def test_cards_of_bookings_are_never_counted_twice(seed: int) -> None:
+    marks = run_seed(seed, STEPS, Fixed(owner="topolog", cards=True)).marks
+    assert marks >= {"a booking used", "cards chosen", "cards booked"}

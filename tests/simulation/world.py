@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
+from services.simulator.cluster import GPU
 from shared.domain.booking import AllocatePolicy, Owner, Terms, pod_for
 from shared.domain.pod import Pod
 from shared.domain.resources import CPU, MEMORY
@@ -60,7 +61,7 @@ class World:
         self.trace: list[str] = []
         self.clock = SimClock()
         self.log = SimLog(self.clock)
-        self.api = Api(seed, self.clock, fixed.cards)
+        self.api, self.has_cards = Api(seed, self.clock, fixed.cards), fixed.cards
         self.network = Network(self.clock if self.profile.rich else None)
         mark = self.marks.add
         self.outside = Outside(self.log, self.api, self.rng, mark)
@@ -224,6 +225,8 @@ class World:
 
     def _book(self, uid: str) -> str:
         amounts = {CPU: self.rng.choice((1000, 2000, 3000)), MEMORY: self.rng.choice((1, 2)) * GIB}
+        if self.has_cards and self.rng.random() < 0.5:
+            amounts[GPU] = self.rng.choice((1, 2))
         names = self.rng.sample(NAMES, 7)
         policy, once = self.rng.choice(POLICIES), self.rng.random() < 0.3
         terms = Terms(tuple(Owner(name=name) for name in names), policy, once)
