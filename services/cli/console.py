@@ -36,7 +36,7 @@ def console(
 
 
 async def _serve(source: LogSource, port: int) -> int:
-    from services.console.service import PAGE, serve
+    from services.console.service import PAGE, Source, serve
     from services.console.settings import ConsoleSettings
     from shared.runtime.app import Service
     from shared.runtime.settings import SettingsInvalid, load
@@ -52,7 +52,7 @@ async def _serve(source: LogSource, port: int) -> int:
     service = Service(name, settings, set_up(name, TelemetrySettings(log_level="warning")))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, service.stopping.set)
-    async with source as log:
+    async with source.logs() as logs:
         try:
             await service.serve_http()
         except OSError as error:
@@ -60,7 +60,8 @@ async def _serve(source: LogSource, port: int) -> int:
                 f"port {port} cannot be used: {error.strerror}", "topolog console --port 0"
             ) from error
         try:
-            serve(service, log, source.url or str(source.file() or ""), settings)
+            urls = source.cells() or {"": source.url or str(source.file() or "")}
+            serve(service, {cell: Source(logs[cell], url) for cell, url in urls.items()}, settings)
             service.built = True
             say(f"console: {service.http.url if service.http else ''}{PAGE} (Ctrl-C ends it)")
             return int(await service.run())

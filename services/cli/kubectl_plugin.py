@@ -46,7 +46,7 @@ VERBS = {
     "top": Verb("show nodes, zones, pods and the newest events live", (), False),
     "doctor": Verb("check the installation and print a remedy for each problem", (), False),
 }
-# Options and what they mean; each has a value. kubectl's own first.
+# Options and their meaning; each has a value. kubectl's own first.
 OPTIONS = {
     ("--context",): "context of the kubeconfig",
     ("--kubeconfig",): "kubeconfig file",

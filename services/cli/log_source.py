@@ -10,15 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
-
 from services.cli.addresses import FILE, check_database, exists, path_of
 from services.cli.output import EXIT_USAGE, CommandError
 from services.cli.paths import archive_here
-from services.embedded.running import CELLS_FILE
+from services.embedded.running import CELLS_FILE, read_cells
 from services.replay.filters import FilterError
 from services.replay.suggestions import did_you_mean
-from shared.domain import yaml_text
 from shared.domain.secret_url import looks_like_url
 from shared.eventlog.port import EventLog
 
@@ -130,13 +127,10 @@ class LogSource:
         if not file and not path.exists():
             return {}
         try:
-            return msgspec.convert(yaml_text.document(path.read_text()), dict[str, str])
-        except (OSError, ValueError, yaml_text.YAMLError, msgspec.ValidationError) as error:
-            raise CommandError(
-                f"the cells in {path} cannot be read: {error}",
-                "write a line CELL: DATABASE_URL for each cell",
-                EXIT_USAGE,
-            ) from error
+            return read_cells(path)
+        except ValueError as error:
+            remedy = "write a line CELL: DATABASE_URL for each cell"
+            raise CommandError(str(error), remedy, EXIT_USAGE) from error
 
     @asynccontextmanager
     async def logs(self) -> AsyncIterator[dict[str, EventLog]]:

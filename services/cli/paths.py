@@ -44,7 +44,7 @@ def archive_option(help: str) -> Any:
 
 
 def archive_here() -> str:
-    """Return the archive that TOPOLOG_ARCHIVE names, "" for the one that the log names."""
+    """Return the archive that TOPOLOG_ARCHIVE names, "" for the place in the log."""
     return file_or_url(os.environ.get(ARCHIVE, ""))
 
 

@@ -48,11 +48,11 @@ class Endpoint(msgspec.Struct, Generic[Q], frozen=True):
     answer: Any
     handle: Callable[[Q], Awaitable[Any]]
 
-    def route(self) -> Route:
+    def route(self, prefix: str = "") -> Route:
         async def answer(request: Request) -> Response:
             return await _answered(self, request)
 
-        return Route(PREFIX + self.path, answer, methods=["GET"])
+        return Route(prefix + PREFIX + self.path, answer, methods=["GET"])
 
 
 async def _answered(endpoint: Endpoint[Any], request: Request) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -14,6 +16,7 @@ from services.console.handlers import Handlers
 from services.console.live import Live
 from services.console.settings import ConsoleSettings
 from services.console.what_if import WhatIf
+from services.embedded.running import read_cells
 from shared.domain.secret_url import Address
 from shared.domain.version import VERSION
 from shared.eventlog.port import EventLog
@@ -45,35 +48,65 @@ class PageFiles(StaticFiles):
 
 
 async def build(service: Service, settings: ConsoleSettings) -> None:
-    log = await PostgresEventLog.open(settings.database(), role=READER, archive=settings.archive)
-    service.on_close("log", log.close)
-    serve(service, log, settings.database(), settings)
+    urls: dict[str, Address] = {"": settings.database()}
+    if settings.cells_file:
+        urls = dict(read_cells(Path(settings.cells_file)))
+    logs = dict[str, Source]()
+    for cell, url in urls.items():
+        log = await PostgresEventLog.open(url, role=READER, archive=settings.archive)
+        service.on_close(f"log {cell}".strip(), log.close)
+        logs[cell] = Source(log, url)
+    serve(service, logs, settings)
 
 
-def serve(service: Service, log: EventLog, database: Address, settings: ConsoleSettings) -> None:
-    """Add the tasks and routes to a service. `database` is what a what-if reads."""
-    live = Live(log, service.clock, settings.sample_every_s)
-    service.health.check("fold", live.waits_for)
-    service.task("fold", live.run)
-    service.task("samples", live.sample)
-    service.task("ages", live.find_ages, lasts=False)
-    handlers = Handlers(live, WhatIf(database, settings.what_if_limit_s), settings.cycle)
-    endpoints = handlers.endpoints()
+class Source(NamedTuple):
+    """The log of a cell, or the only one, and the database that a what-if reads."""
+
+    log: EventLog
+    database: Address
+
+
+def serve(service: Service, logs: Mapping[str, Source], settings: ConsoleSettings) -> None:
+    """Add the tasks and routes to a service. The first log's API is at PREFIX; with several cells,
+    that of each is at /cells/CELL + PREFIX."""
+
+    async def page(_request: Request) -> Response:
+        return RedirectResponse(PAGE, headers=HEADERS)
+
+    async def cells(_request: Request) -> Response:
+        return json_response([cell for cell in logs if cell])
+
+    assert service.http is not None
+    for number, (cell, source) in enumerate(logs.items()):
+        prefixes = ([] if number else [""]) + ([f"/cells/{cell}"] if cell else [])
+        _serve_log(service, cell, source, settings, prefixes)
+        for prefix in prefixes:
+            service.route(f"{prefix}{PREFIX}/cells", cells)
+    service.route("/", page)
+    service.http.add(Mount(PAGE.rstrip("/"), PageFiles(directory=STATIC, html=True)))
+    service.http.open("/", PAGE)
+
+
+def _serve_log(
+    service: Service, cell: str, source: Source, settings: ConsoleSettings, prefixes: list[str]
+) -> None:
+    live = Live(source.log, service.clock, settings.sample_every_s)
+    service.health.check(f"fold {cell}".strip(), live.waits_for)
+    service.task(f"fold {cell}".strip(), live.run)
+    service.task(f"samples {cell}".strip(), live.sample)
+    service.task(f"ages {cell}".strip(), live.find_ages, lasts=False)
+    what_if = WhatIf(source.database, settings.what_if_limit_s)
+    endpoints = Handlers(live, what_if, settings.cycle).endpoints()
     description = openapi(endpoints, VERSION)
 
     async def described(_request: Request) -> Response:
         return json_response(description)
 
-    async def page(_request: Request) -> Response:
-        return RedirectResponse(PAGE, headers=HEADERS)
-
     assert service.http is not None
-    for endpoint in endpoints:
-        service.http.add(endpoint.route())
-    service.route(f"{PREFIX}/openapi.json", described)
-    service.route("/", page)
-    service.http.add(Mount(PAGE.rstrip("/"), PageFiles(directory=STATIC, html=True)))
-    service.http.open("/", PAGE)
+    for prefix in prefixes:
+        for endpoint in endpoints:
+            service.http.add(endpoint.route(prefix))
+        service.route(f"{prefix}{PREFIX}/openapi.json", described)
 
 
 def main() -> int:

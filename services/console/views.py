@@ -22,7 +22,7 @@ NO_GROUP = "(no label)"
 
 
 class ZoneCell(msgspec.Struct, frozen=True, array_like=True):
-    """One zone of the map: `used` and `charged` of a resource, what is `free`, and how many pods of
+    """One zone of the map: `used`, `charged` and `free` of a resource, and how many pods of
     the wanted shape surely fit (-1 without a shape)."""
 
     zone: int

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from services.embedded.files import write
+from shared.domain import yaml_text
 
 _NOTE = "services.json"
 CELLS_FILE = "cells.json"
@@ -50,3 +51,12 @@ def write_cells(folder: Path, database_urls: dict[str, str]) -> None:
     (folder / CELLS_FILE).unlink(missing_ok=True)
     if database_urls:
         write(folder / CELLS_FILE, msgspec.json.encode(database_urls), 0o600)
+
+
+def read_cells(path: Path) -> dict[str, str]:
+    """Return the database URL of each cell; also of a file that an operator wrote, with lines
+    CELL: URL. Raises ValueError."""
+    try:
+        return msgspec.convert(yaml_text.document(path.read_text()), dict[str, str])
+    except (OSError, yaml_text.YAMLError, msgspec.ValidationError, ValueError) as error:
+        raise ValueError(f"the cells in {path} cannot be read: {error}") from error

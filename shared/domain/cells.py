@@ -1,13 +1,13 @@
 """Cells: which of several logs, each with its own services, a node or a pending pod belongs to.
 
 1. Every cell has the same list of cells (`TOPOLOG_CELLS`) and its own name (`TOPOLOG_CELL`).
-2. A node is wanted by one cell: by its label `topolog.io/cell`, else by the first cell whose
-   `nodes` match its labels, else by hash among the cells without `nodes`.
+2. A node is wanted by one cell: by its label `topolog.io/cell`, else by the first cell with
+   `nodes` that match its labels, else by hash among the cells without `nodes`.
 3. A cell places pods only on nodes that carry its name in `topolog.io/cell-owner`. The cell that
    wants a node adds that label if no cell has, and only the owner removes it, after its log has
    recorded that the node left. So a node has one owner, whatever the settings of each cell say.
-4. A pending pod goes to the cell that it names, else to the first cell whose `pods` match its
-   labels, else to the cell whose nodes it selects, else by hash of its gang or its uid among the
+4. A pending pod goes to the cell that it names, else to the first cell with `pods` that match its
+   labels, else to a cell if it selects its nodes, else by hash of its gang or its uid among the
    cells without `pods`. A pod that fits no cell is a case of the first cell, which says so.
 5. A bound pod belongs to the cell of its node.
 
@@ -93,7 +93,7 @@ def cells_of(own: str, cells: tuple[Cell, ...]) -> Cells | str | None:
 
 
 def highest(members: Iterable[str], key: str) -> str:
-    """Return the member whose hash with the key is the highest, "" without members (rendezvous
+    """Return the member with the highest hash with the key, "" without members (rendezvous
     hashing, Thaler and Ravishankar, 1998): a member that comes or goes moves only its own keys.
     """
     return max(members, key=lambda member: (_weight(member, key), member), default="")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from services.console.service import serve
+from services.console.service import Source, serve
 from services.console.settings import ConsoleSettings
 from shared.eventlog.port import EventLog
 from shared.runtime.app import Service
@@ -33,10 +33,17 @@ async def small_cluster() -> Story:
 @contextlib.asynccontextmanager
 async def served(log: EventLog, **options: object) -> AsyncIterator[str]:
     """Yield the address of a console whose fold has reached the head of the log."""
+    async with served_cells({"": log}, **options) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def served_cells(logs: dict[str, EventLog], **options: object) -> AsyncIterator[str]:
+    """The same of the logs of several cells."""
     settings = ConsoleSettings(sample_every_s=0.1, **options)  # type: ignore[arg-type]
     service = Service("console", settings, set_up("console", TelemetrySettings()))
     await service.serve_http()
-    serve(service, log, "", settings)
+    serve(service, {cell: Source(log, "") for cell, log in logs.items()}, settings)
     service.built = True
     running = asyncio.create_task(service.run())
     try:

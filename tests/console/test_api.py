@@ -13,8 +13,9 @@ import pytest
 
 from services.console.api import PREFIX
 from services.console.plots import PLOTS
-from tests.console.served import served, small_cluster
+from tests.console.served import served, served_cells, small_cluster
 from tests.ledger.given import zone
+from tests.scheduler.default.story import Story
 
 Answer = tuple[int, str, bytes]
 
@@ -165,3 +166,17 @@ async def test_the_room_for_frequent_classes_follows_the_log() -> None:
         while rooms["cpu 4"]["fits"] == 3:
             rooms = {room["request"]: room for room in await ask(url, "/room")}
         assert (rooms["cpu 4"]["fits"], rooms["cpu 4"]["at_best"]) == (2, 4)
+
+
+async def test_one_console_shows_each_cell() -> None:
+    first, second = await small_cluster(), Story()
+    await second.node("n3")
+    async with served_cells({"a": first.log, "b": second.log}) as url:
+        pages = [await fetch(url, f"{path}{PREFIX}/map") for path in ("", "/cells/a", "/cells/b")]
+        nodes = [[node["name"] for node in json.loads(body)["nodes"]] for _, _, body in pages]
+        assert nodes == [["n1", "n2"], ["n1", "n2"], ["n3"]]
+        for path in ("", "/cells/b"):
+            assert json.loads((await fetch(url, f"{path}{PREFIX}/cells"))[2]) == ["a", "b"]
+        assert (await fetch(url, f"/cells/c{PREFIX}/map"))[0] == 404
+    async with served(first.log) as url:
+        assert json.loads((await fetch(url, f"{PREFIX}/cells"))[2]) == []

@@ -15,7 +15,38 @@ GANGS = "tests/scheduler/default/test_gangs.py"
 ROLL_BACKS = "tests/scheduler/default/test_gang_roll_back.py"
 POD_LEVEL = "tests/scheduler/test_pod_level_managers.py"
 
+CELLS = "tests/scheduler/observer/test_cells.py"
+TWO_CELLS = "tests/simulation/test_two_cells.py"
+
 KUBERNETES = (
+    Mutation(
+        "a node leaves a cell while a binding may come",
+        "services/scheduler/watch/cell_nodes.py",
+        "        if any(pods[uid].stage in UNDECIDED for uid in node.charges):",
+        "        if False:",
+        f"{CELLS} -k under_way",
+    ),
+    Mutation(
+        "a node comes to a cell without its pods",
+        "services/scheduler/watch/observer.py",
+        "            await self._writer.append([*shown, node], lease)",
+        "            await self._writer.append([node], lease)",
+        f"{CELLS} -k moves_with_its_pods",
+    ),
+    Mutation(
+        "a cell takes a node that another owns",
+        "services/scheduler/watch/cell_nodes.py",
+        "            if node.wanted == own_name and not node.owner",
+        "            if node.wanted == own_name and node.owner != own_name",
+        TWO_CELLS,
+    ),
+    Mutation(
+        "the answer of a patch replaces what the watch has shown since",
+        "services/scheduler/watch/observer.py",
+        "            if cell_nodes.seen.get(name) is seen_before:",
+        "            if True:",
+        TWO_CELLS,
+    ),
     Mutation(
         "a reservation that was charged otherwise is taken over",
         "services/scheduler/snapshot/node_info.py",

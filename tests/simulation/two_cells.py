@@ -1,4 +1,4 @@
-"""Two cells over one simulated cluster, whose nodes move between them under load and faults.
+"""Two cells over one simulated cluster: nodes move between them under load and faults.
 
 Each cell has a log, schedulers, binders and stores; API, nodes and clock are shared. What must hold
 after each step: a node takes pods by one log at most, bindings go to nodes of the cell, no pod is
@@ -53,7 +53,7 @@ QUIET_STEPS, LOOK_EVERY = 12_000, 50
 
 
 class OneCell(NamedTuple):
-    """The processes of a cell, and what its log means."""
+    """The processes of a cell, and the state of its log."""
 
     name: str
     log: SimLog
@@ -224,16 +224,16 @@ class TwoCells(World):
         raise Broken(f"after {QUIET_STEPS} quiet steps: {problem}")
 
     def misplaced(self) -> str:
-        """Return what is not in the log of its cell alone, "" for nothing."""
+        """Return a node or pod that is not in the log of its cell alone, "" for none."""
         for node in self.nodes:
             wanted = Cells("a", CELLS).of_node(node.name, self._labels(node.name))
-            here = [
+            in_logs = [
                 cell.name
                 for cell in self.cells
                 if (entry := cell.audit.ledger.nodes.get(node.name)) and entry.observed
             ]
-            if here != [wanted] or self._owner(node.name) != wanted:
-                return f"{node.name} is in {here}, wanted by {wanted}"
+            if in_logs != [wanted] or self._owner(node.name) != wanted:
+                return f"{node.name} is in {in_logs}, wanted by {wanted}"
         for pod in self.api.live():
             uid, node_name = pod["metadata"]["uid"], pod["spec"].get("nodeName")
             if not node_name and pod["spec"]["schedulerName"] != OURS:
@@ -241,7 +241,11 @@ class TwoCells(World):
             cell_name = self._owner(node_name) if node_name else Cells("a", CELLS).of_pod(pod)[0]
             logs = {cell.name: cell.audit.ledger.pods.get(uid) for cell in self.cells}
             has = [name for name, entry in logs.items() if entry is not None]
-            own = logs[cell_name]
-            if has != [cell_name] or own is None or (node_name and own.node != node_name):
+            entry_there = logs[cell_name]
+            if (
+                has != [cell_name]
+                or entry_there is None
+                or (node_name and entry_there.node != node_name)
+            ):
                 return f"pod {uid[:6]} on {node_name} is in {has}, and belongs to {cell_name}"
         return ""

@@ -3,6 +3,9 @@
 
 const KEY = "topolog-token";
 
+// The cell of the address (/console/?cell=b), "" for the first or only log.
+export const cell = new URLSearchParams(location.search).get("cell") || "";
+
 export function keepToken() {
   const match = /[#&]token=([^&]+)/.exec(location.hash);
   if (!match) return;
@@ -17,7 +20,8 @@ export async function ask(path, parameters = {}) {
   }
   const token = sessionStorage.getItem(KEY);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const response = await fetch(`/api/v1${path}?${query}`, { headers });
+  const base = cell ? `/cells/${encodeURIComponent(cell)}` : "";
+  const response = await fetch(`${base}/api/v1${path}?${query}`, { headers });
   if (response.status === 401) {
     throw new Error("This server asks for a token. Open the console as /console/#token=TOKEN.");
   }

@@ -1,6 +1,6 @@
 // The page: chooses the view of the address, keeps the moment, asks again every few seconds.
 
-import { ask, keepToken } from "./api.js";
+import { ask, cell, keepToken } from "./api.js";
 import { HealthView } from "./health.js";
 import { MapView } from "./map.js";
 import { go, here, onMove } from "./place.js";
@@ -114,6 +114,19 @@ document.addEventListener("keydown", (event) => {
   else if (/^[1-5]$/.test(event.key)) go({ view: order[Number(event.key) - 1] });
 });
 
+// A link to each cell, if there are several.
+async function linkCells() {
+  const names = await ask("/cells");
+  part("cells").replaceChildren(...names.map((name, at) => {
+    const link = document.createElement("a");
+    link.href = `?cell=${encodeURIComponent(name)}`;
+    link.textContent = `Cell ${name}`;
+    if (name === cell || (!cell && at === 0)) link.setAttribute("aria-current", "page");
+    return link;
+  }));
+}
+
 keepToken();
+linkCells().catch(tell);
 onMove(refresh);
 refresh();

@@ -19,7 +19,7 @@ from services.embedded.data_dir import DataDir
 from services.embedded.environment import FOREIGN, NETWORK, POSTGRES, PYTHON
 from services.embedded.errors import PortInUseError
 from services.embedded.ports import HOST, free_port
-from services.embedded.running import RunningService
+from services.embedded.running import CELLS_FILE, RunningService
 from services.embedded.up.options import CELLS, UpOptions
 from shared.kube.connection import runs_plugin
 from shared.runtime.secret_file import SecretUnreadable, value_or_file
@@ -234,6 +234,7 @@ def services(
         if cell:
             child_env[DATABASE[0]] = database_urls[cell]
             child_env |= {"TOPOLOG_CELL": cell, "TOPOLOG_CELLS": cells}
+            child_env["TOPOLOG_CELLS_FILE"] = str(folder.path / CELLS_FILE)
         if service in (BINDER, CONSOLE):  # they do not use the bus
             child_env = {name: value for name, value in child_env.items() if name not in BUS}
         child_env["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)

@@ -29,7 +29,7 @@ UNDECIDED = ("reserved", "intended")
 
 
 class SeenNode(NamedTuple):
-    """A Node object as it was seen last: who owns and who wants it."""
+    """A Node object as it was seen last, and the cells that own and want it."""
 
     uid: str
     version: str

@@ -545,13 +545,13 @@ class Observer:
                     cell_nodes.left.add(name)
         given, taken = cell_nodes.to_give_back(state), cell_nodes.to_take()
         for name, patch in (given | taken).items():
-            before = cell_nodes.seen.get(name)
+            seen_before = cell_nodes.seen.get(name)
             answer = await self._kube.patch_node(name, patch)
             if not isinstance(answer, Answer) or not answer.ok:
                 self._out.warning(names.CELL_NODE_KEPT, node=name, problem=answer.message)
                 continue
             # The watch may have shown a later state meanwhile.
-            if cell_nodes.seen.get(name) is before:
+            if cell_nodes.seen.get(name) is seen_before:
                 cell_nodes.note(answer.body)
             if name in given:
                 self._out.info(names.CELL_NODE_LEFT, node=name)
