@@ -59,6 +59,12 @@ def newcomer(
     return Newcomer(charge, kind.request)
 
 
+def newcomer_zones(kind: Kind, report: Report | None, free_max: ZoneAmounts) -> ZoneAmounts:
+    """Return what the charge of a pod of this kind takes in each zone: read only."""
+    demand = kind.demand_on(report)
+    return landing(demand, report, free_max).zones if report is not None and demand else {}
+
+
 def what_if(
     node: LedgerNode,
     ended_uids: Collection[str],

@@ -36,11 +36,10 @@ from shared.domain.refusal import Reason, Refusal
 from shared.domain.resources import memory_of
 from shared.hints.admission_orders import UNKNOWN, SearchResult
 from shared.hints.registry import amounts_are_all, beyond_amounts
-from shared.ledger.charge import landing
 from shared.ledger.kubelet_states import OTHER_KUBELET
-from shared.ledger.state import Charge, LedgerNode, ZoneAmounts
+from shared.ledger.state import Charge, LedgerNode
 from shared.ledger.view import subtract
-from shared.ledger.what_if import newcomer
+from shared.ledger.what_if import newcomer, newcomer_zones
 
 ADMITTED: SearchResult = "admitted"
 REFUSED: SearchResult = "refused"
@@ -298,10 +297,7 @@ def _is_harmless(node_info: NodeInfo, pod_class: PodClass, plan: Plan) -> bool:
     memory_in_groups = node_info.grouped_zones and node_info.rule.policy != SINGLE_NUMA_NODE
     if memory_in_groups and memory_of(plan.sum_of_parts):
         return False
-    report, demand = node_info.report, pod_class.kind.demand_on(node_info.report)
-    taken: ZoneAmounts = {}
-    if report is not None and demand:
-        taken = landing(demand, report, node_info.free_max).zones
+    taken = newcomer_zones(pod_class.kind, node_info.report, node_info.free_max)
     if bounds.room_for_all(node_info, taken):
         return True
     if node_info.grouped_zones:
