@@ -114,10 +114,8 @@ class SchedulerCore:
         columns = self.columns = self.cluster.columns
         by_demand = columns is not None and columns.evaluator.strategy.ranks_by_demand
         self.demand = DemandTracker(columns if by_demand else None)
-        self.exclusion_proposals, self.queue = (
-            ExclusionProposals(self.folded),
-            Queue(self._class_of),
-        )
+        self.exclusion_proposals = ExclusionProposals(self.folded)
+        self.queue = Queue(self._class_of)
         self.gangs = GangQueue(config, self.folded, self.queue, self._is_ours, lambda: self.shard)
         self.gang_decisions = GangDecisions(
             self.gangs,
@@ -137,7 +135,8 @@ class SchedulerCore:
         self.rejections = Rejections(
             () if config.shadow else (config.scheduler_name, *config.asked_by)
         )
-        self.shard, self.provenance = Shard(), config.provenance
+        self.shard = Shard()
+        self.provenance = config.provenance
         self._quarantined: set[str] = set()
         # Nodes to refresh, and nodes that took own reservations over as assumed.
         self._changed, self._took_over = set[str](), set[str]()
