@@ -34,6 +34,7 @@ SMALL = {
     "preemption": ("--scenes", "3"),
     "recovery": ("--events", "2800"),
     "sharing": ("--schedulers", "1", "--nodes", "8", "--zones", "2", "--pods", "20"),
+    "reports": ("--nodes", "20"),
     "simapi": ("--pods", "20", "--watchers", "1", "--workers", "2", "--json"),
     "whatif": ("--pods", "40", "--nodes", "4"),
 }
