@@ -7,12 +7,14 @@ Every block is checked when it is read: gzip's checksum, and positions without a
 
 from __future__ import annotations
 
-import mmap
+import os
 import re
 import zlib
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
+from typing import BinaryIO
 
 import msgspec
 
@@ -26,7 +28,8 @@ _NAME = re.compile(rf"facts-(\d+)-(\d+){re.escape(SUFFIX)}")
 # What `history_file.pack` writes first, of any zlib.
 _MEMBER = re.compile(rb"\x1f\x8b\x08\x00\x00\x00\x00\x00[\x00\x02\x04].", re.DOTALL)
 _POSITION = re.compile(rb'{"position":(\d+),')
-_HEAD_BYTES = 4096
+_MEMBER_BYTES, _HEAD_BYTES = 10, 4096
+_CHUNK = 1 << 20
 # Names of checkpoints' files begin so.
 STATE = "state-"
 # Streams whose blocks are remembered.
@@ -219,15 +222,15 @@ class ArchiveFiles:
         try:
             if header_of(path).log_id != self._log_id:
                 raise LogBroken(f"{self._place}/{name} is a file of another log")
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-                for member in _MEMBER.finditer(data):
-                    head = data[member.start() : member.start() + _HEAD_BYTES]
+            with path.open("rb") as file:
+                for offset in _members(file):
+                    head = os.pread(file.fileno(), _HEAD_BYTES, offset)
                     line = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
                     if position := _POSITION.match(line):
                         starts.append(int(position[1]))
-                        offsets.append(member.start())
+                        offsets.append(offset)
                     elif starts:
-                        offsets.append(member.start())
+                        offsets.append(offset)
         except OSError as error:
             raise LogPruned(f"{path} cannot be read: {error.strerror}") from error
         except (HistoryFileError, zlib.error) as error:
@@ -265,3 +268,14 @@ class ArchiveFiles:
         return LogBroken(
             f"{self._place}/{name} was altered ({problem}); restore it from another copy"
         )
+
+
+def _members(file: BinaryIO) -> Iterator[int]:
+    """Yield where gzip members begin, in chunks: a mapped file would count as memory."""
+    data, begin = b"", 0
+    while chunk := file.read(_CHUNK):
+        data += chunk
+        for member in _MEMBER.finditer(data):
+            yield begin + member.start()
+        begin += max(0, len(data) - _MEMBER_BYTES + 1)
+        data = data[-_MEMBER_BYTES + 1 :]

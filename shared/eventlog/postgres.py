@@ -55,6 +55,11 @@ SELECT (SELECT {since} FROM pod_name_from) AS unlisted,
        ARRAY(SELECT position FROM pod_name WHERE hash = topolog_name_hash($1) ORDER BY position)
            AS positions
 """
+# Of the newest event of a stream that is in files only, NULL if all of them are.
+_PRUNED_VERSION = """
+SELECT least((SELECT min(version) FROM fact WHERE stream = $1),
+             (SELECT min(first_version) FROM archived_stream WHERE stream = $1)) - 1 AS version
+"""
 _CHECKPOINT = """
 INSERT INTO checkpoint AS c (consumer, position)
     SELECT $1, $2 WHERE $3 = 0 OR EXISTS (SELECT 1 FROM checkpoint WHERE consumer = $1)
@@ -225,7 +230,11 @@ class PostgresEventLog:
 
     async def version_at(self, stream: str, position: int) -> int:
         version = await self._archived.version_at(stream, position)
-        return await bisected(self, stream, position) if version is None else version
+        if version is not None:
+            return version
+        # A bisection must not search the files of what was pruned.
+        row = await self._fetchrow(_PRUNED_VERSION, stream)
+        return await bisected(self, stream, position, row["version"])
 
     async def pods_named(self, name: str) -> PodNames:
         return PodNames(**await self._fetchrow(_PODS_NAMED.format(since="position"), name))

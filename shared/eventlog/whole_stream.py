@@ -57,9 +57,11 @@ async def in_order(streams: Iterable[AsyncIterator[Envelope]]) -> AsyncIterator[
             heapreplace(waiting, (following.position, number, following, stream))
 
 
-async def bisected(log: EventLog, stream: str, position: int) -> int:
-    """Return the stream's version at a position, by bisection."""
-    low, high = 0, (await log.versions([stream]))[stream]
+async def bisected(log: EventLog, stream: str, position: int, least: int | None = 0) -> int:
+    """Return the stream's version at a position, by bisection. It is at least `least`, or the
+    newest one if that is None."""
+    high = (await log.versions([stream]))[stream]
+    low = high if least is None else least
     while low < high:
         middle = (low + high + 1) // 2
         page = await log.read_stream(stream, middle - 1, 1)

@@ -163,6 +163,9 @@ async def test_without_the_files_the_history_begins_at_the_last_pruned_event(
     last = await given_pruned(log_url, log, tmp_path / "files")
     shutil.move(tmp_path / "files", tmp_path / "elsewhere")
     assert await log.begins() == last
+    for position in (last + 1, len(earlier)):
+        version = sum(event.stream == "node/n1" for event in earlier[:position])
+        assert await log.version_at("node/n1", position) == version, "no file is searched"
     assert await log.read(last - 1, 5) == earlier[last - 1 : last + 4]
     with pytest.raises(LogPruned, match="in files of the archive only"):
         await log.read(0)
