@@ -95,8 +95,8 @@ class ArchiveFiles:
     def of_stream(self, stream: str, after: int, until: int) -> list[Envelope]:
         """Return events of a stream after a version up to position `until`: those of one block.
 
-        The search goes forward from the version that was found last, and back from `until`, in
-        turns. It remembers what it has passed."""
+        The search goes forward from the version that was found last, or from the beginning, and
+        back from `until`, in turns. It remembers what it has passed."""
         with self._lock:
             start = self._block_with(stream, after + 1, until)
             events = [
@@ -115,9 +115,9 @@ class ArchiveFiles:
         passed = self._searched.setdefault(stream, [])
         if passed and passed[-1][0] <= version:
             return next(start for first, start in passed if first <= version)
-        reached, ahead = self._reached.get(stream, (0, 0))
+        reached, ahead = self._reached.get(stream, (0, 1))
         behind = passed[-1][1] - 1 if passed else until
-        if ahead and reached >= version:
+        if reached >= version:
             # What is wanted lies before what was found last, far from `until`.
             passed, ahead, behind = [], 0, ahead
         while behind > 0:
