@@ -96,7 +96,7 @@ class ArchiveFiles:
         """Return events of a stream after a version up to position `until`: those of one block.
 
         The search goes forward from the version that was found last, or from the beginning, and
-        back from `until`, in turns. It remembers what it has passed."""
+        back from `until`, in turns. It remembers the passed blocks."""
         with self._lock:
             start = self._block_with(stream, after + 1, until)
             events = [

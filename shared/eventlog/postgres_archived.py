@@ -53,7 +53,7 @@ class Archived:
 
     async def begins(self) -> int:
         """Return the first position that can be read: 1, or the last pruned one, which the log
-        keeps, if there are no files of what is before it."""
+        keeps, if there are no files of earlier events."""
         (row,) = await self._fetch(_PRUNED)
         pruned_to = int(row["position"])
         if not pruned_to or await asyncio.to_thread(self._files_of(row).covers, pruned_to):

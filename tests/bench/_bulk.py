@@ -1,8 +1,8 @@
 """A log whose oldest events are in files, as `topolog log prune` leaves it, made without its rows:
 25 times as quick as appending, archiving and pruning them.
 
-Checkpoints are made only for the questions that are asked later, at the distance of those that a
-pruning keeps.
+Checkpoints are made only for the questions that are asked later, as far before them as the pruning's
+are.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ async def fill(
 
 
 async def _list_pods(owner: Any, block: Sequence[Envelope]) -> None:
-    """List the names of a pruned block's pods, and the versions of those that ended."""
+    """List the names of a pruned block's pods, and the versions of ended ones."""
     names = [
         (_hash(event.stream.removeprefix("pod/uid-")), event.position)
         for event in block

@@ -4,7 +4,7 @@ release with other code, archived, pruned, and asked about before and after that
 A history of many days is cut to `--most-events`, because a year of 10 pods a second takes 3 TB in
 rows; `days` is what was made. With `--in-rows` older events are made in files, as pruning leaves
 them; then the first fold starts from a checkpoint, and only `--verify` reads everything. `--data`
-keeps the log, and uses the one that is there.
+keeps the log, or uses a kept one.
 
 Prints a JSON line for each step and a summary last. `cold_s`, `upgrade_s`, `explain_p99_s` and
 `explain_pruned_p99_s` are CPU seconds of this process, `archive_per_s` are events a second of the
