@@ -1,8 +1,8 @@
 """A log whose oldest events are in files, as `topolog log prune` leaves it, made without its rows:
 25 times as quick as appending, archiving and pruning them.
 
-Checkpoints are made only for the questions that are asked later, as far before them as the pruning's
-are.
+Checkpoints are made only for the questions that are asked later, at the distance of those that
+`prune` keeps.
 """
 
 from __future__ import annotations
