@@ -28,7 +28,7 @@ LEAST_DAYS = 7.0
 # Least positions between two checkpoints in the archive.
 STATES_EVERY = 100_000
 
-# Prunes the blocks that begin at these positions, whose files are in the place with this name.
+# Prunes the blocks that begin at these positions; their files are in the place with this name.
 Drop = Callable[[Sequence[int], str], Awaitable[None]]
 
 

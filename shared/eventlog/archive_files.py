@@ -32,7 +32,7 @@ _MEMBER_BYTES, _HEAD_BYTES = 10, 4096
 _CHUNK = 1 << 20
 # Names of checkpoints' files begin so.
 STATE = "state-"
-# Streams whose blocks are remembered.
+# Streams that are remembered with their blocks.
 _SEARCHED = 10_000
 
 

@@ -1,4 +1,4 @@
-"""A log whose oldest events are in files, as `topolog log prune` leaves it, made without its rows:
+"""A log with its oldest events in files, as `topolog log prune` leaves it, made without its rows:
 25 times as quick as appending, archiving and pruning them.
 
 Checkpoints are made only for the questions that are asked later, at the distance of those that
