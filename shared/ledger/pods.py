@@ -179,7 +179,10 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
     entry.stage, entry.reserved_at = "reserved", envelope.position
     entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
     entry.one_zone, entry.zone_wait, entry.allocation = event.one_zone, "", event.allocation
-    entry.drawn_from = event.drawn_from
+    booked = ledger.pods.get(event.drawn_from)
+    # The booking may have ended since the decision, and another of its uid may wait.
+    is_there = booked is not None and booked.node == event.node
+    entry.drawn_from = event.drawn_from if is_there else ""
     if entry.booking is not None:
         entry.booking.allocation, entry.booking.since_us = event.allocation, envelope.time_us
     return _drop_claim(ledger, entry) if entry.nominated else ()

@@ -456,12 +456,6 @@ class Checks:
         }
         for card in allocation.devices:
             self.marks.add("cards chosen")
-            if any(
-                charge.booked and charge.allocation.devices
-                for charge in charges
-                if charge.allocation
-            ):
-                self.marks.add("cards booked")
             given = dict.fromkeys(card.resources, 0)
             for charge in charges:
                 for held_card in charge.allocation.devices if charge.allocation is not None else ():
