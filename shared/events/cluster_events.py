@@ -56,8 +56,7 @@ class NodeEnded(msgspec.Struct, frozen=True, tag=True):
     """The Node object was deleted, so the node takes no pod. Stream `node/<name>`.
 
     Its pods stay charged until each of them ends by its own event, because the name may come back
-    with a kubelet that runs them. `moved`: the node left for another cell, with its pods, which end
-    by this cause in the same commit."""
+    with a kubelet that runs them. `moved`: the node and its pods left for another cell."""
 
     name: str
     uid: str
@@ -74,8 +73,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     `node` is spec.nodeName: a bound pod is charged from this event on, whichever scheduler bound
     it. `problem` says why the manifest cannot be scheduled. `started_s` is as in PodRunning.
     `generation` is metadata.generation of that spec, 0 if there is none (before Kubernetes 1.33).
-    `placement` has the zones in which annotations place the pod (KAI-Scheduler's
-    numa-placement-observed), for nodes whose reports list no pods.
+    `placement` has zones by annotation (KAI-Scheduler's numa-placement-observed), for nodes whose
+    reports list no pods.
     """
 
     pod: Pod
@@ -110,11 +109,11 @@ class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defau
     """The pod holds nothing any more. Stream `pod/<uid>`.
 
     It was deleted, it finished, its kubelet rejected it (`rejected`, with the kubelet's `reason`),
-    or complete lists lack it (`absent_from_list`). In the last case it keeps its charge as long as
-    the node's reports list it. `moved`: another cell has it now, with its node or by its labels.
+    or complete lists lack it (`absent_from_list`): then it keeps its charge as long as the node's
+    reports list it. `moved`: another cell has it now.
 
-    `finished_s` is the latest `finishedAt` of its containers in seconds since the epoch: by the
-    node's clock the pod held its resources until then (kubelet 1.36). 0 for unknown."""
+    `finished_s` is the latest `finishedAt` of its containers (Unix seconds, 0 if unknown): by the
+    node's clock the pod held its resources until then (kubelet 1.36)."""
 
     uid: str
     cause: EndCause

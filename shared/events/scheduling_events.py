@@ -28,10 +28,9 @@ AllocationSource = Literal["annotation", "enforcer"]
 class PodVerdictChanged(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The pod cannot be placed, for another reason than before. Stream `pod/<uid>`.
 
-    `counts` is reason -> number of nodes, and `message` is the text of the Kubernetes Event.
-    `detail` has the nearest nodes (structured reasons as JSON values), which `explain` prints.
-    `based_on` is the position at which the outcome was computed, and `order` its place in the
-    batch. `config` and `code` are as in `PodReserved`."""
+    `counts` is reason -> number of nodes, and `message` the text of the Kubernetes Event. `detail`
+    has the nearest nodes for `explain`. `based_on`, `order`, `config` and `code` are as in
+    `PodReserved`."""
 
     uid: str
     message: str
@@ -46,19 +45,17 @@ class PodVerdictChanged(AboutPod, msgspec.Struct, frozen=True, tag=True, omit_de
 class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A node was chosen for the pod. Stream `pod/<uid>`, in one commit with `NodeCharged`.
 
-    `report_version` is the version of `report/<node>` that the decision used, and `order` is its
-    place in the batch. `candidates` is how many nodes passed. `predicted` has zone ids by
-    container, by the kubelet model. `certain` is True if every kubelet state that log and report
-    allow leads to these zones; later events may void that (`shared/ledger/certainty.py`).
-    `one_zone` is what must be in one zone although the kubelet's policy does not require it (each
-    `container`, the `pod`, or nothing), and `without_effect` are keys of other schedulers whose
-    preferences are ignored. `allocation` is what the pod gets if Topolog chooses the node's zones.
-    `drawn_from` is the uid of the booking that gives its room to the pod. `predicted_gpus` are sets
-    of GPUs by number, one of which the device plugin prefers for the pod, if its rule is known.
-    `gang` is how many pods of its gang this commit reserves, 0 for a pod by itself, and
-    `gang_domain` the labels that all their nodes have. `config` and `code` are fingerprints: with
-    the log up to `based_on` and the earlier reservations of the batch, the same configuration and
-    code decide the same again (`topolog replay explain`).
+    `report_version` is the version of `report/<node>` that was used, `order` the place in the
+    batch, and `candidates` how many nodes passed. `predicted` has zone ids by container. `certain`:
+    every kubelet state that log and report allow leads to these zones; later events may void that
+    (`shared/ledger/certainty.py`). `one_zone` is what must be in one zone beyond the kubelet's
+    policy (each `container`, the `pod`, or nothing); preferences of the keys in `without_effect`
+    are ignored. `allocation` is what the pod gets if Topolog chooses the zones. `drawn_from` is the
+    uid of the booking that gives its room. `predicted_gpus` are sets of GPUs by number, one of
+    which the device plugin prefers. `gang` is how many pods of its gang this commit reserves, 0 for
+    a pod by itself, and `gang_domain` has the labels of all their nodes. `config` and `code` are
+    fingerprints: with the log up to `based_on` and the earlier reservations of the batch, the same
+    configuration and code decide the same again.
     """
 
     uid: str
@@ -85,10 +82,9 @@ class PodReserved(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_de
 class NodeCharged(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The pod is charged to the node from here on. Stream `node/<name>`.
 
-    `zones` is the charge at the time of the decision (zone id -> amounts), for people and for
-    `explain`; the fold computes it again and widens it. `narrowed` is set if predictions are
-    trusted: container ("" for the whole pod) -> zones to which the charge is limited until an event
-    widens it."""
+    `zones` is the charge when it was decided (zone id -> amounts), for people; the fold computes it
+    again and widens it. `narrowed`, if predictions are trusted: container ("" for the whole pod) ->
+    zones to which the charge is limited until an event widens it."""
 
     node: str
     uid: str
@@ -214,9 +210,9 @@ class NodeSetAside(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_d
 
     Its kubelet rejected a pod that should have been admitted (`rejected`), an admission policy
     denied its binding (`denied`), or reservations on it lost too many races in a row (`contested`).
-    The exclusion ends with a report that changes the reason for it, or with `NodeReadmitted`.
-    `evidence` is the position of the event that shows the reason, 0 for conflicts. `strikes` counts
-    exclusions since a pod of the class last ran there."""
+    It ends with a report that changes the reason, or with `NodeReadmitted`. `evidence` is the
+    position of the event that shows the reason, 0 for conflicts. `strikes` counts exclusions since
+    a pod of the class last ran there."""
 
     node: str
     shape: str
@@ -272,10 +268,9 @@ class HoldEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defa
 
 class GangRolledBack(AboutNothing, msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Pods of a gang (its key) are evicted: for `waited_s` only these were bound, fewer than its
-    `minimum`, so that they hold nodes in vain. Stream `gang/rolled-back` of the whole cluster, so
-    that of two such gangs one yields.
+    `minimum`. One stream, `gang/rolled-back`, so that of two such gangs one yields.
 
-    Evictions name `preemptor`. If one is refused, those without intent are called off."""
+    If an eviction is refused, those without intent are called off."""
 
     gang: str
     uids: tuple[str, ...]
