@@ -24,11 +24,9 @@ from itertools import combinations
 
 from shared.kubelet.masks import mask_of, nodes_of
 
-PRODUCT, MACHINE, REPLICAS = (
-    "nvidia.com/gpu.product",
-    "nvidia.com/gpu.machine",
-    ("nvidia.com/gpu.replicas"),
-)
+PRODUCT = "nvidia.com/gpu.product"
+MACHINE = "nvidia.com/gpu.machine"
+REPLICAS = "nvidia.com/gpu.replicas"
 # More free GPUs have too many divisions.
 MOST_GPUS = 8
 ON_SWITCH, IN_ZONE, ELSEWHERE, NVLINK = 50, 20, 10, 100
@@ -54,12 +52,10 @@ def scores_of(labels: Mapping[str, str], places: Places) -> Scores | None:
     product = labels.get(PRODUCT, "").replace(" ", "-")
     if labels.get(REPLICAS, "1") != "1" or len({number for number, _, _ in places}) < len(places):
         return None
-    links: Links = {}
-    if product.startswith("Tesla-V100-SXM2") and _DGX1.fullmatch(labels.get(MACHINE, "")):
-        links = _DGX1_LINKS
-    elif not _NO_LINKS.fullmatch(product):
+    is_dgx1 = product.startswith("Tesla-V100-SXM2") and _DGX1.fullmatch(labels.get(MACHINE, ""))
+    if not is_dgx1 and not _NO_LINKS.fullmatch(product):
         return None
-    return _scores(places, links is _DGX1_LINKS)
+    return _scores(places, bool(is_dgx1))
 
 
 @lru_cache(maxsize=1024)
