@@ -81,8 +81,7 @@ async def _between(
         async for envelope in reading.envelopes(log, after, whole):
             yield envelope
         if (begin := max(after, whole)) < until:
-            positions = listed.positions
-            async for envelope in envelopes_of_node(log, wanted.node, positions, begin, until):
+            async for envelope in envelopes_of_node(log, wanted.node, listed, begin, until):
                 yield envelope
         return
     read = [

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from services.replay import reading
 from services.replay.nearest import nearest_state
-from shared.eventlog.port import EventLog
+from shared.eventlog.port import EventLog, PodNames
 from shared.eventlog.skips import skips
 from shared.eventlog.whole_stream import envelopes_of, in_order
 from shared.events import streams
@@ -29,10 +29,10 @@ PART = 50
 
 
 async def envelopes_of_node(
-    log: EventLog, node: str, positions: list[int], after: int, until: int
+    log: EventLog, node: str, listed: PodNames, after: int, until: int
 ) -> AsyncIterator[Envelope]:
-    """Yield the events of these positions that may be about the node. `positions` are those of
-    `pods_on`.
+    """Yield the events of these positions that may be about the node. `listed` is the answer of
+    `pods_on`, which lists all pods from `after` on.
     """
     state = await nearest_state(log, after, QuarantinedStreams(await skips(log)))
     begin, ledger_node = state.ledger.position, state.ledger.nodes.get(node)
@@ -43,6 +43,10 @@ async def envelopes_of_node(
         uids |= ledger_node.charges.keys()
     if node in state.holds.by_node:
         uids.add(state.holds.by_node[node].uid)
+    # Between that state and the first listed position pods came to the node, too.
+    async for envelope in reading.envelopes(log, begin, max(begin, listed.unlisted)):
+        about = _about(envelope)
+        uids |= {about.pod} if about.node == node else set()
     pods = _Pods(log, after)
     for uid in sorted(uids):
         await pods.follow(uid)
@@ -53,7 +57,7 @@ async def envelopes_of_node(
     # The window may end inside a commit, before the event that puts a pod on the node.
     last_commit = (await log.read(until - 1, 1))[0].commit_id
     part, newest, show = dict[int, Envelope](), "", reading.SHOW_PROGRESS.get()
-    async for envelope in in_order([*node_streams, _at(log, positions, begin)]):
+    async for envelope in in_order([*node_streams, _at(log, listed.positions, begin)]):
         if envelope.position > until and envelope.commit_id != last_commit:
             break
         if len(part) >= PART and envelope.commit_id != newest:
