@@ -1,12 +1,16 @@
-"""Archive with the rights of `topolog_pruner`: its login suffices for the whole CronJob, and the owner's stays with the migration.
-And list where pods were observed on a node, so that a question about a node reads no other events.
+"""Let the login that prunes also archive, and list the pods of nodes.
 
-`topolog_archive_block` adds a compressed block of rows that exist, and no block overlaps another. `topolog_drop_partition` drops a
-full partition that every consumer has passed and whose positions blocks hold. Both run in one transaction of the caller. The
-content of a block is not compared with its rows: a wrong one breaks the hash chain, which `topolog replay verify` reports.
+The whole CronJob then runs with the rights of `topolog_pruner`, and the owner's login stays with
+the migration. A question about a node reads only its own events and those of its pods.
 
-`pod_name` also has `node/<name>` for events that are the first to put a pod on a node and are not on a stream of the node.
-Earlier events are not listed; `pod_name_from` says after which position the list is complete.
+`topolog_archive_block` adds a compressed block of rows that exist, and no block overlaps another.
+`topolog_drop_partition` drops a full partition that every consumer has passed and whose positions
+blocks hold. Both run in one transaction of the caller. The content of a block is not compared with
+its rows: a wrong one breaks the hash chain, which `topolog replay verify` reports.
+
+`pod_name` also has `node/<name>` for events that are the first to put a pod on a node and are not
+on a stream of the node. Earlier events are not listed; `pod_name_from` says after which position
+the list is complete.
 """
 
 from __future__ import annotations

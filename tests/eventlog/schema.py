@@ -14,7 +14,7 @@ COLUMNS = {
     "snapshot": "projection fingerprint position state saved_at chain",
     "older_snapshot": "projection fingerprint position chain state saved_at",
     "pod_name": "hash position",
-    "pod_name_from": "position one",
+    "pod_name_from": "position one nodes",
     "projection_mark": "projection fingerprint position chain digest made_at",
     "schema_works_from": "revision one",
     "archived_block": "first last sha256 data",

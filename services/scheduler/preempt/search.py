@@ -101,7 +101,11 @@ def find(
     open_nodes = node_infos
     if full is not None:
         is_full = full.tolist()
-        open_nodes = [node_info for node_info in node_infos if not is_full[node_info.slot]]
+        open_nodes = [
+            node_info
+            for number, node_info in enumerate(node_infos)
+            if number < MOST_STATES or not is_full[node_info.slot]
+        ]
     if any(map(search.may_fit_already, open_nodes)):
         return None
     search.states = MOST_STATES
