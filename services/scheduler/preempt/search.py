@@ -98,14 +98,8 @@ def find(
     without one."""
     search = _Search(pod, pod_class, pods, config, spared, bookings)
     node_infos = list(islice(nodes, MOST_NODES))
-    open_nodes = node_infos
-    if full is not None:
-        is_full = full.tolist()
-        open_nodes = [
-            node_info
-            for number, node_info in enumerate(node_infos)
-            if number < MOST_STATES or not is_full[node_info.slot]
-        ]
+    open_nodes, others = node_infos[:MOST_STATES], node_infos[MOST_STATES:]
+    open_nodes += [node for node in others if full is None or not full[node.slot]]
     if any(map(search.may_fit_already, open_nodes)):
         return None
     search.states = MOST_STATES
