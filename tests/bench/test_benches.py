@@ -29,7 +29,7 @@ SMALL = {
     ),
     "durable": ("--nodes", "8", "--zones", "2", "--pods", "20"),
     "late": ("--nodes", "8", "--seconds", "20", "--reports", "10"),
-    "life": ("--days", "0.0005", "--nodes", "4", "--partition", "1000", "--explained", "3"),
+    "life": ("--days", "0.0005", "--nodes", "4", "--partition", "1000", "--explained", "1"),
     "lists": ("--pods", "50"),
     "preemption": ("--scenes", "3"),
     "recovery": ("--events", "2800"),
