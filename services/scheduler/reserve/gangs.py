@@ -264,6 +264,8 @@ class GangQueue:
     def to_roll_back(self, now_s: float) -> tuple[str, Unit, int] | None:
         """Return the gang that yields now, if any: its key, its unit and how long it was bound in
         part (seconds). None of its pods is decided in this turn."""
+        if all(now_s - part.since_s < part.timeout_s for part in self._in_part.values()):
+            return None
         units = {key: unit for key in self._in_part if isinstance(unit := self._unit(key), Unit)}
         weakest = min(units, key=lambda key: _strength(units[key]), default="")
         part = self._in_part.get(weakest)
@@ -280,8 +282,9 @@ class GangQueue:
         """Return the roll-back, in one commit with `verdicts` on its waiting pods: a reservation of
         these meanwhile is a conflict."""
         folded = self.folded
-        version, uids = folded.versions.get(streams.GANGS, 0), [e.pod.uid for e in unit.stranded]
-        event = GangRolledBack(key, tuple(uids), unit.minimum, waited_s)
+        version = folded.versions.get(streams.GANGS, 0)
+        uids = tuple([entry.pod.uid for entry in unit.stranded])
+        event = GangRolledBack(key, uids, unit.minimum, waited_s)
         drafts = [draft for made in verdicts for proposal in made for draft in proposal.drafts]
         return Proposal(
             f"roll-back/{key}/{version}/{folded.ledger.position}",
