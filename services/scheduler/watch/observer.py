@@ -549,6 +549,8 @@ class Observer:
             answer = await self._kube.patch_node(name, patch)
             if not isinstance(answer, Answer) or not answer.ok:
                 self._out.warning(names.CELL_NODE_KEPT, node=name, problem=answer.message)
+                if not isinstance(answer, Answer):
+                    return
                 continue
             # The watch may have shown a later state meanwhile.
             if cell_nodes.seen.get(name) is seen_before:
