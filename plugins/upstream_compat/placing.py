@@ -127,7 +127,7 @@ class UpstreamPlacing:
         )
         return Placed(node, best, len(passing), self._nodes[node].ledger.report_version)
 
-    def explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
+    def explain(self, pod: Pod, last_message: str = "") -> Unplaceable:
         """Never called: `select` explains at once."""
         raise NotImplementedError
 

@@ -132,7 +132,7 @@ class Admissions:
         # Node -> resources that its reports list by container, and the scope of pod-level pools.
         self._listed: dict[str, tuple[tuple[str, ...], str]] = {}
         # Node -> its pending pods with a prediction that nothing has made uncertain since.
-        self._certain: dict[str, set[str]] = {}
+        self._undisturbed: dict[str, set[str]] = {}
         # Node -> ids of the cards of its Device object, with the numbers of GPUs.
         self._card_ids: dict[str, dict[str, int]] = {}
         self._watched: dict[str, _Watched] = {}
@@ -160,7 +160,7 @@ class Admissions:
             pending.is_certain = bool(event.certain and event.predicted and not event.allocation)
             pending.predicted_gpus = event.predicted_gpus
             if pending.is_certain or event.predicted_gpus:
-                self._certain.setdefault(event.node, set()).add(event.uid)
+                self._undisturbed.setdefault(event.node, set()).add(event.uid)
         elif isinstance(event, PodBound) and event.uid in self._pending:
             pending = self._pending[event.uid]
             pending.bound, pending.node = True, event.node
@@ -229,7 +229,7 @@ class Admissions:
             if demand and covers(demand, placements):
                 pending = self._pending[uid]
                 zones = _zones(placements)
-                is_undisturbed = uid in self._certain.get(node, ())
+                is_undisturbed = uid in self._undisturbed.get(node, ())
                 wanted = self._annotate == "true" and POD_LEVEL not in zones
                 annotations = placement_annotations(placements) if wanted else {}
                 admitted.append(
@@ -273,27 +273,27 @@ class Admissions:
             if event.pod.uid not in self._pending:
                 self._keep_certain(event.node, ())
         elif isinstance(event, PodEnded):
-            for node in [event.node] if event.node else list(self._certain):
+            for node in [event.node] if event.node else list(self._undisturbed):
                 self._keep_certain(node, ())
         elif isinstance(event, NodeReported):
             self._keep_certain(event.report.node, ())
-        elif isinstance(event, NodeReportChanged) and event.node in self._certain:
+        elif isinstance(event, NodeReportChanged) and event.node in self._undisturbed:
             bound = self._bound.get(event.node, {})
             changed = {f"{placement.namespace}/{placement.pod}" for placement in event.listed}
             if event.unlisted or not changed <= bound.keys():
                 self._keep_certain(event.node, ())
 
     def _keep_certain(self, node: str, uids: Iterable[str]) -> None:
-        kept = self._certain.get(node, set()).intersection(uids)
+        kept = self._undisturbed.get(node, set()).intersection(uids)
         if kept:
-            self._certain[node] = kept
+            self._undisturbed[node] = kept
         else:
-            self._certain.pop(node, None)
+            self._undisturbed.pop(node, None)
 
     def _forget(self, uid: str) -> None:
         pending = self._pending.pop(uid, None)
         if pending is not None:
-            certain = self._certain.get(pending.node, set())
+            certain = self._undisturbed.get(pending.node, set())
             self._keep_certain(pending.node, certain - {uid})
         if pending is not None and pending.bound:
             bound = self._bound.get(pending.node, {})

@@ -416,9 +416,9 @@ class SchedulerCore:
         except Exception as error:
             return self._internal_error(pod, error)
 
-    def _explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
+    def _explain(self, pod: Pod, last_message: str = "") -> Unplaceable:
         try:
-            return self.cluster.explain(pod, known_reason)
+            return self.cluster.explain(pod, last_message)
         except Exception as error:
             return self._internal_error(pod, error)
 

@@ -81,8 +81,8 @@ def offered_by_kubelet(node: LedgerNode, allocatable: Amounts) -> Amounts:
 
 
 def unlisted(before: Report | None, known_ids: Mapping[str, str], report: Report) -> dict[str, str]:
-    """Return by resource the ids that reports of this boot listed and this one does not. `known`
-    is the answer for `before`, the report before it."""
+    """Return by resource the ids that reports of this boot listed and this one does not.
+    `known_ids` is the answer for `before`, the report before it."""
     if before is None or before.boot_id != report.boot_id:
         return {}
     if before.devices is None or report.devices is None:
@@ -102,8 +102,8 @@ def unlisted(before: Report | None, known_ids: Mapping[str, str], report: Report
 def ever_in_zones(
     before: Report | None, known_resources: Sequence[str], report: Report
 ) -> tuple[str, ...]:
-    """Return the resources of which reports of this boot listed a device in a zone. `known` is the
-    answer for `before`, the report before it."""
+    """Return the resources of which reports of this boot listed a device in a zone.
+    `known_resources` is the answer for `before`, the report before it."""
     same_boot = before is not None and before.boot_id == report.boot_id
     if same_boot and before is not None and before.devices == report.devices:
         return tuple(known_resources)

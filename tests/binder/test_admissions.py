@@ -240,7 +240,7 @@ def test_a_pod_that_ended_is_forgotten() -> None:
     assert admissions.fold(changed(held("web", 0, 2))) == []
     assert not admissions._pending
     assert not admissions._bound
-    assert not admissions._certain
+    assert not admissions._undisturbed
 
 
 async def test_the_event_follows_scheduled_and_too_many_are_dropped(

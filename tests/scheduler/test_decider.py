@@ -147,9 +147,9 @@ class Slow(SchedulerCore):
         self.now_s += 0.001
         return super()._select(pod)
 
-    def _explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
+    def _explain(self, pod: Pod, last_message: str = "") -> Unplaceable:
         self.now_s += 0.02
-        return super()._explain(pod, known_reason)
+        return super()._explain(pod, last_message)
 
     def _may_be_helped(self, pod: Pod) -> bool:
         self.now_s += 0.001

@@ -74,10 +74,10 @@ def _pod_refusal(pod_class: PodClass, pod: Pod, node: str) -> Refusal | None:
 
 
 def unplaceable(
-    cluster: Cluster, pod_class: PodClass, checks: PodChecks, known_reason: str = ""
+    cluster: Cluster, pod_class: PodClass, checks: PodChecks, last_message: str = ""
 ) -> Unplaceable:
     """Count the nodes by reason, and give full refusals of the nodes that come nearest, unless
-    `known` begins with the message: details cost several times as much as the rest.
+    `last_message` begins with the message: details cost several times as much as the rest.
 
     The result is cached for the pod class until a node changes. A pod with own checks (`checks`)
     has no cached result, because they depend on other pods.
@@ -85,14 +85,14 @@ def unplaceable(
     cached, changes = pod_class.unplaceable, cluster.evaluator.cache.changes
     if cached is not None and cached[0] == changes and not checks:
         return cached[1]
-    result = _unplaceable(cluster, pod_class, checks, known_reason)
+    result = _unplaceable(cluster, pod_class, checks, last_message)
     if not checks and result.has_detail:
         pod_class.unplaceable = changes, result
     return result
 
 
 def _unplaceable(
-    cluster: Cluster, pod_class: PodClass, checks: PodChecks, known_reason: str
+    cluster: Cluster, pod_class: PodClass, checks: PodChecks, last_message: str
 ) -> Unplaceable:
     refusals = _refusals(cluster, pod_class, checks)
     groups = grouped(refusals)
@@ -100,7 +100,7 @@ def _unplaceable(
     nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
     message = line(len(cluster), groups, _bounds(cluster, pod_class, nearest))
     may_help = sum(refusal.reason in EVICTION_MAY_HELP for refusal in refusals)
-    if known_reason.startswith(message):
+    if last_message.startswith(message):
         return Unplaceable(message, counts, (), len(cluster), may_help, has_detail=False)
     detail = tuple(
         _as_json(_detailed(cluster, cluster.node(refusal.node), pod_class, refusal))

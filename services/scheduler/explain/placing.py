@@ -79,9 +79,9 @@ class Placing(Protocol):
         why.
         """
 
-    def explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
+    def explain(self, pod: Pod, last_message: str = "") -> Unplaceable:
         """Return why no node takes a pod for which `select` returned None. This costs many times
-        more than `select`; less if `known`, the pod's last message, begins with the new one,
+        more than `select`; less if the pod's `last_message` begins with the new one,
         because details are left out then.
         """
 
@@ -137,9 +137,9 @@ class ColumnarPlacing(Cluster):
             return msgspec.structs.replace(placed, allocation=booked)
         return placed
 
-    def explain(self, pod: Pod, known_reason: str = "") -> Unplaceable:
+    def explain(self, pod: Pod, last_message: str = "") -> Unplaceable:
         return explain.unplaceable(
-            self, self.evaluator.pod_class(pod), self.checks(pod), known_reason
+            self, self.evaluator.pod_class(pod), self.checks(pod), last_message
         )
 
     def place(self, pod: Pod) -> Placed | Unplaceable:
