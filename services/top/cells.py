@@ -90,7 +90,7 @@ class CellsPicture:
             ),
             rates,
             sum(part.rejected for part in parts.values()),
-            [event for _, event in sorted(newest, key=lambda one: one[0])][-NEWEST_SHOWN:],
+            [event for _, event in sorted(newest, key=lambda pair: pair[0])][-NEWEST_SHOWN:],
         )
 
     async def node(self, name: str) -> dict[str, Any]:

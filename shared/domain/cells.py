@@ -8,7 +8,7 @@
    recorded that the node left. So a node has one owner, whatever the settings of each cell say.
 4. A pending pod goes to the cell that it names, else to the first cell with `pods` that match its
    labels, else to a cell if it selects its nodes, else by hash of its gang or its uid among the
-   cells without `pods`. A pod that fits no cell is a case of the first cell, which says so.
+   cells without `pods`. A pod that fits no cell waits in the first one, which says why.
 5. A bound pod belongs to the cell of its node.
 
 Pure. Must not know the ledger.
@@ -47,12 +47,10 @@ class Cells(msgspec.Struct, frozen=True):
         """Return the cell that wants a node, "" for none."""
         if WANTED in labels:
             return labels[WANTED]
-        matching = [cell.name for cell in self.all if cell.nodes and _within(cell.nodes, labels)]
-        return (
-            matching[0]
-            if matching
-            else highest((cell.name for cell in self.all if not cell.nodes), name)
-        )
+        for cell in self.all:
+            if cell.nodes and _within(cell.nodes, labels):
+                return cell.name
+        return highest((cell.name for cell in self.all if not cell.nodes), name)
 
     def has_node(self, name: str, labels: Mapping[str, str]) -> bool:
         """Return whether this cell may place pods on a node: it owns and wants it."""

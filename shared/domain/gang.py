@@ -6,8 +6,7 @@
    four APIs (`Gang.api`).
 3. Keys that cannot be read name no gang. `shared.domain.scheduler_keys` then lets the pod wait.
 4. Koordinator's match policy says which earlier pods count for the minimum: all that were bound
-   (`once-satisfied`, the default), live ones (`waiting-and-running`), or none
-   (`only-waiting`).
+   (`once-satisfied`, the default), live ones (`waiting-and-running`), or none (`only-waiting`).
 5. All pods of a gang may have to be, or should be, on nodes with one value of a label:
    Koordinator's network topology, and `schedulingConstraints.topology` of Kubernetes.
 6. A gang may say how long it waits for its minimum: Koordinator's waiting time, and

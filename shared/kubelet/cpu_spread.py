@@ -1,9 +1,9 @@
 """The CPUs that a request gets under distribute-cpus-across-numa: an even share on each of the
 fewest NUMA nodes.
 
-Among combinations of nodes the best balance of free CPUs wins. The kubelet
-remembers combinations by reference to slices that later appends overwrite. This is visible from
-four nodes on and reproduced here (`_Slice`). Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go,
+Among combinations of nodes the best balance of free CPUs wins. The kubelet remembers combinations
+by reference to slices that later appends overwrite. This is visible from four nodes on and
+reproduced here (`_Slice`). Source: kubelet 1.36, cm/cpumanager/cpu_assignment.go,
 takeByTopologyNUMADistributed. This module does not know pods or hints.
 """
 

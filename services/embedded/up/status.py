@@ -141,12 +141,11 @@ async def ask_schedulers(ports: Sequence[int], before: Scheduling, token: str = 
     }
     if len(furthest) < before.cells:
         return before
-    sums = {
-        name: sum(getattr(numbers, name) for numbers in each)
-        for name in Scheduling.__struct_fields__
-        if name != "cell"
-        for each in [received if name in ("reserved", "conflicts") else furthest.values()]
-    }
+    sums = dict[str, Any]()
+    for name in Scheduling.__struct_fields__:
+        if name != "cell":
+            counted = received if name in ("reserved", "conflicts") else furthest.values()
+            sums[name] = sum(getattr(numbers, name) for numbers in counted)
     return Scheduling(**sums)
 
 

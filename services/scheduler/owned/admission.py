@@ -173,8 +173,12 @@ def booked_nodes(
     assert booking is not None
     rest, allocation = entry.pod, entry.allocation
     if gone:
-        owners = [c for u, c in charges.items() if u in pods and pods[u].drawn_from == uid]
-        rest, allocation = rest_of(booking, [charge for charge in owners if charge.uid not in gone])
+        owners = [
+            charge
+            for owner, charge in charges.items()
+            if owner not in gone and owner in pods and pods[owner].drawn_from == uid
+        ]
+        rest, allocation = rest_of(booking, owners)
     has, asked, names = kind_of(rest).request, pod_class.request, kind_of(booking.pod).request
     is_aligned = booking.terms.policy == "Aligned"
     if not is_aligned and any(asked.get(name, 0) > has.get(name, 0) for name in names):

@@ -98,6 +98,7 @@ def find(
     without one."""
     search = _Search(pod, pod_class, pods, config, spared, bookings)
     node_infos = list(islice(nodes, MOST_NODES))
+    # The known state of the first nodes decides, even if amounts say that they are full.
     open_nodes, others = node_infos[:MOST_STATES], node_infos[MOST_STATES:]
     open_nodes += [node for node in others if full is None or not full[node.slot]]
     if any(map(search.may_fit_already, open_nodes)):

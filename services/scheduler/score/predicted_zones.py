@@ -60,6 +60,9 @@ from shared.ledger.cards import (
 )
 from shared.ledger.state import ZoneAmounts
 
+# Most sets of GPUs that a reservation names: more are no prediction.
+MOST_PREDICTED = 4
+
 
 def running_parts(plan: Plan) -> tuple[Amounts, ...]:
     """Return the amounts of the parts that count, all of them if only init containers request
@@ -150,10 +153,6 @@ def _taken(node_info: NodeInfo, near: NearDevices) -> dict[int, Amounts]:
         }
         for zone, free in near.free.items()
     }
-
-
-# Most sets of GPUs that a reservation names: more are no prediction.
-MOST_PREDICTED = 4
 
 
 def predicted_gpus(

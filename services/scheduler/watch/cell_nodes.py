@@ -3,7 +3,7 @@ another cell wants.
 
 A node is given away in this order: the core takes no more pods there and withdraws reservations;
 one commit ends the node and its pods in this log (`leave`), under the observer's lease; then the
-owner's label is removed (`given_back`). A crash in between leaves a node without an owner, or one
+owner's label is removed (`to_give_back`). A crash in between leaves a node without an owner, or one
 that still has this one, and the next observer continues.
 
 Pure. Must not know watches or the log."""

@@ -213,13 +213,11 @@ def _pod_group(api: PodGroupApi, name: str, version: str, obj: Object) -> PodGro
         problem = "spec.schedulingPolicy"
     wanted = part(policy, "gang").get("minCount") if api == KUBERNETES else spec.get("minMember")
     minimum = wanted if isinstance(wanted, int) and 0 <= wanted < 1 << 31 else 0
-    words, timeout_s = (
-        part(part(obj, "metadata"), "annotations"),
-        spec.get("scheduleTimeoutSeconds"),
-    )
+    annotations = part(part(obj, "metadata"), "annotations")
+    timeout_s = spec.get("scheduleTimeoutSeconds")
     if isinstance(timeout_s, int) and timeout_s > 0:
-        words = {WAITING_TIME: f"{timeout_s}s", **words}
-    rules = rules_of(words)
+        annotations = {WAITING_TIME: f"{timeout_s}s", **annotations}
+    rules = rules_of(annotations)
     if spec.get("schedulingConstraints"):
         rules = _constraints(part(spec, "schedulingConstraints"))
     return PodGroupObserved(api, name, minimum, version, problem or rules.problem, rules)
