@@ -18,8 +18,12 @@ SOURCE = "services/scheduler/snapshot/_kernel.c"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with what the build reads."""
-    for name in ("scripts/build_kernel.py", SOURCE, "services/scheduler/snapshot/kernel.py"):
+    """A folder with what the build reads. Without `__init__.py` its packages would not win over
+    those of a project that `make up` has put on Python's path.
+    """
+    packages = [f"{path.relative_to(ROOT)}/__init__.py" for path in (ROOT / SOURCE).parents[:3]]
+    files = "scripts/build_kernel.py", SOURCE, "services/scheduler/snapshot/kernel.py"
+    for name in (*packages, *files):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
