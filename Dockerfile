@@ -12,7 +12,7 @@ RUN python scripts/runtime_lock.py . > runtime.lock \
     && /opt/topolog/bin/python -m pip uninstall --yes --quiet setuptools pip
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 COPY scripts/build_kernel.py scripts/
-COPY services/scheduler/snapshot/_kernel.c services/scheduler/snapshot/
+COPY services/scheduler/snapshot/compiled services/scheduler/snapshot/compiled
 RUN python scripts/build_kernel.py --required
 
 FROM ${BASE}

@@ -44,7 +44,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/runtime_lock.py | $(BIN)/pyth
 	@touch $(STAMP) $(RUNTIME)
 
 # Without a C compiler this fetches one (ziglang). If that fails, Topolog decides more slowly.
-$(KERNEL): services/scheduler/snapshot/_kernel.c scripts/build_kernel.py | $(BIN)/python
+$(KERNEL): $(wildcard services/scheduler/snapshot/compiled/*) scripts/build_kernel.py | $(BIN)/python
 	@$(BIN)/python scripts/build_kernel.py --fetch
 	@touch $(KERNEL)
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "services" / "scheduler" / "snapshot" / "_kernel.c"
+SNAPSHOT = ROOT / "services" / "scheduler" / "snapshot"
 # Any later Python loads it, too.
-MODULE = SOURCE.with_suffix(".abi3.so")
+MODULE = SNAPSHOT / "_kernel.abi3.so"
 COMPILERS = "cc", "gcc", "clang"
 FETCHED = "ziglang==0.17.1"
 
@@ -55,9 +55,10 @@ def build(fetch: bool) -> str:
 def _built(compiler: list[str], headers: str, variables: Mapping[str, str]) -> str:
     made = MODULE.with_suffix(f".{os.getpid()}")
     system = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    flags = ["-O3", "-fPIC", "-shared", *system, f"-I{headers}"]
+    flags = ["-O3", "-fPIC", "-fvisibility=hidden", "-shared", *system, f"-I{headers}"]
+    sources = sorted(str(path) for path in (SNAPSHOT / "compiled").glob("*.c"))
     try:
-        command = [*compiler, *flags, "-o", str(made), str(SOURCE)]
+        command = [*compiler, *flags, "-o", str(made), *sources]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"{compiler[0]} failed:\n{done.stderr}"

@@ -42,13 +42,14 @@ def test_the_wheel_has_everything_that_runs_and_no_tests(dist: Path) -> None:
         for path in (ROOT / "migrations" / "versions").glob("*.py")
     }
     assert {"topolog.py", "migrations/env.py", *migrations} <= names
-    built = "services/scheduler/snapshot/_kernel"
-    assert (f"{built}.abi3.so" in names) == (kernel.COMPILED is not None)
+    assert ("services/scheduler/snapshot/_kernel.abi3.so" in names) == (kernel.COMPILED is not None)
     assert not [name for name in names if name.startswith("tests/")]
     (sdist,) = dist.glob("topolog-*.tar.gz")
     with tarfile.open(sdist) as archive:
         packed = set(archive.getnames())
-    assert {f"topolog-{VERSION}/{name}" for name in ("pyproject.toml", f"{built}.c")} <= packed
+    sources = (ROOT / "services/scheduler/snapshot/compiled").iterdir()
+    needed = "pyproject.toml", *(str(path.relative_to(ROOT)) for path in sources)
+    assert {f"topolog-{VERSION}/{name}" for name in needed} <= packed
 
 
 def test_the_plugin_runs_alone_as_krew_installs_it(dist: Path, tmp_path: Path) -> None:

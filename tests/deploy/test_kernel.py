@@ -13,7 +13,7 @@ import pytest
 from services.scheduler.snapshot import kernel
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = "services/scheduler/snapshot/_kernel.c"
+SOURCES = "services/scheduler/snapshot/compiled"
 
 
 @pytest.fixture
@@ -21,11 +21,12 @@ def clone(tmp_path: Path) -> Path:
     """A folder with what the build reads. Without `__init__.py` its packages would not win over
     those of a project that `make up` has put on Python's path.
     """
-    packages = [f"{path.relative_to(ROOT)}/__init__.py" for path in (ROOT / SOURCE).parents[:3]]
-    files = "scripts/build_kernel.py", SOURCE, "services/scheduler/snapshot/kernel.py"
+    packages = [f"{path.relative_to(ROOT)}/__init__.py" for path in (ROOT / SOURCES).parents[:3]]
+    files = "scripts/build_kernel.py", "services/scheduler/snapshot/kernel.py"
     for name in (*packages, *files):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / SOURCES, tmp_path / SOURCES)
     return tmp_path
 
 
@@ -82,7 +83,7 @@ def test_without_a_compiler_make_fetches_one_for_the_build(clone: Path, tmp_path
 
 
 def test_a_kernel_of_another_version_counts_as_absent(clone: Path) -> None:
-    source = clone / SOURCE
+    source = clone / SOURCES / "module.c"
     text = source.read_text(encoding="utf-8")
     source.write_text(text.replace("#define INTERFACE ", "#define INTERFACE 9"), encoding="utf-8")
     run(clone, "scripts/build_kernel.py")

@@ -14,7 +14,7 @@ STEP = 2048
 # More than the most by which scores differ.
 CLOSER = 128
 CLOSEST = 2
-# Above every rank, as in `_kernel.c`.
+# Above every rank, as in `kernel.h`.
 OPTIMISTIC = CLOSEST * CLOSER + 101
 # The largest spread; a wider one counts as this. A rank is an int32.
 WIDEST = (1 << 16) - 1

@@ -56,7 +56,7 @@ BULK_FROM_BY_DEMAND = 3
 # The same if sets of zones are compared: bulk scores are upper bounds, and few nodes are then
 # evaluated singly.
 BULK_FROM_BY_SETS = 1
-# Kinds of parts up to which the kernel ranks, as in `_kernel.c`.
+# Kinds of parts up to which the kernel ranks, as in `kernel.h`.
 MOST_KINDS = 32
 # Landings that a pod class keeps.
 REMEMBERED = 1024

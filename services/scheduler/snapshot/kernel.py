@@ -1,4 +1,4 @@
-"""The compiled kernel (`_kernel.c`), if this machine has built it (`scripts/build_kernel.py`).
+"""The compiled kernel (`compiled/`), if this machine has built it (`scripts/build_kernel.py`).
 
 Without it, callers use the plain form, which decides the same and more slowly. A module of another
 version of Topolog counts as absent.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Raised with every change of a signature, as in `_kernel.c`.
+# Raised with every change of a signature, as in `compiled/module.c`.
 INTERFACE = 7
 
 
