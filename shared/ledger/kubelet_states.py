@@ -20,11 +20,12 @@
    single-numa-node, and devices of which zones offer more than the node does. If the history since
    the node was empty is known, it decides instead (`since_empty`).
 
-7. Not followed are two ended pods of one name, a report that was read during an admission unless
-   what the pod gets next is known (`partial_listings`), and init containers on processors with many
-   threads per core, if the report has no layout. The answer is then `TooManyStates`, and the pod
-   to place waits for the next report. Nor is a node followed whose reports never list memory
-   (`Report.unlisted`): only amounts decide there.
+7. Not followed are ends of which too little is known if a pending pod may have come before them, a
+   report that was read during an admission unless what the pod gets next is known
+   (`partial_listings`), and init containers on processors with many threads per core, if the report
+   has no layout. The answer is then `TooManyStates`, and the pod to place waits for the next
+   report, which must be sure to come: none comes of a node that is empty as before. Nor is a node
+   followed whose reports never list memory (`Report.unlisted`): only amounts decide there.
 
 Must not know the pod to place.
 """
@@ -68,7 +69,15 @@ from shared.ledger.open_holdings import (
 )
 from shared.ledger.partial_listings import is_partial, report_without, rest_of
 from shared.ledger.since_empty import is_empty, states_since_empty
-from shared.ledger.state import Charge, Ended, LedgerNode, Life, ZoneAmounts
+from shared.ledger.state import (
+    NOT_SENT_YET,
+    Charge,
+    Ended,
+    Freed,
+    LedgerNode,
+    Life,
+    ZoneAmounts,
+)
 from shared.ledger.unhealthy import given_back
 from shared.ledger.unlisted_blocks import ways_on
 from shared.ledger.view import is_contradicted
@@ -135,7 +144,7 @@ def kubelet_states(
     ended_pods = _ended_pods(node, charges, pending, report, completed.ended)
     if pending and ended_pods != []:
         bounds.add(ENDED)
-    if pending and (node.freed or ended_pods is None):
+    if pending and (ended_pods is None or not _come_after(node.freed, pending)):
         return TooManyStates(frozenset({*bounds, ENDED}))
     ended_pods = ended_pods or []
     requests = [*(pod.request for pod in pending), *(pod.request for pod in ended_pods)]
@@ -427,8 +436,12 @@ def _ended_pods(
 
     A report that arrived after an end may have been made before it. If it was read while the
     kubelet admitted a pod, it lists the pod without all that it took: if with nothing yet, the pod
-    came since; if with a part, it took one of `rests` as well, or its state is not known."""
+    came since; if with a part, it took one of `rests` as well, or its state is not known.
+
+    Pods that no event reserves yet come after all ends, also after those of unlisted pods of which
+    nothing else is known."""
     listed, ended_pods = set(_listed_and_ended(node, charges)), list[EndedPod]()
+    all_are_new = all(pod.sent_at == NOT_SENT_YET for pod in pending)
     for key, ended in sorted(node.ended.items()):
         if is_contradicted(node, key):  # it holds what the report lists
             continue
@@ -448,11 +461,17 @@ def _ended_pods(
             ended_at, finished_s = (life.ended_at, life.finished_s) if life is not None else (0, 0)
             freed = _freed_by(node, key) + _items(rests.get(key, {}))
             ended_pods.append(EndedPod(freed, ended=ended_at, finished_s=finished_s))
-        elif ended.lives is None:
+        elif ended.lives is None and (ended.is_supposed or not all_are_new):
             return None
         others = [earlier for earlier in ended.lives or () if earlier is not life]
         ended_pods += [_came_and_went(earlier, node.report_position) for earlier in others]
     return relevant(pending, ended_pods)
+
+
+def _come_after(freed: Sequence[Freed], pending: Sequence[PendingAdmission]) -> bool:
+    """Return True if all pending pods were sent after these ends."""
+    ended_at = max((end.position for end in freed), default=0)
+    return not freed or all(pod.sent_at > ended_at for pod in pending)
 
 
 def _rests_of_ended(

@@ -94,7 +94,8 @@ def _respecified(ledger: Ledger, entry: LedgerPod, event: cluster.PodObserved) -
     redemand(node, charge, entry)
     charge.runs_at = ledger.position if entry.stage == "running" else 0
     if charge.key in node.ended:
-        node.ended[charge.key].lives = None  # it did not end
+        ended_pods = node.ended[charge.key]
+        ended_pods.lives, ended_pods.is_supposed = None, True
     recompute(node)
 
 

@@ -158,6 +158,8 @@ class Ended(msgspec.Struct, gc=False):
     # charge; then `is_counted` is True and its request is part of `LedgerNode.requested`.
     absent: AbsentPod | None = None
     is_counted: bool = False
+    # No event ended the last of them: a question supposes its end, or the pod was resized.
+    is_supposed: bool = False
 
 
 class Expectation(msgspec.Struct, frozen=True, gc=False):

@@ -96,6 +96,7 @@ def what_if(
             if charge.key in changed.ended:
                 forget_ended(changed, charge.key)
             changed.ended[charge.key] = ended_of(charge)
+            changed.ended[charge.key].is_supposed = True
     recompute(changed)
     return changed
 

@@ -11,6 +11,7 @@ from shared.domain.pod import Pod
 from shared.events import streams
 from shared.events.scheduling_events import NodeClaimed, NominationWithdrawn, PodNominated
 from shared.ledger.alike import kind_of
+from shared.ledger.kubelet_states import KubeletStates, TooManyStates, kubelet_states
 from shared.ledger.state import LedgerNode
 from shared.ledger.what_if import newcomer, what_if
 from tests.ledger.given import History, container, held, pod, zone
@@ -132,3 +133,23 @@ def test_of_a_node_without_a_report_nothing_is_charged_in_zones() -> None:
     pod_spec = pod("p", cpus=2)
     charge, request = newcomer(pod_spec, kind_of(pod_spec), None, {})
     assert (charge.zones, charge.demand, request) == ({}, (), {"cpu": 2000})
+
+
+def test_a_newcomer_may_come_before_an_end_that_is_only_supposed() -> None:
+    """After an end of the log it comes for certain, although no report ever listed that pod."""
+    history = History()
+    history.node()
+    history.report(zone(0, CPUS), zone(1, CPUS))
+    history.reserve(made := pod("ends", cpus=2))
+    node, coming = history.n1, pod("comes", cpus=2)
+    new = newcomer(coming, kind_of(coming), node.basis, node.free_max)
+    supposed = what_if(node, [made.uid], history.ledger.pods, "", [new])
+    history.end(made)
+    known = what_if(history.n1, (), {}, "", [new])
+    for changed, type_of_answer in ((supposed, TooManyStates), (known, KubeletStates)):
+        changed.ended["ns/ends"].lives = None  # as after a boot
+        assert changed.report is not None
+        policy, scope = changed.report.policy, changed.report.scope
+        charges = changed.charges.values()
+        states = kubelet_states(changed, changed.report, charges, {}, policy, scope, False)
+        assert isinstance(states, type_of_answer)

@@ -173,6 +173,20 @@ LEDGER = (
         "tests/ledger/test_charge_and_proof.py -k another_boot",
     ),
     Mutation(
+        "a new pod comes after an end that is only supposed",
+        "shared/ledger/kubelet_states.py",
+        "ended.is_supposed or not all_are_new",
+        "not all_are_new",
+        "tests/ledger/test_what_if.py -k supposed",
+    ),
+    Mutation(
+        "a pod that was sent before an end of unknown order came after it",
+        "shared/ledger/kubelet_states.py",
+        "all(pod.sent_at == NOT_SENT_YET for pod in pending)",
+        "True",
+        "tests/scheduler/default/test_gangs.py -k unknown_end",
+    ),
+    Mutation(
         "an ended namesake that was only an alias counts as completely listed",
         "shared/ledger/charging.py",
         "return Ended(charge.confirmed and charge.alias is None, 0, lives)",

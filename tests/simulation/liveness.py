@@ -19,6 +19,8 @@ from shared.events.catalog import Event
 from shared.events.cluster_events import PodObserved
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
+from shared.events.scheduling_events import DemandWeighed
+from shared.events.streams import DEMAND
 from shared.ledger.view import compute_free_min
 from tests.simulation.manifests import OURS
 from tests.simulation.node import SimNode
@@ -373,6 +375,10 @@ def _gang_could_start(world: World, pod: Pod) -> bool:
     events += [
         (f"report/{node.name}", NodeReported(node.report(empty=True))) for node in world.nodes
     ]
+    devices = [node.devices for node in ledger.nodes.values() if node.devices is not None]
+    events += [(f"devices/{each.node}", each) for each in devices]
+    # Pods of a gang are placed in one order, so ranks decide whether unlike ones fit.
+    events.append((DEMAND, DemandWeighed(world.schedulers[0].state.folded.wanted)))
     lacking = pod.gang.minimum - gangs.placed(pod.gang.key)
     small = Gang(pod.gang.name, lacking) if lacking > 1 else None
     events += [

@@ -15,6 +15,12 @@ SEEDS = {
     795_850_085: Fixed(owner="topolog", often=CRASHES),
     795_850_547: Fixed(owner="topolog", often=THEFTS),  # owned nodes without a tracked resource
     795_850_222: Fixed(often=THEFTS),
+    # A node whose pods had ended took one pod, and no gang, until its next report.
+    795_850_244: Fixed(often=CRASHES),
+    795_850_262: Fixed(often=THEFTS),
+    # Gangs with GPUs that Topolog chooses.
+    BOOKING + 5: Fixed(owner="topolog", cards=True),
+    BOOKING + 18: Fixed(owner="topolog", cards=True),
 }
 
 

@@ -27,7 +27,7 @@ from shared.events.scheduling_events import (
     ReservationWithdrawn,
 )
 from shared.events.surroundings_events import PodGroupObserved, SurroundingEnded
-from tests.ledger.given import held, pod, zone
+from tests.ledger.given import container, held, pod, zone
 from tests.scheduler.default import test_constraints as constraints
 from tests.scheduler.default.story import Story, foreign
 
@@ -427,3 +427,57 @@ async def test_a_gang_evicts_no_pod_and_a_late_pod_of_it_may() -> None:
     await story.arrives(member("c", size=2, priority=1000))
     await story.decide()
     assert [event.victims for event in await story.events(PodNominated)] == [(low.uid,)]
+
+
+PAIR = [
+    pod("a", container("c0", 1), container("c1", 3), gang=Gang("ns/train", 2)),
+    pod("b", container("c0", 2), container("c1", 3), gang=Gang("ns/train", 2)),
+]
+
+
+@pytest.mark.parametrize("placements", [(), None])
+async def test_a_gang_fits_a_node_whose_pods_came_and_ended_since_its_report(
+    placements: tuple[()] | None,
+) -> None:
+    """Its kubelet is empty as in the report, so it sends no other one."""
+    story = await world()
+    zones = [zone(number, 3) for number in range(3)]
+    await story.node()
+    await story.report(*zones, placements=placements)
+    gone = pod("gone", cpus=3)
+    await story.arrives(gone)
+    await story.decide()
+    await story.ends(gone)
+    await story.arrives(*PAIR)
+    await story.decide()
+    assert await in_one_commit(story) == [{"gone"}, {"a", "b"}]
+
+
+async def test_a_gang_fits_a_node_that_booted_after_its_pods_ended() -> None:
+    """When pods of an earlier boot came is not known, but a gang comes after them."""
+    story = await world()
+    zones = [zone(number, 3) for number in range(3)]
+    await story.node()
+    await story.report(*zones)
+    gone = pod("gone", cpus=3)
+    await story.seen_bound(gone, "n1")
+    await story.ends(gone)
+    await story.report(*zones, boot="boot-2", at=1)
+    await story.arrives(*PAIR)
+    await story.decide()
+    assert await in_one_commit(story) == [{"a", "b"}]
+
+
+async def test_a_pod_waits_next_to_one_that_may_have_come_before_an_unknown_end() -> None:
+    story = await world()
+    zones = [zone(number, 3) for number in range(3)]
+    await story.node()
+    await story.report(*zones)
+    gone, stays = pod("gone", cpus=3), PAIR[0]
+    for made in (gone, stays):
+        await story.seen_bound(made, "n1")
+    await story.ends(gone)
+    await story.report(*zones, boot="boot-2", at=1)
+    await story.arrives(waits := msgspec.structs.replace(PAIR[1], gang=None))
+    assert await story.decide() == {}
+    assert "undecided: ended pods still held" in (await story.verdicts(waits))[-1]
