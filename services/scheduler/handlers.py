@@ -91,6 +91,7 @@ def fold_of(config: CoreConfig) -> Fold[SchedulerCore]:
         load=lambda data: load(config, data),
         promises=Promises(lambda core: promises(core.ledger), lambda core: weight(core.ledger)),
         form=FORM,
+        weight=lambda core: len(core.ledger.pods) + len(core.ledger.nodes),
     )
 
 

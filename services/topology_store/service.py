@@ -173,6 +173,7 @@ def fold() -> Fold[Nodes]:
         load=following.load,
         pass_over=following.pass_over,
         form=Form(),
+        weight=len,
     )
 
 

@@ -1,7 +1,7 @@
 """`topolog log checkpoint`: write checkpoints of the head, from which services start again.
 
-Services write one every 25,000 positions. One of this moment makes an update shorter, and follows
-a redaction, which deletes all snapshots and checkpoints.
+Services write one every 25,000 to 200,000 positions. One of this moment makes an update shorter,
+and follows a redaction, which deletes all snapshots and checkpoints.
 """
 
 from __future__ import annotations

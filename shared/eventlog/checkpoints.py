@@ -49,8 +49,16 @@ async def save_checkpoint(
     log: EventLog, projection: str, form: Form, checkpoint: Checkpoint
 ) -> None:
     """Keep a checkpoint. Raises LogUnavailable."""
-    key = key_of(projection, form.version)
-    await log.save_snapshot(*key, checkpoint.place, packed(checkpoint))
+    await save_packed(log, projection, form, checkpoint.place, packed(checkpoint))
+
+
+async def save_packed(
+    log: EventLog, projection: str, form: Form, place: Place, content: bytes
+) -> None:
+    """Keep a checkpoint at `place` with the content that `packed` returned. Raises
+    LogUnavailable.
+    """
+    await log.save_snapshot(*key_of(projection, form.version), place, content)
 
 
 def packed(checkpoint: Checkpoint) -> bytes:

@@ -18,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 import msgspec
 
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.port import EventLog, Mark, Place
+from shared.runtime.child import LARGE, Child
 from shared.runtime.health import Health
 from shared.telemetry import logs, names
 from shared.telemetry.instruments import count
@@ -62,6 +64,7 @@ class Marks(Generic[S]):
         self._projection, self._fingerprint, self._promises = projection, fingerprint, promises
         self._log, self._health, self._differs = log, health, differs
         self._code = f"{fingerprint}/"
+        self._child = Child()
         self._awaited: set[int] = set()
         self._disagreement = ""
         self._out = logs.get(f"marks {projection}")
@@ -95,14 +98,33 @@ class Marks(Generic[S]):
         return sorted(positions)
 
     async def make(self, state: S, place: Place, live: bool) -> None:
-        """Make the mark of a state at `place`, compare it and keep it."""
+        """Make the mark of a state at `place`, compare it and keep it. Once live, a child process
+        makes the mark of a large state, and this returns when the state may change again."""
+        if live and self._promises.weight(state) >= LARGE:
+            return await self._child.begin(
+                lambda: self._digest(state).encode(), partial(self._made, place, live)
+            )
         digest = hashlib.sha256()
         for number, piece in enumerate(self._promises.pieces(state), 1):
-            digest.update(piece)
-            digest.update(b"\n")
+            _add(digest, piece)
             if number % PIECES_A_TURN == 0:
                 await asyncio.sleep(0)
-        mark = Mark(self._code, place, digest.hexdigest()[:16])
+        return await self._made(place, live, _short(digest).encode())
+
+    async def stop(self) -> None:
+        """End what `make` began."""
+        await self._child.stop()
+
+    def _digest(self, state: S) -> str:
+        digest = hashlib.sha256()
+        for piece in self._promises.pieces(state):
+            _add(digest, piece)
+        return _short(digest)
+
+    async def _made(self, place: Place, live: bool, digest: bytes | None) -> None:
+        if digest is None:
+            return  # the next mark is enough
+        mark = Mark(self._code, place, digest.decode())
         for kept in await self._kept():
             if kept.place == place:
                 self._compare(mark, kept, live)
@@ -164,3 +186,12 @@ class Marks(Generic[S]):
     @property
     def _component(self) -> str:
         return f"{self._projection}: marks"
+
+
+def _add(digest: hashlib._Hash, piece: bytes) -> None:
+    digest.update(piece)
+    digest.update(b"\n")
+
+
+def _short(digest: hashlib._Hash) -> str:
+    return digest.hexdigest()[:16]

@@ -19,7 +19,6 @@ from shared.eventlog.checkpoints import (
     Form,
     nearest_checkpoint,
     oldest_checkpoint,
-    save_checkpoint,
 )
 from shared.eventlog.errors import LogUnavailable
 from shared.eventlog.limits import MAX_SNAPSHOT_BYTES
@@ -31,6 +30,7 @@ from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.log_events import FactSkipped
 from shared.events.quarantine import UNFOLDABLE, QuarantinedStreams
+from shared.runtime.checkpointing import Checkpointing
 from shared.runtime.consumer import Consumer, Refold
 from shared.runtime.health import Health
 from shared.runtime.marks import Differs, Marks, Promises
@@ -53,7 +53,8 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     the state. `promises` are what all releases must compute alike (`shared.runtime.marks`).
     `pass_over` is called for an event that is not folded (`shared.events.quarantine`), `set_aside`
     for a stream that is quarantined: its subject must not be acted on. With `form` the fold also
-    writes checkpoints, from which a release with other code starts."""
+    writes checkpoints, from which a release with other code starts; `weight` is the number of pods
+    or nodes in the state. A large state has no other snapshots."""
 
     initial: Callable[[], S]
     evolve: Callable[[S, Envelope, Event], object]
@@ -64,6 +65,7 @@ class Fold(msgspec.Struct, Generic[S], frozen=True):
     pass_over: Callable[[S, Envelope], object] = lambda _state, _envelope: None
     set_aside: Callable[[S, str], object] = lambda _state, _stream: None
     form: Form | None = None
+    weight: Callable[[S], int] = lambda _state: 0
 
     @property
     def keeps_snapshots(self) -> bool:
@@ -106,6 +108,11 @@ class Projector(Generic[S]):
         self.consumer = Consumer(
             name, log, self._handle, on_reset=self._reset, health=self._health, **consumer
         )
+        self._checkpoints: Checkpointing[S] | None = None
+        if fold.form is not None and fold.dump is not None:
+            self._checkpoints = Checkpointing(
+                name, log, fold.fingerprint, fold.form, fold.dump, fold.weight
+            )
         self._marks: Marks[S] | None = None
         if fold.promises is not None and fold.fingerprint:
             self._marks = Marks(name, fold.fingerprint, fold.promises, log, self._health, differs)
@@ -140,7 +147,10 @@ class Projector(Generic[S]):
             await self.consumer.insist(self._load_checkpoint)
         if self._marks is not None:
             await self._marks.begin(self._quarantined.skipped)
-        await self.consumer.run()
+        try:
+            await self.consumer.run()
+        finally:
+            await self._stop_children()
 
     async def wait_for(self, position: int, timeout_s: float, hurry: bool = False) -> bool:
         """Wait until the state is at `position` or beyond, so that a writer reads its own writes;
@@ -149,6 +159,12 @@ class Projector(Generic[S]):
 
     async def wait_live(self) -> None:
         await self.consumer.live.wait()
+
+    async def _stop_children(self) -> None:
+        if self._checkpoints is not None:
+            await self._checkpoints.stop()
+        if self._marks is not None:
+            await self._marks.stop()
 
     async def _handle(self, page: Sequence[Envelope]) -> None:
         for run in self._runs(page):
@@ -159,9 +175,9 @@ class Projector(Generic[S]):
                 and self._marks.due(self.state, self.position, self.live)
             ):
                 await self._marks.make(self.state, self.place, self.live)
-            if self.position % EVERY == 0:
-                await self.save_checkpoint()
-        if self._fold.keeps_snapshots and self.position - self._saved_at >= self._snapshot_every:
+            if self._checkpoints is not None and self._checkpoints.due(self.state, self.position):
+                await self._begin_checkpoint()
+        if self.position - self._saved_at >= self._snapshot_every and not self._is_large:
             await self.save()
 
     def _runs(self, page: Sequence[Envelope]) -> Iterator[Sequence[Envelope]]:
@@ -256,6 +272,7 @@ class Projector(Generic[S]):
         return QuarantinedStreams(await skips(self._log))
 
     async def _reset(self, _cause: str) -> None:
+        await self._stop_children()
         self._quarantined = await self.consumer.insist(self._skips)
         for component in self._reported:
             self._health.recover(component)
@@ -268,8 +285,15 @@ class Projector(Generic[S]):
         if not begun and self._on_reset is not None:
             await _finished(self._on_reset(self.state))
 
+    @property
+    def _is_large(self) -> bool:
+        return self._checkpoints is not None and self._checkpoints.is_large(self.state)
+
     async def save(self) -> None:
-        """Keep a snapshot; a failure only makes the next replay longer."""
+        """Keep a snapshot, or a checkpoint if the state is large; a failure only makes the next
+        replay longer."""
+        if self._is_large:
+            return await self.save_checkpoint()
         if not self._fold.keeps_snapshots or self._fold.dump is None or self._quarantined.streams:
             return None
         self._saved_at = self.position
@@ -284,30 +308,38 @@ class Projector(Generic[S]):
 
     async def save_checkpoint(self) -> None:
         """Keep a checkpoint of this moment, unless a stream is quarantined."""
-        form, dump = self._fold.form, self._fold.dump
-        if form is None or dump is None or self._quarantined.streams:
-            return
-        checkpoint = Checkpoint(self.place, self._fold.fingerprint, dump(self.state))
-        try:
-            await save_checkpoint(self._log, self.name, form, checkpoint)
-        except LogUnavailable:
-            return  # the next one is enough
+        await self._begin_checkpoint()
+        if self._checkpoints is not None:
+            await self._checkpoints.finished()
+
+    async def _begin_checkpoint(self) -> None:
+        if self._checkpoints is not None and not self._quarantined.streams:
+            await self._checkpoints.begin(self.state, self.place)
 
     async def _load(self) -> bool:
-        """Start from the newest snapshot of this code. Return False if there is none."""
+        """Start from the newest snapshot or checkpoint of this code. Return False if there is
+        none."""
         try:
             snapshot = await self._log.load_snapshot(self.name, self._fold.fingerprint)
+            newest = await self._checkpoint()
         except LogUnavailable:
-            snapshot = None
-        if snapshot is None or not self._quarantined.are_skips_known_at(snapshot[0].position):
+            snapshot = newest = None
+        place, dumped = (snapshot[0], unseal(snapshot[1])) if snapshot else (Place(), None)
+        if (
+            newest
+            and newest.code == self._fold.fingerprint
+            and newest.place.position > place.position
+        ):
+            place, dumped = newest.place, newest.state
+        if not place.position or not self._quarantined.are_skips_known_at(place.position):
             count(names.SNAPSHOTS, projection=self.name, result="absent")
             return False
-        state = self._loaded(unseal(snapshot[1]))
+        state = self._loaded(dumped)
         if state is None:
-            self._out.warning(names.SNAPSHOT_UNUSABLE, position=snapshot[0].position)
+            self._out.warning(names.SNAPSHOT_UNUSABLE, position=place.position)
             count(names.SNAPSHOTS, projection=self.name, result="unusable")
             return False
-        await self._begin(state, snapshot[0])
+        await self._begin(state, place)
         count(names.SNAPSHOTS, projection=self.name, result="loaded")
         return True
 

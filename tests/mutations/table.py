@@ -176,6 +176,20 @@ TESTED = (
         "tests/runtime/test_checkpoints.py -k otherwise",
     ),
     Mutation(
+        "a child that dumps a state keeps connections open",
+        "shared/runtime/child.py",
+        "        os.closerange(0, writing)\n        os.closerange(writing + 1, _MAX_DESCRIPTOR)\n",
+        "",
+        "tests/runtime/test_child.py -k connection --timeout 90",
+    ),
+    Mutation(
+        "a checkpoint that a killed child left unfinished is kept",
+        "shared/runtime/child.py",
+        "return result if status == 0 else None",
+        "return result",
+        "tests/runtime/test_child.py -k early",
+    ),
+    Mutation(
         "a leader that cannot renew works on",
         LEADERSHIP,
         "if self._clock.monotonic_s() - renewed_s > self._ttl_s * 0.7:",
