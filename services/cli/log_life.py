@@ -135,8 +135,8 @@ def checkpoint_command(
 ) -> None:
     """Write checkpoints of the head, from which services of any release start.
 
-    Services write one every 25,000 to 200,000 positions. Useful before an update, and after a redaction,
-    which deletes all snapshots and checkpoints.
+    Services write one every 25,000 to 200,000 positions. Useful before an update, and after a
+    redaction, which deletes all snapshots and checkpoints.
     """
     from services.upkeep.checkpointing import checkpoint
 

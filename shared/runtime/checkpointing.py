@@ -29,6 +29,11 @@ S = TypeVar("S")
 # partition (1,000,000) is a multiple of the longest distance.
 WEIGHT_A_DISTANCE = 10_000
 MOST_DOUBLINGS = 3
+# The least doublings in a replay, which writes checkpoints only for questions about the past and
+# for the archive.
+DOUBLINGS_IN_REPLAY = 2
+# Of `LARGE`: nothing waits for a replay, and after a fork each page that changes is copied.
+LARGER_IN_REPLAY = 10
 
 
 class Checkpointing(Generic[S]):
@@ -51,15 +56,18 @@ class Checkpointing(Generic[S]):
         """Return whether writing the state at once would stop the service noticeably."""
         return self._weight(state) >= LARGE
 
-    def due(self, state: S, position: int) -> bool:
-        """Return whether equal states at this position are kept, in every process."""
+    def due(self, state: S, position: int, live: bool) -> bool:
+        """Return whether to keep a state at this position. Equal states are kept at equal
+        positions, in every live process."""
         doublings = min((self._weight(state) // WEIGHT_A_DISTANCE).bit_length(), MOST_DOUBLINGS)
+        if not live:
+            doublings = max(doublings, DOUBLINGS_IN_REPLAY)
         return position % (EVERY << doublings) == 0
 
-    async def begin(self, state: S, place: Place) -> None:
+    async def begin(self, state: S, place: Place, live: bool = True) -> None:
         """Keep a checkpoint of this moment. Return when the state may change again; `finished`
         waits for the rest. A failure only makes the next start longer."""
-        if not self.is_large(state):
+        if self._weight(state) < (LARGE if live else LARGE * LARGER_IN_REPLAY):
             return await self._save(place, self._packed(state, place))
         return await self._child.begin(
             lambda: self._packed(state, place), partial(self._save, place)

@@ -175,7 +175,8 @@ class Projector(Generic[S]):
                 and self._marks.due(self.state, self.position, self.live)
             ):
                 await self._marks.make(self.state, self.place, self.live)
-            if self._checkpoints is not None and self._checkpoints.due(self.state, self.position):
+            checkpoints = self._checkpoints
+            if checkpoints is not None and checkpoints.due(self.state, self.position, self.live):
                 await self._begin_checkpoint()
         if self.position - self._saved_at >= self._snapshot_every and not self._is_large:
             await self.save()
@@ -314,7 +315,7 @@ class Projector(Generic[S]):
 
     async def _begin_checkpoint(self) -> None:
         if self._checkpoints is not None and not self._quarantined.streams:
-            await self._checkpoints.begin(self.state, self.place)
+            await self._checkpoints.begin(self.state, self.place, self.live)
 
     async def _load(self) -> bool:
         """Start from the newest snapshot or checkpoint of this code. Return False if there is

@@ -27,6 +27,7 @@ EVERY = 5
 def _near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projectors, "EVERY", EVERY)
     monkeypatch.setattr(checkpointing, "EVERY", EVERY)
+    monkeypatch.setattr(checkpointing, "DOUBLINGS_IN_REPLAY", 0)
 
 
 def evolve(state: State, envelope: Envelope, _event: Event) -> None:
