@@ -8,7 +8,7 @@ from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReportExpired
 from shared.ledger import fold
-from shared.ledger.alike import share
+from shared.ledger.alike import share_ledger
 from shared.ledger.state import Ledger
 
 
@@ -39,5 +39,5 @@ def pass_over(state: Mirrored, envelope: Envelope) -> None:
 def load(data: bytes) -> Mirrored:
     """Decode a snapshot. Raises msgspec.MsgspecError."""
     state = msgspec.json.decode(data, type=Mirrored)
-    share(entry.pod for entry in state.ledger.pods.values())
+    share_ledger(state.ledger)
     return state

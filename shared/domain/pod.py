@@ -62,7 +62,7 @@ class Constraints(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: dict[str, Any] = {}
 
 
-class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A pod's identity and requests. `containers` are in the kubelet's order: init containers and
     sidecars first, then apps.
 

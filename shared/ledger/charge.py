@@ -29,6 +29,7 @@ from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
 from shared.domain.resources import CPU, Amounts
 from shared.hints.registry import amounts_are_all, beyond_amounts, zones_of
+from shared.ledger.alike import shared_zones
 from shared.ledger.state import Charge, ZoneAmounts
 
 WHOLE_POD = ""
@@ -86,6 +87,7 @@ def landing_in(
     possible: Possible, demand: tuple[ContainerDemand, ...], zones: Sequence[int], report: Report
 ) -> Landing:
     """Return the landing in zones that the caller has found, with its charge."""
+    possible = shared_zones(possible)
     return Landing(possible, charge_zones(demand, possible, zones, report))
 
 

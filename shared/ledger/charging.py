@@ -12,7 +12,7 @@ from shared.domain.pod import Pod
 from shared.domain.resources import CPU, Amounts, add
 from shared.domain.zone_allocation import DeviceHolding, ZoneAllocation
 from shared.kubelet.cpuset import cpus_of, each_cpu, format_cpus, parse_cpus
-from shared.ledger.alike import kind_of
+from shared.ledger.alike import NOTHING, kind_of
 from shared.ledger.certainty import check_after_charge, check_after_end
 from shared.ledger.charge import landing, listed_demand
 from shared.ledger.container_zones import lists_placements
@@ -59,6 +59,9 @@ def charge_pod(ledger: Ledger, entry: LedgerPod, name: str, position: int) -> No
         key,
         position,
         demand,
+        possible=NOTHING,
+        confirmed_zones=NOTHING,
+        zones=NOTHING,
         alias=alias_of(node, key),
         one_zone=entry.one_zone,
         request=kind.request,

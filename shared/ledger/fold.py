@@ -19,6 +19,7 @@ from shared.events import surroundings_events as surroundings
 from shared.events.catalog import Event
 from shared.events.envelope import Envelope
 from shared.ledger import pods, reports
+from shared.ledger.alike import share_amounts
 from shared.ledger.fingerprints import reconciled
 from shared.ledger.nodes import forget_if_empty, node_of
 from shared.ledger.recompute import recompute
@@ -94,6 +95,7 @@ def _node_observed(ledger: Ledger, event: cluster.NodeObserved, envelope: Envelo
     node = node_of(ledger, event.name)
     if node.observed is None or node.observed.uid != event.uid:
         node.observed_at = envelope.position
+    share_amounts(event)
     node.observed, node.is_deleted = event, False
     if node.basis is not None and node.basis.unlisted:
         recompute(node, ())  # what the kubelet reserves follows from the Node object

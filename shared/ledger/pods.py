@@ -13,7 +13,7 @@ from shared.events import binding_events as binding
 from shared.events import cluster_events as cluster
 from shared.events import scheduling_events as scheduling
 from shared.events.envelope import Envelope
-from shared.ledger.alike import share
+from shared.ledger.alike import NOTHING, share, shared_zones
 from shared.ledger.charging import charge_pod, drawn, release_charge
 from shared.ledger.confirmation import has_only_inits
 from shared.ledger.container_zones import may_list
@@ -31,7 +31,7 @@ def observed(ledger: Ledger, event: cluster.PodObserved, envelope: Envelope) -> 
     share((event.pod,))
     entry = ledger.pods.get(event.pod.uid)
     if entry is None:
-        entry = ledger.pods[event.pod.uid] = LedgerPod(pod=event.pod)
+        entry = ledger.pods[event.pod.uid] = LedgerPod(event.pod, predicted=NOTHING)
     old_node = entry.node
     changed = entry.pod != event.pod
     entry.observed_at, entry.problem = envelope.position, event.problem
@@ -178,7 +178,8 @@ def reserved(ledger: Ledger, event: scheduling.PodReserved, envelope: Envelope) 
     if entry is None:
         return ()
     entry.stage, entry.reserved_at = "reserved", envelope.position
-    entry.verdict, entry.predicted, entry.certain = "", dict(event.predicted), event.certain
+    entry.verdict, entry.certain = "", event.certain
+    entry.predicted = shared_zones(event.predicted)
     entry.one_zone, entry.zone_wait, entry.allocation = event.one_zone, "", event.allocation
     booked = ledger.pods.get(event.drawn_from)
     # The booking may have ended since the decision, and another of its uid may wait.

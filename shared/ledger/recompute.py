@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from shared.domain.report import Placement, Report
-from shared.ledger.alike import kind_of
+from shared.ledger.alike import NOTHING, kind_of, shared_zones
 from shared.ledger.charge import charge_zones, narrow, pending_zones, possible_zones, widen
 from shared.ledger.confirmation import (
     alias_stays,
@@ -78,14 +78,14 @@ def _stays_confirmed(charge: Charge, hidden_changed: bool) -> bool:
 def _recompute_charge(node: LedgerNode, charge: Charge) -> None:
     basis = node.basis
     if basis is None or not charge.demand:
-        charge.confirmed, charge.zones = not charge.demand, {}
+        charge.confirmed, charge.zones = not charge.demand, NOTHING
         return
     listed = listed_of(node, charge.key)
     charge.confirmed = _is_confirmed(node, charge)
     if charge.confirmed:
         if listed:
             charge.confirmed_zones = held_zones(listed)
-        charge.zones = residual(charge, listed, basis)
+        charge.zones = residual(charge, listed, basis) or NOTHING
         return
     widen_possible(node, charge)
     charge.zones = pending_zones(charge, basis)
@@ -119,7 +119,8 @@ def widen_possible(node: LedgerNode, charge: Charge) -> None:
     if listed and charge.alias is None:
         bound = {zone: dict(amounts) for zone, amounts in bound.items()}
         restore(bound, held_zones(listed))
-    charge.possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))
+    possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))
+    charge.possible = shared_zones(possible)
 
 
 def _as_predicted(charge: Charge, listed: tuple[Placement, ...]) -> bool:
@@ -151,10 +152,10 @@ def forget_places(node: LedgerNode) -> None:
         if ended.lives:  # () stays: no pod of the name came.
             ended.lives = None
     for charge in node.charges.values():
-        charge.confirmed_zones, charge.narrowed = {}, False
+        charge.confirmed_zones, charge.narrowed = NOTHING, False
         charge.sent_at = charge.runs_at = charge.started_s = 0
         possible = possible_zones(charge.demand, node.basis, everything)
-        charge.possible = widen(charge.possible, possible)
+        charge.possible = shared_zones(widen(charge.possible, possible))
 
 
 def allocatable(report: Report) -> ZoneAmounts:

@@ -8,6 +8,7 @@ import msgspec
 
 from shared.domain.report import Placement, Report, Zone, ZoneResource
 from shared.events.report_events import NodeReportChanged, NodeReported
+from shared.ledger.alike import share_zones
 from shared.ledger.certainty import check_after_report, check_before_report
 from shared.ledger.container_zones import lists_by_match, lists_placements, may_list
 from shared.ledger.fingerprints import confirm_containers, container_listing
@@ -26,6 +27,7 @@ def reported(ledger: Ledger, event: NodeReported, version: int, position: int) -
     """Fold a full report, and return the node's name."""
     report = event.report
     node = node_of(ledger, report.node)
+    share_zones(report)
     bare = msgspec.structs.replace(report, placements=None)
     has_moved = node.report is None or not _same_shape(node.report, bare)
     listed = None

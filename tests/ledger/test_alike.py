@@ -14,9 +14,10 @@ from shared.domain.pod import Constraints, Pod, Toleration
 from shared.events import streams
 from shared.events.cluster_events import PodObserved
 from shared.events.codec import encode
+from shared.events.report_events import NodeReported
 from shared.ledger import alike
-from shared.ledger.state import LedgerPod
-from tests.ledger.given import History, container, pod
+from shared.ledger.state import Ledger, LedgerPod
+from tests.ledger.given import History, container, pod, report, zone
 
 TOLERANT = Constraints(tolerations=(Toleration("example.com/gpu", "Exists"),))
 
@@ -46,6 +47,15 @@ def of_store(history: History) -> dict[str, LedgerPod]:
     ).ledger.pods
 
 
+def of_loaded(history: History) -> Ledger:
+    state = scheduler_state.SchedulerState(ledger=history.ledger)
+    return scheduler_state.load(scheduler_state.dump(state)).ledger
+
+
+def decoded_event(event: PodObserved) -> PodObserved:
+    return msgspec.json.decode(encode(event), type=PodObserved)
+
+
 @pytest.mark.parametrize(
     "held",
     [lambda history: history.ledger.pods, of_scheduler, of_store],
@@ -70,6 +80,40 @@ def test_pods_of_one_kind_hold_what_they_say_alike_once(
     assert a.constraints is b.constraints
     assert c.containers is d.containers
     assert a.containers != c.containers
+
+
+@pytest.mark.parametrize(
+    "loaded", [lambda history: history.ledger, of_loaded], ids=["folded", "scheduler"]
+)
+def test_equal_parts_of_charges_and_nodes_are_one_object(
+    loaded: Callable[[History], Ledger],
+) -> None:
+    history = History()
+    for name in ("n1", "n2"):
+        zones = [msgspec.structs.replace(zone(number, 8), costs={0: 10}) for number in (0, 1)]
+        history.node(name, allocatable={"cpu": 16_000})
+        made = msgspec.structs.replace(report(*zones), node=name)
+        history.tell(streams.report(name), NodeReported(made))
+    labelled = [pod(name, cpus=2, labels={"app": "a"}) for name in ("a", "b", "c", "d")]
+    for number, pod_spec in enumerate(labelled):
+        event = PodObserved(pod_spec, node=f"n{number % 2 + 1}")
+        history.tell(streams.pod(pod_spec.uid), decoded_event(event))
+    ledger = loaded(history)
+    one, two = ledger.nodes["n1"], ledger.nodes["n2"]
+    assert one.observed is not None
+    assert two.observed is not None
+    assert one.observed.allocatable is two.observed.allocatable
+    assert one.report is not None
+    assert two.report is not None
+    assert one.report.zones[0].costs is two.report.zones[1].costs
+    charges = [*one.charges.values(), *two.charges.values()]
+    assert len({id(charge.possible) for charge in charges}) == 1
+    assert charges[0].possible == {"c": (0, 1)}
+    assert len({id(charge.demand) for charge in charges}) == 1
+    assert len({id(entry.pod.labels) for entry in ledger.pods.values()}) == 1
+    parts = [charges[0].confirmed_zones, ledger.pods["uid-a"].predicted, labelled[0].overhead]
+    assert parts[0] is parts[1] is alike.NOTHING
+    assert not alike.NOTHING
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def assume(
     if report is not None and charge.demand:
         node_info.take(charge.zones)
         node_info.unconfirmed = True
-        node_info.pending |= {pod.uid}
+        node_info.pending += (pod.uid,)
         if node_info.unaligned:
             node_info.take_total(charge, node_info.totals)
     for name, amount in pod_class.requested.items():

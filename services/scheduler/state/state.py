@@ -40,7 +40,7 @@ from shared.events.scheduling_events import (
 from shared.events.surroundings_events import Surrounding, SurroundingEvent
 from shared.hints import registry
 from shared.ledger import fold
-from shared.ledger.alike import share
+from shared.ledger.alike import share_ledger
 from shared.ledger.listings import Listings
 from shared.ledger.state import Ledger
 
@@ -246,5 +246,5 @@ def dump(folded: SchedulerState) -> bytes:
 def load(data: bytes) -> SchedulerState:
     """Return the state of a snapshot. Raises msgspec.MsgspecError on anything else."""
     folded = (_written if data.startswith(b"{") else _packed).decode(data)
-    share(entry.pod for entry in folded.ledger.pods.values())
+    share_ledger(folded.ledger)
     return folded

@@ -269,7 +269,8 @@ def _takes_no_zone(
 
 
 def _pending(node_info: NodeInfo) -> list[Charge]:
-    return [charge for charge in node_info.charges() if charge.uid in node_info.pending]
+    pending = set(node_info.pending)
+    return [charge for charge in node_info.charges() if charge.uid in pending]
 
 
 def _amounts_decide(node_info: NodeInfo) -> bool:
