@@ -16,6 +16,7 @@ SERVICES = {
     "services.topology_store": "topology-store",
     "services.scheduler": "scheduler",
     "services.binder": "binder",
+    "tests.bench._large_binder": "binder",
     "services.exporter": "exporter",
     "services.simulator": "simulator",
 }
@@ -51,7 +52,7 @@ def sample(root: psutil.Process) -> Sample:
     costs: dict[str, Cost] = {}
     for process in [root, *root.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            _add(costs.setdefault(_name(process, root), Cost()), process)
+            _add(costs.setdefault(_name(process, root), Cost()), process, process != root)
     times = psutil.cpu_times()
     return Sample(time.monotonic(), costs, sum(times) - times.idle - getattr(times, "iowait", 0.0))
 
@@ -66,14 +67,14 @@ def _name(process: psutil.Process, root: psutil.Process) -> str:
     return "nats" if "nats" in process.name() else SUPERVISOR
 
 
-def _add(cost: Cost, process: psutil.Process) -> None:
-    """Add the costs of a process. The CPU time of ended children is part of their parent's, so that
-    of ended Postgres backends is included.
+def _add(cost: Cost, process: psutil.Process, with_children: bool) -> None:
+    """Add the costs of a process, and the CPU time of its ended children: of Postgres backends, and
+    of children that dump a service's state.
     """
     times, memory = process.cpu_times(), process.memory_full_info()
     cost.processes += 1
     cost.cpu_s += times.user + times.system
-    if "postgres" in process.name():
+    if with_children:
         cost.cpu_s += times.children_user + times.children_system
     cost.rss_mb += memory.rss / MIB
     cost.pss_mb += memory.pss / MIB

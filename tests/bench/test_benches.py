@@ -28,6 +28,10 @@ SMALL = {
         *("--nodes", "20", "--zones", "2", "--shapes", "2", "--decisions", "20", "--no-growth"),
     ),
     "durable": ("--nodes", "8", "--zones", "2", "--pods", "20"),
+    "large": (
+        *("--nodes", "4", "--live", "8", "--rate", "10", "--seconds", "1", "--every", "0.5"),
+        *("--reports", "0.5"),
+    ),
     "late": ("--nodes", "8", "--seconds", "20", "--reports", "10"),
     "life": ("--days", "0.0005", "--nodes", "4", "--partition", "1000", "--explained", "1"),
     "lists": ("--pods", "50"),
