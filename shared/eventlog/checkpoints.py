@@ -62,9 +62,14 @@ async def save_packed(
 
 
 def packed(checkpoint: Checkpoint) -> bytes:
-    """Return the content of a stored checkpoint."""
-    stored = msgspec.msgpack.encode(_Stored(checkpoint.code, checkpoint.state))
-    return seal(zlib.compress(stored, LEVEL))
+    """Return the content of a stored checkpoint: a packed `_Stored`, made without another copy of
+    the state, which may have hundreds of megabytes."""
+    state = checkpoint.state
+    head = msgspec.msgpack.encode(_Stored(checkpoint.code, b"")).removesuffix(b"\xc4\x00")
+    compressor = zlib.compressobj(LEVEL)
+    parts = [compressor.compress(head + b"\xc6" + len(state).to_bytes(4))]
+    parts += [compressor.compress(state), compressor.flush()]
+    return seal(b"".join(parts))
 
 
 async def nearest_checkpoint(
