@@ -39,10 +39,10 @@ class Kubelet:
         for zone, free in enumerate(self._free):
             if all(free[name] >= amount for name, amount in amounts.items()):
                 self._take(zone, amounts, 1)
-                held = tuple(
+                zoned = tuple(
                     ZonedAmount(name, (zone,), amount) for name, amount in sorted(amounts.items())
                 )
-                placement = Placement(pod.namespace, pod.name, "c", held)
+                placement = Placement(pod.namespace, pod.name, "c", zoned)
                 self._placed[pod.uid] = zone, amounts, placement
                 return True
         return False

@@ -300,22 +300,22 @@ class Play:
 
     async def _lines(self, began: Sample) -> None:
         """Print a line per interval."""
-        before, due_s = began, time.monotonic()
+        last, due_s = began, time.monotonic()
         while True:
             due_s += self._options.every
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             times, self._times = self._times, Times()
-            before = await self._line("interval", began, before, times)
+            last = await self._line("interval", began, last, times)
 
-    async def _line(self, kind: str, began: Sample, before: Sample, times: Times) -> Sample:
+    async def _line(self, kind: str, began: Sample, last: Sample, times: Times) -> Sample:
         head = await self._log.head()
         positions = await asyncio.to_thread(_positions, self._ports)
-        after = await asyncio.to_thread(sample, self._root)
-        rows = spent(before, after, max(1, len(times.bound)))
+        sampled = await asyncio.to_thread(sample, self._root)
+        rows = spent(last, sampled, max(1, len(times.bound)))
         row = {
             "bench": "large",
             "kind": kind,
-            "at_s": round(after.at_s - began.at_s, 1),
+            "at_s": round(sampled.at_s - began.at_s, 1),
             "live": self._cluster.live,
             "waiting": self._cluster.waiting,
             "rejected": self._cluster.rejected,
@@ -326,7 +326,7 @@ class Play:
             "load": round(os.getloadavg()[0], 1),
         }
         print(json.dumps(row), flush=True)
-        return after
+        return sampled
 
 
 def _since(times_us: dict[str, int], key: str, envelope: Envelope) -> float:

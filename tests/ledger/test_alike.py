@@ -99,14 +99,14 @@ def test_equal_parts_of_charges_and_nodes_are_one_object(
         event = PodObserved(pod_spec, node=f"n{number % 2 + 1}")
         history.tell(streams.pod(pod_spec.uid), decoded_event(event))
     ledger = loaded(history)
-    one, two = ledger.nodes["n1"], ledger.nodes["n2"]
-    assert one.observed is not None
-    assert two.observed is not None
-    assert one.observed.allocatable is two.observed.allocatable
-    assert one.report is not None
-    assert two.report is not None
-    assert one.report.zones[0].costs is two.report.zones[1].costs
-    charges = [*one.charges.values(), *two.charges.values()]
+    first, second = ledger.nodes["n1"], ledger.nodes["n2"]
+    assert first.observed is not None
+    assert second.observed is not None
+    assert first.observed.allocatable is second.observed.allocatable
+    assert first.report is not None
+    assert second.report is not None
+    assert first.report.zones[0].costs is second.report.zones[1].costs
+    charges = [*first.charges.values(), *second.charges.values()]
     assert len({id(charge.possible) for charge in charges}) == 1
     assert charges[0].possible == {"c": (0, 1)}
     assert len({id(charge.demand) for charge in charges}) == 1

@@ -102,11 +102,8 @@ LEDGER = (
     Mutation(
         "a charge stays as narrow as it began",
         "shared/ledger/recompute.py",
-        (
-            "charge.possible = widen(charge.possible, possible_zones(charge.demand, "
-            "node.basis, bound))"
-        ),
-        "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
+        "possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
+        "possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "tests/ledger/test_charge_and_proof.py -k widens",
     ),
     Mutation(
@@ -168,7 +165,7 @@ LEDGER = (
     Mutation(
         "zones that were confirmed in another boot are charged",
         "shared/ledger/recompute.py",
-        "charge.confirmed_zones, charge.narrowed = {}, False",
+        "charge.confirmed_zones, charge.narrowed = NOTHING, False",
         "charge.narrowed = False",
         "tests/ledger/test_charge_and_proof.py -k another_boot",
     ),

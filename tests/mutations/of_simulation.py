@@ -23,11 +23,8 @@ SIMULATED = (
     Mutation(
         "a charge does not widen",
         "shared/ledger/recompute.py",
-        (
-            "charge.possible = widen(charge.possible, possible_zones(charge.demand, "
-            "node.basis, bound))"
-        ),
-        "charge.possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
+        "possible = widen(charge.possible, possible_zones(charge.demand, node.basis, bound))",
+        "possible = charge.possible or possible_zones(charge.demand, node.basis, bound)",
         "S11",
         90022,
         460,

@@ -157,18 +157,18 @@ async def test_the_checkpoint_before_stays_if_a_child_ends_early(gate: Path, end
         gate.unlink()
         await given(log, *"vwxyzv")
         assert await projector.wait_for(11, 60)
-        (child,) = psutil.Process().children()
+        assert projector._checkpoints is not None
+        child = psutil.Process(projector._checkpoints._child._pid)
         if ends == "killed":
             child.kill()
             gate.touch()
-            assert projector._checkpoints is not None
             await projector._checkpoints.finished()
             assert not projector._health.status().red
         elif ends == "reset":
             log.restore(9)
             await until(lambda: not child.is_running())
             gate.touch()
-    await until(lambda: not psutil.Process().children())
+    await until(lambda: not child.is_running())
     checkpoint = await nearest_checkpoint(log, "p", Form())
     assert checkpoint is not None
     assert checkpoint.place.position == 5
