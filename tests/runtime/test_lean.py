@@ -44,4 +44,4 @@ def test_short_collections_go_on_finding_garbage(monkeypatch: pytest.MonkeyPatch
     ring.append(ring)
     del ring
     assert gc.collect() >= 1
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen
