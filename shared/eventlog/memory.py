@@ -44,6 +44,12 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
+def _expected(commit: Commit) -> dict[str, int]:
+    """Return the version that the commit expects of each stream, if it expects one."""
+    firsts = {draft.stream: draft.expected for draft in reversed(commit.drafts)}
+    return {stream: version for stream, version in firsts.items() if version != ANY_VERSION}
+
+
 class MemoryEventLog:
     """An EventLog in lists and dicts. `now_s` is the clock of the leases (default: the loop's)."""
 
@@ -77,8 +83,10 @@ class MemoryEventLog:
         return self._identity
 
     def _has(self, lost: Lost) -> bool:
-        missing = lost.commit_id and lost.commit_id not in self._seen
-        if missing or lost.position > len(self._events) or lost.followed > self._identity.timeline:
+        if lost.position > len(self._events) or lost.followed > self._identity.timeline:
+            return False
+        there = self._events[lost.position - 1].commit_id
+        if lost.commit_id and lost.commit_id != there and lost.commit_id not in self._seen:
             return False
         return not lost.chain or self._events[lost.position - 1].chain == lost.chain
 
@@ -110,15 +118,16 @@ class MemoryEventLog:
             return refusal
         first = len(self._events) + 1
         versions = {draft.stream: self._add(commit, draft) for draft in commit.drafts}
-        self._seen[commit.commit_id] = (first, len(self._events))
+        if not _expected(commit):
+            self._seen[commit.commit_id] = (first, len(self._events))
         if commit.epoch > 0:
             self._epochs[commit.role] = commit.epoch
         return Appended(first, len(self._events), versions)
 
     def _refusal(self, commit: Commit, may_follow: bool) -> Outcome | None:
-        seen = self._seen.get(commit.commit_id)
-        if seen is not None:
-            return Duplicate(*seen)
+        earlier = self._earlier(commit)
+        if earlier is not None:
+            return earlier
         current = self._epochs.get(commit.role, 0)
         if 0 < commit.epoch < current:
             return Fenced(commit.role, commit.epoch, current)
@@ -134,6 +143,19 @@ class MemoryEventLog:
                 return Conflict(draft.stream, draft.expected, actual)
             checked.add(draft.stream)
         return None
+
+    def _earlier(self, commit: Commit) -> Duplicate | None:
+        """Return the positions of the same commit, if it was appended before."""
+        expected = _expected(commit)
+        for stream, version in expected.items():
+            made = (stream, version + 1, commit.commit_id)
+            if self._heads.get(stream, 0) > version and any(
+                (event.stream, event.version, event.commit_id) == made for event in self._events
+            ):
+                same = [e.position for e in self._events if e.commit_id == commit.commit_id]
+                return Duplicate(same[0], same[-1])
+        seen = None if expected else self._seen.get(commit.commit_id)
+        return Duplicate(*seen) if seen is not None else None
 
     def _holds(self, place: Place) -> bool:
         if not 0 < place.position <= len(self._events):

@@ -57,7 +57,8 @@ class Draft(msgspec.Struct, frozen=True):
 
 class Commit(msgspec.Struct, frozen=True):
     """A small set of events on one or more streams, all or nothing. `commit_id` makes any retry
-    safe.
+    safe: the log finds a commit that expects versions by its id at these versions, and any other by
+    its id alone.
 
     `role` and `epoch` are the writer's fencing token (epoch 0: the role is not fenced). `time_us`
     is the writer's clock. `seen` is the place of the fold that the commit was decided on: a log

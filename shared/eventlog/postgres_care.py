@@ -40,7 +40,8 @@ _FILL_HEADS = """
 INSERT INTO stream_head (stream, version)
     SELECT stream, max(version) FROM fact GROUP BY stream;
 INSERT INTO commit_seen (commit_id, first, last)
-    SELECT commit_id, min(position), max(position) FROM fact GROUP BY commit_id;
+    SELECT topolog_commit_key(commit_id), min(position), max(position) FROM fact
+    GROUP BY commit_id;
 INSERT INTO writer (role, epoch) SELECT role, max(epoch) FROM fact WHERE epoch > 0 GROUP BY role
     ON CONFLICT (role) DO UPDATE SET epoch = greatest(writer.epoch, excluded.epoch);
 """

@@ -35,7 +35,8 @@ _KEYS = {"pod_name": "hash, position", "pruned_stream": "id"}
 _HEADS = """
 INSERT INTO stream_head (stream, version) SELECT stream, max(version) FROM fact GROUP BY stream;
 INSERT INTO commit_seen (commit_id, first, last)
-    SELECT commit_id, min(position), max(position) FROM fact GROUP BY commit_id;
+    SELECT topolog_commit_key(commit_id), min(position), max(position) FROM fact
+    WHERE role = 'observer' OR type = 'PodBound' GROUP BY commit_id;
 """
 
 
