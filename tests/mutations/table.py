@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-HISTORY, LEASES, APPEND = (
+HISTORY, LEASES, PRUNE, APPEND = (
     "migrations/versions/0003_history.py",
     "migrations/versions/0004_sessions_of_leases.py",
     "migrations/versions/0012_pruning.py",
+    "migrations/versions/0017_commit_ids.py",
 )
 POSTGRES = "tests/eventlog/test_postgres.py"
 LATER, PROMISES = "tests/eventlog/test_history.py", "tests/eventlog/test_postgres_promises.py"
@@ -66,9 +67,23 @@ TESTED = (
     Mutation(
         "a commit sent again is appended again",
         APPEND,
-        "IF FOUND THEN\n            outcome[c] := 1;",
+        "IF seen_first IS NOT NULL THEN\n            outcome[c] := 1;",
         "IF false THEN\n            outcome[c] := 1;",
         f"{POSTGRES} -k duplicate",
+    ),
+    Mutation(
+        "another commit at the expected version is taken for the same",
+        APPEND,
+        "AND f.version = the_version AND f.commit_id = id;",
+        "AND f.version = the_version;",
+        "tests/eventlog/test_commit_ids.py -k another_commit",
+    ),
+    Mutation(
+        "ids that earlier releases stored are forgotten",
+        APPEND,
+        "WHERE s.commit_id IN (topolog_commit_key(ids[c]), ids[c]);",
+        "WHERE s.commit_id = topolog_commit_key(ids[c]);",
+        "tests/eventlog/test_commit_ids.py -k each_others",
     ),
     Mutation(
         "what was decided on another history is appended",
@@ -93,7 +108,7 @@ TESTED = (
     ),
     Mutation(
         "prune forgets the versions of streams",
-        APPEND,
+        PRUNE,
         "SELECT md5(gone.stream)::uuid, gone.version, edge FROM gone",
         "SELECT md5(gone.stream)::uuid, gone.version, edge FROM gone WHERE false",
         "tests/eventlog/test_pruning.py -k second_life",
