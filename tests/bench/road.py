@@ -17,8 +17,9 @@ to measure. CPU at rest, in the `REST_S` after the last pod's end, is `rest_cpu_
 `cpu_ms_per_pod`, and not in `added_ms_per_pod`. With `--where` the services' stacks are sampled,
 and a line for each cause shows their CPU. Of the outcomes without a node in the log (`verdicts`),
 `undecided_share` is the share that counts nodes which the search left undecided; `undecided_nodes`
-is the same by node. A `log` line has what a pod adds to the log: all (type ""), then by type. With
-`--no-report-on-change` each node reports every `--report-interval` only.
+is the same by node. A `log` line has what a pod adds to the log, counted from the first pod: all
+(type ""), then by type. `tables_bytes` is by how much tables and indexes grew, start-up included.
+With `--no-report-on-change` each node reports every `--report-interval` only.
 """
 
 from __future__ import annotations
@@ -61,12 +62,21 @@ SCANS, FAILED_SCANS = (
     'topolog_exporter_scans_total{result="failed"}',
 )
 REPORTS = 'topolog_bus_published_total{stream="reports"}'
-# `row_bytes` without indexes, nor the rows of `stream_head` and `commit_seen`.
+# `row_bytes` without indexes, nor the rows of `stream_head` and `commit_seen`: those are in TABLES.
 WRITTEN = """
 SELECT coalesce(type, '') AS type, count(*) AS events, count(DISTINCT commit_id) AS commits,
     sum(octet_length(payload)) AS payload, sum(pg_column_size(f.*)) AS row_bytes
-FROM fact f WHERE position > $1 AND position <= $2
+FROM fact f
+WHERE position >= (SELECT min(position) FROM fact WHERE type = 'PodObserved' AND position > $1)
+    AND position <= $2
 GROUP BY ROLLUP (type) ORDER BY row_bytes DESC
+"""
+TABLES = """
+SELECT c.position, (
+    SELECT sum(pg_total_relation_size(t.oid)) FROM pg_class t
+        WHERE t.relname IN ('commit_seen', 'stream_head', 'pod_name')
+            OR t.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'fact'::regclass)
+) AS bytes FROM counter c
 """
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level")
 
@@ -143,15 +153,22 @@ def _whole_road(
         ) as road,
     ):
         _print("settings", **asyncio.run(_postgres_settings(path)))
+        earlier = asyncio.run(_asked(path, TABLES))[0]
         figures, began = _figures(road), sample(psutil.Process(road.process.pid))
         workload = _played(road, path)
         ended = sample(psutil.Process(road.process.pid))
-        head, figures = int(figures.events), _figures(road).since(figures)
+        figures = _figures(road).since(figures)
         time.sleep(REST_S)
         rested = sample(psutil.Process(road.process.pid))
         _print("verdicts", nodes=nodes, **asyncio.run(_verdicts(path)))
-        for row in asyncio.run(_written(path, head, head + int(figures.events))):
-            _print("log", nodes=nodes, **_per_pod(row, workload.to_running.count))
+        later = asyncio.run(_asked(path, TABLES))[0]
+        ran = workload.to_running.count
+        written = asyncio.run(_asked(path, WRITTEN, earlier["position"], later["position"]))
+        for row in written:
+            _print("log", nodes=nodes, **_per_pod(row, ran))
+        grown = int(later["bytes"] - earlier["bytes"])
+        _print("log", nodes=nodes, tables_bytes=round(grown / max(1, ran), 2))
+        figures = msgspec.structs.replace(figures, events=written[0]["events"])
         return (
             began,
             ended,
@@ -160,20 +177,16 @@ def _whole_road(
 
 
 async def _verdicts(path: Path) -> dict[str, float]:
-    connection = await asyncpg.connect(plain_url(read_addresses(path).database_url or ""))
-    try:
-        rows = await connection.fetch("SELECT payload FROM fact WHERE type = 'PodVerdictChanged'")
-    finally:
-        await connection.close()
+    rows = await _asked(path, "SELECT payload FROM fact WHERE type = 'PodVerdictChanged'")
     outcomes = [msgspec.json.decode(row["payload"], type=PodVerdictChanged) for row in rows]
     return undecided_shares([outcome.counts for outcome in outcomes])
 
 
-async def _written(path: Path, after: int, until: int) -> list[asyncpg.Record]:
-    """Return what the events after a position are in number and bytes: all, then by type."""
+async def _asked(path: Path, query: str, *values: int) -> list[asyncpg.Record]:
+    """Return the rows of a query to the log's database."""
     connection = await asyncpg.connect(plain_url(read_addresses(path).database_url or ""))
     try:
-        return list(await connection.fetch(WRITTEN, after, until))
+        return list(await connection.fetch(query, *values))
     finally:
         await connection.close()
 
