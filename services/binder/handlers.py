@@ -111,9 +111,7 @@ class Binder:
             if intent is not None:
                 event, version = intent
                 commits.append(
-                    self._commit(
-                        f"intent/{work.uid}/{work.reserved_at}", event, version, work, lease, seen
-                    )
+                    self._commit(f"intent/{work.reserved_at}", event, version, work, lease, seen)
                 )
         if not commits:
             return
@@ -301,7 +299,6 @@ class Binder:
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
             drafts=(draft,),
-            correlation=work.uid,
             causation=work.reserved_at,
             trace=trace_of(names.SPAN_BIND, work.trace, pod=work.uid, node=work.node),
             seen=seen,

@@ -15,6 +15,7 @@ from services.replay.names import Names, require_node, require_pod
 from services.replay.of_node import envelopes_of_node
 from shared.eventlog.port import EventLog, PodNames
 from shared.eventlog.whole_stream import envelopes_of, in_order
+from shared.events import streams
 from shared.events.codec import UndecodableEvent, decode
 from shared.events.envelope import Envelope
 
@@ -117,7 +118,7 @@ async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
         "role": envelope.role,
         "epoch": envelope.epoch,
         "commit_id": envelope.commit_id,
-        "correlation": envelope.correlation,
+        "correlation": envelope.correlation or streams.subject(envelope.stream),
         "causation": envelope.causation,
         "trace": envelope.trace,
         "fact": event,

@@ -255,9 +255,7 @@ def _decide_boot(state: NodeState, last: Report, report: Report, at_ms: int) -> 
 def _accept(state: NodeState, event: NodeReported | NodeReportChanged, report: Report) -> Accepted:
     # A released node may send the same report again, which needs another commit id.
     suffix = f"/{state.version}" if state.released else ""
-    return Accepted(
-        event, state.version, f"report/{report.node}/{report.boot_id}/{report.boot_time_ms}{suffix}"
-    )
+    return Accepted(event, state.version, f"report/{report.node}/{report.boot_time_ms}{suffix}")
 
 
 def _refuse(state: NodeState, report: Report, reason: str) -> Decision:

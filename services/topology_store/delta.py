@@ -48,7 +48,7 @@ def changes(before: Report, after: Report) -> NodeReportChanged | None:
         node=after.node,
         boot_id=after.boot_id,
         boot_time_ms=after.boot_time_ms,
-        exporter=after.exporter,
+        exporter="" if after.exporter == before.exporter else after.exporter,
         available=available,
         listed=listed,
         unlisted=unlisted,

@@ -334,7 +334,6 @@ class Reports:
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
             drafts=(Draft(streams.report(node), accepted.event, accepted.expected),),
-            correlation=node,
             trace=trace_of(names.SPAN_REPORT, trace, node=node),
             seen=self._projector.place if self._projector is not None else None,
         )

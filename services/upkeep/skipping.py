@@ -42,7 +42,7 @@ async def skip(
         0,
         now_us,
         (Draft(streams.LOG, event),),
-        correlation=envelope.correlation,
+        correlation=envelope.correlation or streams.subject(envelope.stream),
     )
     (outcome,) = await log.append([commit])
     if not isinstance(outcome, Appended):

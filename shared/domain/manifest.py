@@ -8,6 +8,7 @@ not know nodes or zones.
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -72,7 +73,10 @@ def _pod(doc: Json, defaults: bool) -> Pod:
         overhead=fields.amounts(spec, "overhead", "spec"),
         pod_level=level[0] if level is not None else None,
         priority=fields.integer(spec, "priority", "spec"),
-        preemption_policy=fields.text(spec, "preemptionPolicy", "spec") or "PreemptLowerPriority",
+        # Interned texts are the defaults themselves, which events omit.
+        preemption_policy=intern(
+            fields.text(spec, "preemptionPolicy", "spec") or "PreemptLowerPriority"
+        ),
         scheduler_name=fields.text(spec, "schedulerName", "spec") or "default-scheduler",
         labels=labels,
         annotations=annotations,

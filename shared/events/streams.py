@@ -59,6 +59,12 @@ def is_known(stream: str) -> bool:
     return not slash or kind in KINDS
 
 
+def subject(stream: str) -> str:
+    """Return the pod or node that the events of a stream are about; the stream if there is none."""
+    kind, _, name = stream.partition("/")
+    return name if kind in ("pod", "node", "report") else stream
+
+
 def report(node: str) -> str:
     """The topology-store's stream of one node."""
     return f"report/{node}"

@@ -94,7 +94,7 @@ def _changed_report(report: Report, event: NodeReportChanged) -> Report:
         report,
         boot_id=event.boot_id,
         boot_time_ms=event.boot_time_ms,
-        exporter=event.exporter,
+        exporter=event.exporter or report.exporter,
         fingerprint=event.fingerprint,
         zones=tuple(_changed_zone(zone, event) for zone in report.zones),
         checkpoints=report.checkpoints if event.checkpoints is None else event.checkpoints,

@@ -19,7 +19,7 @@ ROWS = "SELECT commit_id FROM commit_seen ORDER BY first"
 
 async def test_only_commits_that_expect_no_version_have_a_row(
     postgres_log: PostgresEventLog,
-    owner: Any,  # noqa: F811
+    owner: Any,
 ) -> None:
     any_version = commit("kube/a-uid-of-36-characters/PodObserved/1805")
     versions = commit("reserve/uid/1", draft("pod/uid", 0), draft("node/n", 0), draft("s"))
@@ -53,7 +53,7 @@ async def test_a_retry_is_recognized_whatever_the_pods_other_streams_expect(
 @pytest.mark.parametrize("arguments", [17, 20, 21])
 async def test_releases_recognize_each_others_commits(
     postgres_log: PostgresEventLog,
-    owner: Any,  # noqa: F811
+    owner: Any,
     arguments: int,
 ) -> None:
     await append_as_an_earlier_release(owner, arguments, commit("theirs"))

@@ -162,7 +162,7 @@ class EventWriter:
         return max(getattr(outcome, "last", 0) for outcome in outcomes)
 
     def _commit(self, event: Observed, lease: Lease, seen: Place) -> Commit:
-        stream, uid, about = address(event)
+        stream, uid, _ = address(event)
         suffix = f"/{event.node}" if isinstance(event, PodObserved) else ""
         if isinstance(event, SurroundingEvent):
             # An object that false lists ended may be observed again unchanged.
@@ -173,7 +173,6 @@ class EventWriter:
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
             drafts=(Draft(stream, event),),
-            correlation=about,
             trace=trace_of(names.SPAN_OBSERVE, "", pod=uid),
             seen=seen,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from sys import intern
 from typing import Any
 
 from services.scheduler.filter.pod_manifest import read_pod
@@ -49,7 +50,8 @@ def pod_event(
     manifest does not show."""
     metadata, spec, status = part(obj, "metadata"), part(obj, "spec"), part(obj, "status")
     uid, node = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
-    phase = str(status.get("phase") or "Pending")
+    # The interned text is the default itself, which events omit.
+    phase = intern(str(status.get("phase") or "Pending"))
     entry = ledger.pods.get(uid)
     if phase in FINISHED:
         if entry is not None:
