@@ -156,13 +156,11 @@ def test_a_report_older_than_the_last_one_does_not_end_the_silence() -> None:
     assert node.known.expired
 
 
-def test_the_commit_of_a_report_is_made_from_boot_and_time_so_that_a_repeat_is_a_duplicate() -> (
-    None
-):
+def test_the_commit_of_a_report_is_made_from_its_time_so_that_a_repeat_is_a_duplicate() -> None:
     decisions = [core.decide(core.initial(), report(at=7), 1000) for _ in range(2)]
     assert isinstance(decisions[0], Accepted)
     assert decisions[0] == decisions[1]
-    assert decisions[0].commit_id == "report/n1/boot-1/7"
+    assert decisions[0].commit_id == "report/n1/7"
 
 
 # -- differences
