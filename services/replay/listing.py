@@ -104,8 +104,10 @@ async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
         sentence = words.sentence_of(decoded, names.known)
         event: Any = msgspec.to_builtins(decoded)
         event.pop("type", None)
+        subject = decoded.about.pod or streams.subject(envelope.stream)
     except UndecodableEvent as error:
         event, sentence = None, words.Sentence("", "", f"cannot be decoded: {error}")
+        subject = streams.subject(envelope.stream)
     return {
         "position": envelope.position,
         "time": filters.clock(envelope.time_us),
@@ -118,7 +120,7 @@ async def row(envelope: Envelope, names: Names) -> dict[str, Any]:
         "role": envelope.role,
         "epoch": envelope.epoch,
         "commit_id": envelope.commit_id,
-        "correlation": envelope.correlation or streams.subject(envelope.stream),
+        "correlation": envelope.correlation or subject,
         "causation": envelope.causation,
         "trace": envelope.trace,
         "fact": event,

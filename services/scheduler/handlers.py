@@ -326,7 +326,6 @@ class Decider:
             epoch=lease.epoch,
             time_us=self._clock.now_us(),
             drafts=proposal.drafts,
-            correlation=proposal.correlation,
             causation=proposal.causation,
             trace=self._trace(core, proposal),
             seen=seen,

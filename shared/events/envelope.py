@@ -14,8 +14,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     `position` is global, and `version` is per `stream`; both are gapless from 1. `time_us` is the
     writer's clock in Unix microseconds, for people and for bounds on waiting (`hold-after`): no
     fold decides by it. `causation` is the position of the event that led to this one, 0 for none,
-    and `correlation` is the pod uid or node name that it belongs to, empty if that is the subject
-    of the stream. `trace` is a W3C traceparent, empty for none, `-` if it is not recorded. `chain`
+    and `correlation` is the pod uid or node name that it belongs to, empty if the event or its
+    stream says it. `trace` is a W3C traceparent, empty for none, `-` if it is not recorded. `chain`
     is the hash of the history up to and including this row (`shared.eventlog.chain`), empty in rows
     older than chains.
     """
