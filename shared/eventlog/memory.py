@@ -85,8 +85,8 @@ class MemoryEventLog:
     def _has(self, lost: Lost) -> bool:
         if lost.position > len(self._events) or lost.followed > self._identity.timeline:
             return False
-        found_id = self._events[lost.position - 1].commit_id
-        if lost.commit_id and lost.commit_id != found_id and lost.commit_id not in self._seen:
+        is_unseen = lost.commit_id and lost.commit_id not in self._seen
+        if is_unseen and self._events[lost.position - 1].commit_id != lost.commit_id:
             return False
         return not lost.chain or self._events[lost.position - 1].chain == lost.chain
 
