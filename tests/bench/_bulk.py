@@ -36,7 +36,8 @@ _HEADS = """
 INSERT INTO stream_head (stream, version) SELECT stream, max(version) FROM fact GROUP BY stream;
 INSERT INTO commit_seen (commit_id, first, last)
     SELECT topolog_commit_key(commit_id), min(position), max(position) FROM fact
-    WHERE role = 'observer' OR type = 'PodBound' GROUP BY commit_id;
+    WHERE type IN ('NodeObserved', 'PodObserved', 'PodBound', 'PodRunning', 'PodEnded')
+    GROUP BY commit_id;
 """
 
 
