@@ -145,8 +145,8 @@ def test_a_newcomer_may_come_before_an_end_that_is_only_supposed() -> None:
     new = newcomer(coming, kind_of(coming), node.basis, node.free_max)
     supposed = what_if(node, [made.uid], history.ledger.pods, "", [new])
     history.end(made)
-    known = what_if(history.n1, (), {}, "", [new])
-    for changed, type_of_answer in ((supposed, TooManyStates), (known, KubeletStates)):
+    ended = what_if(history.n1, (), {}, "", [new])
+    for changed, type_of_answer in ((supposed, TooManyStates), (ended, KubeletStates)):
         changed.ended["ns/ends"].lives = None  # as after a boot
         assert changed.report is not None
         policy, scope = changed.report.policy, changed.report.scope
