@@ -104,7 +104,7 @@ def fold() -> Fold[BinderState]:
         pass_over=core.pass_over,
         set_aside=core.quarantine,
         form=Form(),
-        weight=core.weight,
+        weight=lambda state: len(state.pods),
     )
 
 

@@ -87,6 +87,7 @@ class Mirror:
             mirror_fold.load,
             pass_over=mirror_fold.pass_over,
             form=Form(),
+            weight=lambda state: len(state.ledger.pods) + len(state.ledger.nodes),
         )
         options = ConsumerOptions(linger_s=LINGER_S)
         projector = Projector(

@@ -60,8 +60,8 @@ class LongCollections:
     def note(self, phase: str, info: Mapping[str, int]) -> None:
         """Called by the collector before ("start") and after ("stop") each collection."""
         if phase == "start":
-            self._began_s = time.perf_counter()
-        elif info["generation"] == 2 and time.perf_counter() - self._began_s > LONG_S:
+            self._began_s = time.thread_time()
+        elif info["generation"] == 2 and time.thread_time() - self._began_s > LONG_S:
             gc.freeze()
 
 
