@@ -62,7 +62,7 @@ def test_what_too_few_zones_rule_out_no_kubelet_admits(scope: str) -> None:
         if not wide(node_info, plan) or plan.needs_search:
             continue
         looked_at += 1
-        may, columns = possible(node_info, plan), cluster.evaluator._arrays
+        may, columns = possible(node_info, plan), cluster.evaluator.arrays
         columns.refresh()
         may_of_many = in_as_few_zones(
             columns, plan, np.array([True]), slice(0, 1), len(node_info.zone_ids)

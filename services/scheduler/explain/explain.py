@@ -6,8 +6,7 @@ A refusal is found in the order of `Reason`: constraints, node resources, then z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import nsmallest
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,9 +14,11 @@ from services.scheduler.explain.alignment_refusal import (
     alignment_refusal,
     larger_than_zones,
 )
+from services.scheduler.explain.refusal_table import EVICTION_MAY_HELP, RefusalTable
 from services.scheduler.explain.remedies import remedy
+from services.scheduler.explain.shortages import put_shortages
 from services.scheduler.explain.undecided import of_refusal
-from services.scheduler.explain.wording import grouped, headline, line, within
+from services.scheduler.explain.wording import best_zone, headline, line, within
 from services.scheduler.filter.constraints.predicates import constraint_refusal, resource_refusal
 from services.scheduler.filter.constraints.registry import PodChecks
 from services.scheduler.filter.topology.fit import blocked, leaves_open, may_fit, obstacle, plan_for
@@ -25,6 +26,7 @@ from services.scheduler.filter.topology.kubelet_search import steps_taken
 from services.scheduler.owned.admission import allocate
 from services.scheduler.select.cluster import Cluster
 from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.node_arrays import Slots
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import BY_KUBELET, Plan, PodClass
 from services.scheduler.snapshot.result import Unplaceable
@@ -32,19 +34,8 @@ from shared.domain.pod import Pod
 from shared.domain.refusal import HOLDERS_NAMED, Reason, Refusal, ZoneState
 from shared.domain.report import Report
 
-EVICTION_MAY_HELP = {
-    Reason.NODE_RESOURCE,
-    Reason.TOO_MANY_PODS,
-    Reason.NO_SINGLE_ZONE,
-    Reason.NO_ZONE_SET,
-    Reason.TOO_LITTLE_FREE,
-    Reason.NOT_ON_EVERY_BRANCH,
-    Reason.BRANCH_LIMIT,
-}
-_ORDER: dict[str, float] = {reason: place for place, reason in enumerate(Reason)}
-# A reason that a constraint defines itself ranks after all constraints of `Reason` and before the
-# node's resources.
-_CONSTRAINT_REASON = _ORDER[Reason.NODE_RESOURCE] - 0.5
+# From so many changed nodes on, the array form of their refusals costs less.
+SHORTAGES_FROM = 32
 
 
 def refused_everywhere(pod_class: PodClass, pod: Pod) -> Unplaceable:
@@ -94,12 +85,19 @@ def unplaceable(
 def _unplaceable(
     cluster: Cluster, pod_class: PodClass, checks: PodChecks, last_message: str
 ) -> Unplaceable:
-    refusals = _refusals(cluster, pod_class, checks)
-    groups = grouped(refusals)
-    counts = {text: len(groups[text]) for text in sorted(groups)}
-    nearest = nsmallest(cluster.config.near_misses, refusals, key=_distance)
-    message = line(len(cluster), groups, _bounds(cluster, pod_class, nearest))
-    may_help = sum(refusal.reason in EVICTION_MAY_HELP for refusal in refusals)
+    slots, refusals = cluster.slots_by_name(), _Refusals(cluster, pod_class, checks)
+    table = refusals.table()
+    nearest = [refusals.of(slot) for slot in table.nearest(slots, cluster.config.near_misses)]
+
+    def best(phrase: str) -> str:
+        entry = table.best(slots, phrase)
+        if entry is None:
+            return ""
+        node_info = cluster.evaluator.node_at(entry.slot)
+        return best_zone(entry.resource, entry.amount, node_info.name, entry.zone)
+
+    counts, may_help = table.counts(slots), table.may_help(slots)
+    message = line(len(cluster), counts, best, _bounds(cluster, pod_class, nearest))
     if last_message.startswith(message):
         return Unplaceable(message, counts, (), len(cluster), may_help, has_detail=False)
     detail = tuple(
@@ -133,38 +131,96 @@ def bounds_of(
     return of_refusal(refusal, node_info, plan_for(pod_class, node_info.profile, cluster.config))
 
 
-def _refusals(cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> list[Refusal]:
-    """Return the refusals of all nodes. The searches take at most the steps that a decision about
-    the pod may take.
+class _Refusals:
+    """The refusals of all nodes for one pod. The searches take at most the steps that a decision
+    about the pod may take.
     """
-    config, undecided, refusals = cluster.config, list[NodeInfo](), dict[str, Refusal]()
-    for node_info in cluster.nodes():
-        steps = config.steps_node if len(undecided) < config.steps_pod // config.steps_node else 0
-        refusal = checks.refusal(node_info) or cached_refusal(cluster, node_info, pod_class, steps)
-        if refusal is not None:
-            refusals[node_info.name] = refusal
-            if refusal.reason == Reason.BRANCH_LIMIT:
-                undecided.append(node_info)
-    last_resort = _last_resort_refusals(cluster, pod_class, undecided)
-    return [refusal for refusal in (refusals | last_resort).values() if refusal is not None]
 
+    def __init__(self, cluster: Cluster, pod_class: PodClass, checks: PodChecks) -> None:
+        self._cluster, self._pod_class, self._checks = cluster, pod_class, checks
+        self._most_undecided = cluster.config.steps_pod // cluster.config.steps_node
+        # Refusals of this pod that are not those of its class.
+        self._own = dict[int, Refusal | None]()
 
-def _last_resort_refusals(
-    cluster: Cluster, pod_class: PodClass, undecided: Sequence[NodeInfo]
-) -> dict[str, Refusal | None]:
-    """Search undecided nodes again with the larger budget per node, until the pod's budget is used
-    up. None is a node that takes the pod after all.
-    """
-    refusals, steps_left = dict[str, Refusal | None](), cluster.config.steps_pod
-    for node_info in cluster.evaluator.easiest_first(pod_class, undecided):
-        if steps_left <= 0:
-            break
-        refusals[node_info.name] = _refusal_of(
-            node_info, pod_class, cluster.config, cluster.config.steps_last_resort
-        )
-        plan = plan_for(pod_class, node_info.profile, cluster.config)
-        steps_left -= steps_taken(node_info, plan, cluster.config.steps_last_resort)
-    return refusals
+    def table(self) -> RefusalTable:
+        """Return the table of this pod."""
+        slots = self._refused_by_class()
+        table = self._table_of_class(slots)
+        if table is None:
+            return self._plain_table()
+        undecided = table.with_reason(slots, Reason.BRANCH_LIMIT)
+        return table.with_refusals(self._own | self._by_last_resort(undecided))
+
+    def of(self, slot: int) -> Refusal:
+        """Return the refusal in one slot of the table."""
+        refusal = self._own.get(slot)
+        if refusal is None:
+            refusal = self._of_class(slot, self._cluster.config.steps_node)
+        assert refusal is not None
+        return refusal
+
+    def _refused_by_class(self) -> Slots:
+        """Return the nodes that the pod's own checks do not refuse."""
+        slots, passing = self._cluster.slots_by_name(), self._checks.passing()
+        if passing is None:
+            return slots
+        for slot in slots[~passing[slots]].tolist():
+            self._own[slot] = self._checks.refusal(self._cluster.evaluator.node_at(slot))
+        return slots[passing[slots]]
+
+    def _table_of_class(self, slots: Slots) -> RefusalTable | None:
+        """Return the table of the pod's class, which is current in these slots; None if the
+        searches of too many nodes end without an answer.
+        """
+        cluster, pod_class, cache = self._cluster, self._pod_class, self._cluster.evaluator.cache
+        if pod_class.refusal_table is None:
+            pod_class.refusal_table = RefusalTable()
+        table: RefusalTable = pod_class.refusal_table
+        table.note_changes(cache.changes, cache.changed_at)
+        stale = slots[table.stale[slots]]
+        if len(stale) >= SHORTAGES_FROM:
+            put_shortages(cluster, pod_class, table, stale)
+            stale = stale[table.stale[stale]]
+        undecided = len(table.with_reason(slots, Reason.BRANCH_LIMIT))
+        for slot in stale.tolist():
+            if undecided >= self._most_undecided:
+                break
+            refusal = self._of_class(slot, cluster.config.steps_node)
+            undecided += refusal is not None and refusal.reason == Reason.BRANCH_LIMIT
+            table.put(slot, refusal)
+        return table if undecided < self._most_undecided else None
+
+    def _plain_table(self) -> RefusalTable:
+        """Return the same table, asking one node after the other."""
+        undecided = list[int]()
+        for slot in self._cluster.slots_by_name().tolist():
+            if slot not in self._own:
+                is_left = len(undecided) < self._most_undecided
+                steps = self._cluster.config.steps_node if is_left else 0
+                refusal = self._own[slot] = self._of_class(slot, steps)
+                if refusal is not None and refusal.reason == Reason.BRANCH_LIMIT:
+                    undecided.append(slot)
+        self._by_last_resort(undecided)
+        return RefusalTable.of(self._cluster.evaluator.cache.size, self._own)
+
+    def _of_class(self, slot: int, steps: int) -> Refusal | None:
+        node_info = self._cluster.evaluator.node_at(slot)
+        return cached_refusal(self._cluster, node_info, self._pod_class, steps)
+
+    def _by_last_resort(self, undecided: Iterable[int]) -> dict[int, Refusal | None]:
+        """Search undecided nodes again with the larger budget per node, until the pod's budget is
+        used up. None is a node that takes the pod after all.
+        """
+        cluster, pod_class, config = self._cluster, self._pod_class, self._cluster.config
+        nodes, steps_left = map(cluster.evaluator.node_at, undecided), config.steps_pod
+        for node_info in cluster.evaluator.easiest_first(pod_class, nodes):
+            if steps_left <= 0:
+                break
+            steps = config.steps_last_resort
+            self._own[node_info.slot] = _refusal_of(node_info, pod_class, config, steps)
+            plan = plan_for(pod_class, node_info.profile, config)
+            steps_left -= steps_taken(node_info, plan, steps)
+        return self._own
 
 
 def cached_refusal(
@@ -237,14 +293,6 @@ def _with_rule(refusal: Refusal, plan: Plan) -> Refusal:
     return msgspec.structs.replace(
         refusal, policy=rule.policy, scope=rule.scope, policy_source=rule.source
     )
-
-
-def _distance(refusal: Refusal) -> tuple[float, float, str]:
-    """Return the sort key of near misses: a node that fails a later check, or by a smaller share of
-    the request, is nearer.
-    """
-    shortfall = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
-    return -_ORDER.get(refusal.reason, _CONSTRAINT_REASON), shortfall, refusal.node
 
 
 def _detailed(

@@ -9,7 +9,7 @@ their own phrases (`Refusal.phrase`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 
 from shared.domain.quantity import format_amount
@@ -68,33 +68,29 @@ def _headline(reason: str, resource: str, amount: int, subject: str) -> str:
     return f"{text} {subject}" if reason in _WITHOUT_RESOURCE and subject else text
 
 
-def grouped(refusals: Sequence[Refusal]) -> dict[str, list[Refusal]]:
-    """Group refusals by their phrase."""
-    groups: dict[str, list[Refusal]] = {}
-    for refusal in refusals:
-        groups.setdefault(headline(refusal), []).append(refusal)
-    return groups
-
-
 def within(names: Collection[str]) -> str:
     """Return a suffix for a sentence, for example ` (undecided: device picks)`; "" for no names."""
     return f" ({UNDECIDED}{', '.join(names)})" if names else ""
 
 
 def line(
-    nodes: int, groups: Mapping[str, list[Refusal]], bounds: Mapping[str, Collection[str]]
+    nodes: int,
+    counts: Mapping[str, int],
+    best: Callable[[str], str],
+    bounds: Mapping[str, Collection[str]],
 ) -> str:
-    """Return the line for all nodes. `bounds` are the undecided names by phrase.
+    """Return the line for all nodes. `counts` are nodes by phrase, in order of the phrases; `best`
+    returns the nearest zone of a phrase, `bounds` are the undecided names by phrase.
 
     Example: `0/200 nodes are available: 131 node(s) had no NUMA zone with 8 free cpu (best: 6 on
     n17/zone 1; undecided: device picks), 69 Insufficient memory.`
     """
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ordered = sorted(counts, key=counts.__getitem__, reverse=True)
     texts = [
-        f"{len(group)} {with_remarks(phrase, _best(group), bounds.get(phrase, ()))}"
-        for phrase, group in ordered[:MOST_PHRASES]
+        f"{counts[phrase]} {with_remarks(phrase, best(phrase), bounds.get(phrase, ()))}"
+        for phrase in ordered[:MOST_PHRASES]
     ]
-    rest = sum(len(group) for _, group in ordered[MOST_PHRASES:])
+    rest = sum(counts[phrase] for phrase in ordered[MOST_PHRASES:])
     if rest:
         texts.append(f"{rest} node(s) had other reasons")
     return available(nodes, ", ".join(texts) or "the cluster has no nodes")
@@ -136,10 +132,6 @@ def without_preemption(message: str) -> str:
     return message.partition(PREEMPTION)[0]
 
 
-def _best(group: Sequence[Refusal]) -> str:
-    """Return the zone with the largest free amount; "" if the reason concerns no zone."""
-    zonal = [refusal for refusal in group if refusal.best_zone is not None]
-    if not zonal:
-        return ""
-    best = min(zonal, key=lambda refusal: (-refusal.best, refusal.node))
-    return f"best: {format_amount(best.resource, best.best)} on {best.node}/zone {best.best_zone}"
+def best_zone(resource: str, amount: int, node: str, zone: int) -> str:
+    """Return the zone with the largest free amount as a remark."""
+    return f"best: {format_amount(resource, amount)} on {node}/zone {zone}"

@@ -15,6 +15,7 @@ import msgspec
 
 from services.scheduler.explain import explain
 from services.scheduler.explain.placing import ColumnarPlacing
+from services.scheduler.explain.refusal_table import EVICTION_MAY_HELP
 from services.scheduler.explain.wording import headline, with_remarks
 from services.scheduler.extender.wire import Offer
 from services.scheduler.filter.constraints import nominated, unusable_resources
@@ -191,7 +192,7 @@ def _node_text(placing: ColumnarPlacing, node_info: NodeInfo, pod_class: PodClas
     if refusal is None:
         return NodeText(node_info, node_info.version, _UNEXPLAINED, True)
     text = text_of(refusal, explain.bounds_of(placing, node_info, pod_class, refusal))
-    eviction_may_help = refusal.reason in explain.EVICTION_MAY_HELP
+    eviction_may_help = refusal.reason in EVICTION_MAY_HELP
     return NodeText(node_info, node_info.version, text, eviction_may_help)
 
 

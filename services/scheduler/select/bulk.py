@@ -121,7 +121,7 @@ class BulkEvaluator:
                 self.plan(pod_class, self._arrays.profiles[number], number)
         others = True
         for on_nodes in pod_class.distinct_plans:
-            evaluation = self._evaluation(pod_class, on_nodes)
+            evaluation = self.evaluation(pod_class, on_nodes)
             if evaluation.is_compiled and others:
                 others = evaluation.rank(scores, sure)
         return others
@@ -176,7 +176,7 @@ class BulkEvaluator:
             return None
         if self._latest[0] != asked:
             on_nodes = self.plan(pod_class, node_info.profile, node_info.profile_id)
-            self._latest = asked, self._evaluation(pod_class, on_nodes).zones(slot)
+            self._latest = asked, self.evaluation(pod_class, on_nodes).zones(slot)
         return self._latest[1]
 
     def best_zone(self, pod_class: PodClass, node_info: NodeInfo) -> int | None:
@@ -188,7 +188,7 @@ class BulkEvaluator:
         if not (is_own and self._strategy.scores_zones(on_nodes.plan)):
             return None
         if self._nodes[node_info.slot] is node_info and node_info.slot not in self._arrays.stale:
-            return self._evaluation(pod_class, on_nodes).best_zone(node_info)
+            return self.evaluation(pod_class, on_nodes).best_zone(node_info)
         best = self._strategy.best_zone(node_info, on_nodes.plan)
         return None if best is None else best[1]
 
@@ -216,16 +216,17 @@ class BulkEvaluator:
         on_nodes, selection, size = selected
         if on_nodes.is_blocked:
             return np.full(size, RULED_OUT), np.ones(size, dtype=np.bool_)
-        return self._evaluation(pod_class, on_nodes).run(selection, size)
+        return self.evaluation(pod_class, on_nodes).run(selection, size)
 
     def candidates(self, pod_class: PodClass, selected: Selected) -> Bools:
         """Return which of the selected nodes may take a pod of the class."""
         on_nodes, selection, size = selected
         if on_nodes.is_blocked:
             return np.zeros(size, dtype=np.bool_)
-        return self._evaluation(pod_class, on_nodes).bounds(selection, size).candidates
+        return self.evaluation(pod_class, on_nodes).bounds(selection, size).candidates
 
-    def _evaluation(self, pod_class: PodClass, on_nodes: PlanOnNodes) -> PlanEvaluation:
+    def evaluation(self, pod_class: PodClass, on_nodes: PlanOnNodes) -> PlanEvaluation:
+        """Return the class's evaluation on the nodes of this plan."""
         made_for = self._arrays.shape, self._strategy.changes
         if on_nodes.evaluation is None or on_nodes.made_for != made_for:
             on_nodes.made_for = made_for
@@ -337,17 +338,29 @@ class PlanEvaluation:
         """Return the bounds; candidates also pass the constraints, and have room on the whole
         node.
         """
-        if self._plan.mode == "aligned" or self._plan.one_zone is not None:
-            bounds = self._bounds.aligned(selection, size)
-        elif self._plan.mode == "unaligned":
-            candidates, sure = self._bounds.unaligned(selection, size)
-            bounds = AlignedBounds(candidates, sure, NO_LANDING, None, np.ones(size, np.bool_))
-        else:
-            sure = np.full(size, self._plan.mode == "free")
-            bounds = AlignedBounds(np.ones(size, np.bool_), sure, NO_LANDING, None, None)
-        candidates = bounds.candidates & self._allowed.read()[selection]
+        bounds = self.zone_bounds(selection, size)
+        candidates = bounds.candidates & self.allowed(selection)
         candidates &= self._bounds.fits_node(selection, size)
         return bounds._replace(candidates=candidates)
+
+    @property
+    def part_kinds(self) -> list[Items]:
+        """The amounts of each kind of part of the bounds."""
+        return [items for items, _ in self._bounds.part_kinds]
+
+    def allowed(self, selection: Selection) -> Bools:
+        """Return which of the selected nodes pass the constraints."""
+        return self._allowed.read()[selection]
+
+    def zone_bounds(self, selection: Selection, size: int) -> AlignedBounds:
+        """Return the bounds by amounts in zones alone."""
+        if self._plan.mode == "aligned" or self._plan.one_zone is not None:
+            return self._bounds.aligned(selection, size)
+        if self._plan.mode == "unaligned":
+            candidates, sure = self._bounds.unaligned(selection, size)
+            return AlignedBounds(candidates, sure, NO_LANDING, None, np.ones(size, np.bool_))
+        sure = np.full(size, self._plan.mode == "free")
+        return AlignedBounds(np.ones(size, np.bool_), sure, NO_LANDING, None, None)
 
     def run(self, selection: Selection, size: int) -> Ranks:
         """Return ranks and certainty."""

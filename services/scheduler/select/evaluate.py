@@ -26,7 +26,7 @@ from services.scheduler.score.predicted_zones import (
 from services.scheduler.score.ranks import CLOSER, OPTIMISTIC, RULED_OUT, STEP, rank_of, score_of
 from services.scheduler.score.runner import StrategyRunner, score_node
 from services.scheduler.score.strategies.strategy import DemandClass
-from services.scheduler.select.bulk import BulkEvaluator
+from services.scheduler.select.bulk import BulkEvaluator, PlanEvaluation, Selected
 from services.scheduler.select.score_cache import ScoreCache
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.node_arrays import Bools, NodeArrays, Slots
@@ -138,7 +138,7 @@ class Evaluator:
     ) -> None:
         self.config, self.strategy = config, StrategyRunner(config.strategy, config.weights)
         self.cache, self.over_budget = ScoreCache(), 0
-        self._arrays, self._slots = arrays, slots
+        self.arrays, self._slots = arrays, slots
         self._bulk = BulkEvaluator(arrays, constraints, config, self.strategy, slots)
         self._pod_classes: dict[str, PodClass] = {}
         no_pod = Pod("", "", "")
@@ -171,7 +171,7 @@ class Evaluator:
             if row >= self.config.max_shapes:
                 row = self._pod_classes.pop(next(iter(self._pod_classes))).row
             pod_class = PodClass(key, plain_pod, row)
-            self.cache.start(row, self._arrays.profile[: self._arrays.size] >= 0)
+            self.cache.start(row, self.arrays.profile[: self.arrays.size] >= 0)
         self._pod_classes[key], self._latest = pod_class, (pod, pod_class)
         return pod_class
 
@@ -362,7 +362,7 @@ class Evaluator:
         return len(unsure) > len(self.cache.unsure_at(pod_class.row, score))
 
     def _evaluate_bulk(self, pod_class: PodClass, slots: Slots) -> None:
-        self._arrays.refresh()
+        self.arrays.refresh()
         scores, sure = self.cache.row(pod_class.row)
         for _, selected in self._bulk.parted(pod_class, slots):
             scores[selected.selection], sure[selected.selection] = self._bulk.run(
@@ -371,12 +371,26 @@ class Evaluator:
 
     def candidates(self, pod_class: PodClass) -> Bools:
         """Return by slot which nodes bounds do not rule out, as an array of the caller's own."""
-        self._arrays.refresh()
-        is_candidate = np.zeros(self._arrays.size, dtype=np.bool_)
-        slots = np.flatnonzero(self._arrays.profile[: self._arrays.size] >= 0)
+        self.arrays.refresh()
+        is_candidate = np.zeros(self.arrays.size, dtype=np.bool_)
+        slots = np.flatnonzero(self.arrays.profile[: self.arrays.size] >= 0)
         for _, selected in self._bulk.parted(pod_class, slots):
             is_candidate[selected.selection] = self._bulk.candidates(pod_class, selected)
         return is_candidate
+
+    def evaluations(
+        self, pod_class: PodClass, slots: Slots
+    ) -> list[tuple[Selected, PlanEvaluation]]:
+        """Return the nodes in these ascending slots by the class's plan, without those whose
+        profile blocks the class.
+        """
+        self.arrays.refresh()
+        selections = [selected for _, selected in self._bulk.parted(pod_class, slots)]
+        return [
+            (selected, self._bulk.evaluation(pod_class, selected.on_nodes))
+            for selected in selections
+            if not selected.on_nodes.is_blocked
+        ]
 
     def rank_changed(self, pod_class: PodClass) -> None:
         """Score every node that changed since the class asked last. Whether it takes the pod is
@@ -389,7 +403,7 @@ class Evaluator:
         cache, row = self.cache, pod_class.row
         if cache.ranked.get(row) == cache.changes:
             return
-        self._arrays.refresh()
+        self.arrays.refresh()
         scores, sure = cache.row(row)
         if self._bulk.rank(pod_class, scores, sure):
             slots = cache.unsure_at(row, OPTIMISTIC)

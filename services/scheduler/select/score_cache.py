@@ -38,7 +38,7 @@ class ScoreCache:
     """`scores`, `sure` and `exact` (evaluated singly as the node is now) are [pod class, node].
 
     `order` decides between nodes of equal score, differently for every pod. `changes` counts
-    changes of nodes.
+    changes of nodes, and `changed_at` has by slot the count after the node's latest change.
     """
 
     def __init__(self) -> None:
@@ -46,6 +46,7 @@ class ScoreCache:
         self.sure = np.ones((FIRST_ROWS, FIRST_SLOTS), dtype=np.bool_)
         self.exact = np.zeros((FIRST_ROWS, FIRST_SLOTS), dtype=np.bool_)
         self.order = np.zeros(FIRST_SLOTS, dtype=np.uint64)
+        self.changed_at = np.zeros(FIRST_SLOTS, dtype=np.int64)
         self.size = self.changes = 0
         # Row -> the changes when no node of it was unsure at OPTIMISTIC.
         self.ranked: dict[int, int] = {}
@@ -63,6 +64,7 @@ class ScoreCache:
             self.sure = np.concatenate([self.sure, np.ones((rows, more), np.bool_)], axis=1)
             self.exact = np.concatenate([self.exact, np.zeros((rows, more), np.bool_)], axis=1)
             self.order = np.append(self.order, np.zeros(more, dtype=np.uint64))
+            self.changed_at = np.append(self.changed_at, np.zeros(more, dtype=np.int64))
         self.order[slot] = xxhash.xxh3_64_intdigest(name.encode())
         self.changed(slot)
 
@@ -86,6 +88,7 @@ class ScoreCache:
     def changed(self, slot: int) -> None:
         """Note that anything may have changed on the node."""
         self.changes += 1
+        self.changed_at[slot] = self.changes
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
 
@@ -94,6 +97,7 @@ class ScoreCache:
         out.
         """
         self.changes += 1
+        self.changed_at[slot] = self.changes
         if kernel.COMPILED is not None:
             kernel.COMPILED.tighten(self.scores, self.sure, self.exact, slot)
             return
@@ -114,11 +118,13 @@ class ScoreCache:
         not.
         """
         self.changes += 1
+        self.changed_at[slot] = self.changes
         self.exact[:, slot] = False
 
     def emptied(self, slot: int) -> None:
         """Note that the node ended."""
         self.changes += 1
+        self.changed_at[slot] = self.changes
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
 

@@ -149,8 +149,8 @@ class PodClass:
 
     __slots__ = (
         "asked", "devices", "distinct_plans", "is_evaluated", "key", "kind", "landings",
-        "own_policy", "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusals",
-        "refused_at", "request", "requested", "reservation_arrays", "row", "undecided",
+        "own_policy", "passed_over", "plans", "plans_on_nodes", "pod", "problem", "refusal_table",
+        "refusals", "refused_at", "request", "requested", "reservation_arrays", "row", "undecided",
         "unplaceable", "zonal",
     )  # fmt: skip
 
@@ -191,6 +191,7 @@ class PodClass:
         # Slot -> version at which the bounds alone did not decide.
         self.passed_over: dict[int, int] = {}
         self.unplaceable: tuple[int, Unplaceable] | None = None
+        self.refusal_table: Any = None  # the explanations'
         self.refusals: dict[str, tuple[tuple[int, int], NodeObserved | None, Refusal]] = {}
 
     def plan(self, profile: Profile) -> Plan:
