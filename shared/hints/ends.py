@@ -14,6 +14,7 @@ Must not know the ledger, names, or a clock of the scheduler.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -49,20 +50,25 @@ def reachable_states_after_ends(
 ) -> ReachableStates:
     """Return what the pending pods may make of the node once all of these pods have ended. Raises
     OverBudgetError."""
-    return _Search(model, (*pending, *ended_pods), budget).run(bases)
+    return EndsSearch(model, (*pending, *ended_pods), budget).run(bases)
 
 
-class _Search:
+class EndsSearch:
+    """The search next to these pods. `pending` has one of each kind of pod that may not have come
+    yet, `counts` how many there are, and `kinds` their numbers by the request's key.
+    """
+
     def __init__(
         self, model: Kubelet, pods: Sequence[PendingAdmission | EndedPod], budget: Budget
     ) -> None:
-        self._model, self._pods, self._budget, self._orders = model, pods, budget, Orders(pods)
-        optional: dict[object, PendingAdmission] = {}
-        for pod in pods:
-            if isinstance(pod, PendingAdmission) and not pod.is_admitted:
-                optional[pod.request.key] = pod
-        self._kinds = {key: number for number, key in enumerate(optional)}
-        self._pending = tuple(optional.values())
+        self._model, self.pods, self._budget, self.orders = model, pods, budget, Orders(pods)
+        optional = [
+            pod for pod in pods if isinstance(pod, PendingAdmission) and not pod.is_admitted
+        ]
+        by_key = {pod.request.key: pod for pod in optional}
+        numbers = Counter([pod.request.key for pod in optional])
+        self.kinds: dict[object, int] = {key: number for number, key in enumerate(by_key)}
+        self.pending, self.counts = tuple(by_key.values()), tuple(numbers.values())
         self._may_be_rejected: set[int] = set()
 
     def run(self, bases: Collection[NodeState]) -> ReachableStates:
@@ -70,53 +76,51 @@ class _Search:
         without an answer."""
         if bases and self._fewest_steps(self._budget.left) > self._budget.left:
             raise OverBudgetError
-        reached = dict.fromkeys(_OrderedState(states, self._orders.everything) for states in bases)
+        reached = dict.fromkeys(_OrderedState(states, self.orders.everything) for states in bases)
         unexplored = list(reached)
         while unexplored:
             for next_state in self._next(unexplored.pop()):
                 if next_state not in reached:
                     reached[next_state] = None
                     unexplored.append(next_state)
-        current = [state for state in reached if not state.ahead & ~self._orders.optional]
+        current = [state for state in reached if not state.ahead & ~self.orders.optional]
         search_states = dict.fromkeys(self._count_pending(state) for state in current)
-        return ReachableStates(
-            self._pending, tuple(search_states), frozenset(self._may_be_rejected)
-        )
+        return ReachableStates(self.pending, tuple(search_states), frozenset(self._may_be_rejected))
 
     def _fewest_steps(self, most: int) -> int:
         """Return the fewest steps of the search in any states: an admission is looked at for each
         set of transitions that is surely ahead at some point. Counts a little beyond `most`."""
-        everything = self._orders.everything
+        everything = self.orders.everything
         reached, unexplored, count = {everything}, [everything], 0
         while unexplored and count <= most:
             ahead = unexplored.pop()
-            admissions, ends = self._orders.next(ahead)
+            admissions, ends = self.orders.next(ahead)
             count += len(admissions)
             for step in (*admissions, *ends):
-                still_ahead = ahead & ~self._surely_over(step)
+                still_ahead = ahead & ~self.surely_over(step)
                 if still_ahead not in reached:
                     reached.add(still_ahead)
                     unexplored.append(still_ahead)
         return count
 
-    def _surely_over(self, step: int) -> int:
+    def surely_over(self, step: int) -> int:
         """Return the transitions that are over at some point after this one.
 
         0 if no way may get that far: a pod that is known to have been admitted may be rejected in
         these states, and the amounts that it took are not known."""
-        number = self._orders.steps[step].pod
-        pod = self._pods[number]
+        number = self.orders.steps[step].pod
+        pod = self.pods[number]
         if isinstance(pod, PendingAdmission):
             return 0 if pod.is_admitted else 1 << step
         if pod.request is None:
             return 1 << step
-        return 0 if pod.since else self._orders.of[number]
+        return 0 if pod.since else self.orders.of[number]
 
     def _next(self, state: _OrderedState) -> Iterator[_OrderedState]:
         """One pod is admitted, one ends, or a pod with init containers starts to run."""
         for states in self._model.later(state.states):
             yield _OrderedState(states, state.ahead, state.taken)
-        admissions, ends = self._orders.next(state.ahead)
+        admissions, ends = self.orders.next(state.ahead)
         for step in admissions:
             self._budget.spend()
             yield from self._after_admission(state, step)
@@ -124,8 +128,8 @@ class _Search:
             yield self._after_end(state, step)
 
     def _after_end(self, state: _OrderedState, step: int) -> _OrderedState:
-        number, taken = self._orders.steps[step].pod, state.taken
-        pod = self._pods[number]
+        number, taken = self.orders.steps[step].pod, state.taken
+        pod = self.pods[number]
         if isinstance(pod, EndedPod) and pod.request is None:
             states = self._model.released(state.states, pod.held)
         else:
@@ -136,8 +140,8 @@ class _Search:
     def _after_admission(self, state: _OrderedState, step: int) -> Iterator[_OrderedState]:
         """A pod that is known to have run was not rejected. A pod that was sent because another
         ended does not count as rejected if it comes before that end."""
-        number, ahead = self._orders.steps[step].pod, state.ahead & ~(1 << step)
-        pod = self._pods[number]
+        number, ahead = self.orders.steps[step].pod, state.ahead & ~(1 << step)
+        pod = self.pods[number]
         assert pod.request is not None
         try:
             outcome = self._model.admit(state.states, pod.request)
@@ -151,16 +155,16 @@ class _Search:
             raise OverBudgetError from error
         if isinstance(pod, EndedPod):
             if not pod.since:  # it may have come and gone before the report
-                yield _OrderedState(state.states, ahead & ~self._orders.of[number], state.taken)
+                yield _OrderedState(state.states, ahead & ~self.orders.of[number], state.taken)
         elif outcome.refused and not pod.is_admitted:
-            if not ahead & ~self._orders.optional:
-                self._may_be_rejected.add(self._kinds[pod.request.key])
+            if not ahead & ~self.orders.optional:
+                self._may_be_rejected.add(self.kinds[pod.request.key])
             yield _OrderedState(state.states, ahead, state.taken)
 
     def _count_pending(self, state: _OrderedState) -> SearchState:
-        counts = [0] * len(self._pending)
-        for number, pod in enumerate(self._pods):
-            if state.ahead & self._orders.of[number]:
+        counts = [0] * len(self.pending)
+        for number, pod in enumerate(self.pods):
+            if state.ahead & self.orders.of[number]:
                 assert pod.request is not None
-                counts[self._kinds[pod.request.key]] += 1
+                counts[self.kinds[pod.request.key]] += 1
         return SearchState(state.states, tuple(counts))

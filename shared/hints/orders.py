@@ -67,7 +67,9 @@ class Orders:
     """Which transitions may happen next.
 
     Sets of transitions are bit sets; the first one in the log is the lowest bit.
-    `everything` has all of them, `optional` the unnecessary ones, and `of` has a set for each pod.
+    `everything` has all of them, `admissions` these, `optional` the unnecessary ones, and `of` has
+    a set for each pod. By transition, `begun` has all that may have happened before it was in the
+    log, and `before` the admissions that must come first.
     """
 
     def __init__(self, pods: Sequence[Pod]) -> None:
@@ -83,12 +85,12 @@ class Orders:
         for own_steps, pod in zip(self.of, pods, strict=True):
             self.optional |= own_steps if _is_optional(pod) else 0
         admissions = [(1 << index, step) for index, step in enumerate(self.steps) if not step.ends]
-        self._admissions = sum(bit for bit, _ in admissions)
-        self._before: list[int] = []
+        self.admissions = sum(bit for bit, _ in admissions)
+        self.before: list[int] = []
         for end in self.steps:
             earlier = [bit for bit, admission in admissions if _must_come_first(admission, end)]
-            self._before.append(sum(earlier))
-        self._begun = _begun(self.steps)
+            self.before.append(sum(earlier))
+        self.begun = _begun(self.steps)
         self._nexts: dict[int, tuple[list[int], list[int]]] = {}
 
     def next(self, ahead: int) -> tuple[list[int], list[int]]:
@@ -104,12 +106,12 @@ class Orders:
     def _next(self, ahead: int) -> tuple[list[int], list[int]]:
         if not ahead:
             return [], []
-        possible = ahead & self._begun[(ahead & -ahead).bit_length() - 1]
-        admissions = _numbers(possible & self._admissions)
+        possible = ahead & self.begun[(ahead & -ahead).bit_length() - 1]
+        admissions = _numbers(possible & self.admissions)
         ends = [
             index
-            for index in _numbers(possible & ~self._admissions)
-            if not self._before[index] & ahead
+            for index in _numbers(possible & ~self.admissions)
+            if not self.before[index] & ahead
         ]
         return admissions, ends if admissions else ends[:1]
 

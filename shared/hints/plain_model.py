@@ -27,6 +27,8 @@ GUARD = 1 << (WIDTH - 1)
 FIELD = (1 << WIDTH) - 1
 # Larger amounts are left to the reference.
 MOST = 1 << (WIDTH - 4)
+# Larger sizes are no limit to such amounts, and do not fit the kernel's numbers.
+LARGEST = 1 << (WIDTH - 2)
 # CPUs are requested in thousandths; exclusive ones are whole.
 MILLI = 1000
 # Requests of which the needs are remembered.
@@ -102,6 +104,21 @@ class PlainModel:
         for need, positions in needs:
             numbers += [sum(1 << position for position in positions), *self.numbers((need,))]
         return numbers
+
+    @property
+    def size_numbers(self) -> list[int]:
+        """Return the sizes [zone, resource]."""
+        return [min(sizes.get(name, 0), LARGEST) for sizes in self._sizes for name in self._shifts]
+
+    def held_numbers(self, held: Sequence[ZonedAmount]) -> list[int]:
+        """Return what the end of a pod that held this gives back [zone, resource] at most."""
+        numbers = [0] * (len(self._zones) * len(self._shifts))
+        for item in held:
+            position, shift = self._zones.get(item.zones[0]), self._shifts.get(item.resource)
+            if position is not None and shift is not None:
+                amount = item.amount if item.resource != CPU else item.amount // MILLI * MILLI
+                numbers[position * len(self._shifts) + shift // WIDTH] += amount
+        return [min(number, LARGEST) for number in numbers]
 
     def _is_plain(self, name: str, amount: int) -> bool:
         is_whole = name != CPU or not amount % MILLI

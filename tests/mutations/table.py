@@ -380,10 +380,17 @@ TESTED = (
     ),
     Mutation(
         "the kernel's search may reject a pod that runs",
-        "services/scheduler/filter/topology/kubelet_search.py",
+        "services/scheduler/filter/topology/compiled_search.py",
         "            pending.extend((count, pod.is_admitted))",
         "            pending.extend((count, False))",
         "tests/scheduler/test_plain_model.py -k kernel",
+    ),
+    Mutation(
+        "an explanation keeps the refusal of a node that changed",
+        "services/scheduler/explain/refusal_table.py",
+        "        changed = changed_at > self._changes",
+        "        changed = changed_at > changes",
+        "tests/scheduler/test_refusal_table.py",
     ),
     Mutation(
         "who is doomed in one state of the node has nothing to lose in another",

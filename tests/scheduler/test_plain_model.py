@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.filter.topology.kubelet_search import CompiledExploration
+from services.scheduler.filter.topology.compiled_search import CompiledExploration
 from services.scheduler.snapshot import kernel
 from shared.domain.demand import ContainerDemand
 from shared.domain.pod import ContainerKind
@@ -92,8 +92,10 @@ def scenes(draw: st.DrawFn) -> Scene:
     ended = list[EndedPod]()
     if draw(st.booleans()) and pending:
         ended.append(EndedPod(tuple(holdings), ended=draw(st.integers(2, 8))))
-        if draw(st.booleans()):
-            ended.append(EndedPod((), draw(requests()), 2, 0, draw(st.integers(3, 6))))
+        for _ in range(draw(st.integers(0, 2))):
+            runs, gone = draw(st.sampled_from((0, 3))), draw(st.integers(3, 6))
+            since = runs > 0 and draw(st.booleans())
+            ended.append(EndedPod((), draw(requests()), 2, runs, gone, since))
     newcomer = draw(requests())
     return Scene(observed.model, observed.bases, tuple(pending), tuple(ended), newcomer)
 
@@ -136,14 +138,14 @@ def test_the_plain_form_reaches_the_same_states_and_gives_the_same_answers(scene
     assert not refuses or answer in ("refused", UNKNOWN)
 
 
-@given(scenes(), st.integers(0, 400))
+@given(scenes(), st.one_of(st.integers(0, 400), st.just(MANY)))
 @settings(max_examples=examples(200), deadline=None)
 def test_the_kernel_answers_as_the_plain_form_within_every_budget(scene: Scene, steps: int) -> None:
-    form = scene._replace(ended_pods=()).plain_form()
+    form = scene.plain_form()
     if kernel.COMPILED is None or form is None or form.model.needs(scene.newcomer) is None:
         return
-    plain = Exploration(form.model, form.bases, scene.pending, ())
-    compiled = CompiledExploration(form.model, form.bases, scene.pending, ())
+    plain = Exploration(form.model, form.bases, scene.pending, scene.ended_pods)
+    compiled = CompiledExploration(form.model, form.bases, scene.pending, scene.ended_pods)
     answer = plain.search(scene.newcomer, steps)
-    event(answer.result)
+    event(f"{answer.result}, {len(scene.ended_pods)} ended")
     assert compiled.search(scene.newcomer, steps) == answer

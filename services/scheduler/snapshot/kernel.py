@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 # Raised with every change of a signature, as in `compiled/module.c`.
-INTERFACE = 7
+INTERFACE = 8
 
 
 def _loaded() -> Any:

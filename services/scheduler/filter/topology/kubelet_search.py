@@ -8,28 +8,23 @@ one decision after another is cheap. Must not know bounds.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from services.scheduler.snapshot import kernel
+from services.scheduler.filter.topology.compiled_search import CompiledExploration, is_compiled
 from services.scheduler.snapshot.node_info import NodeInfo
 from services.scheduler.snapshot.pod_class import Plan
 from shared.domain.policies import BEST_EFFORT
 from shared.hints.admission import AdmissionOutcome, ContainerZones, NodeState
 from shared.hints.admission_orders import (
     UNKNOWN,
-    Budget,
-    OverBudgetError,
     PendingAdmission,
     SearchResult,
-    fewest_steps,
-    kinds_of,
 )
 from shared.hints.exploration import Exploration, KeptResult
 from shared.hints.hidden_devices import asked_of
 from shared.hints.orders import NOT_YET, EndedPod, Pod, disorder
-from shared.hints.plain_model import PlainForm, PlainModel, plain_form
+from shared.hints.plain_model import PlainForm, plain_form
 from shared.hints.provider import RequestedAmounts
 from shared.hints.request import HintRequest, promised, request_of
 from shared.hints.splits import TooManyChoicesError
@@ -45,63 +40,16 @@ from shared.ledger.state import Charge
 
 # Next to more pending pods, nothing is predicted.
 MOST_PENDING = 64
-# The number of admissions on a plain form that count as one step, because they are cheaper: in
-# Python, if pods ended, and in the kernel.
+# The number of admissions on a plain form that count as one step, because they are cheaper: if pods
+# ended, and if not. Without the kernel both are the same, so that the answers are.
 PLAIN_A_STEP = 8
 COMPILED_A_STEP = 128
-# The most numbers of reached states that are kept: they are cheap to reach again.
-MOST_KEPT = 1 << 13
 # Results that are kept; beyond them all are searched again, which changes nothing.
 MOST_RESULTS = 64
-
-# The kernel's answers, by number.
-RESULTS: tuple[SearchResult, ...] = ("admitted", "refused", "endangers", UNKNOWN)
 
 # Policy, scope, whether the newcomer has init containers, its request for devices of which some may
 # be hidden, and whether the search only predicts (`plays_again`).
 Key = tuple[str, str, bool, RequestedAmounts, bool]
-
-
-class CompiledExploration(Exploration):
-    """The search on a plain form by the compiled kernel, if no pods ended."""
-
-    _model: PlainModel
-
-    def search(self, request: HintRequest, steps: int) -> KeptResult:
-        """Return the answer for a new pod within so many steps."""
-        kept = super().search(request, steps)
-        earlier: Sequence[Any] = self._before or ()
-        zones, names = self._model.shape
-        if sum(reached.count for reached in earlier) * zones * names > MOST_KEPT:
-            self._before, self._tried = None, -1
-        return kept
-
-    def _reachable(self, bases: tuple[NodeState, ...], budget: Budget) -> Any:
-        kinds, counts = kinds_of(self._pending)
-        if bases and fewest_steps(counts) > budget.left:
-            raise OverBudgetError
-        numbers, needs, pending = array("q"), array("q"), array("q")
-        for base in bases:
-            numbers.extend(self._model.numbers(base))
-        for pod, count in zip(kinds, counts, strict=True):
-            needs.extend(self._model.needed_numbers(pod.request))
-            pending.extend((count, pod.is_admitted))
-        shape = self._model.shape
-        reached = kernel.COMPILED.Reached(numbers, needs, pending, *shape, budget.left)
-        budget.left = reached.left
-        if budget.left < 0:
-            raise OverBudgetError
-        return reached
-
-    def _judge(self, earlier: Sequence[Any], request: HintRequest, budget: Budget) -> SearchResult:
-        needs, result = array("q", self._model.needed_numbers(request)), UNKNOWN
-        for reached in earlier:
-            if reached.count:
-                answer, budget.left = reached.judge(needs, budget.left)
-                result = RESULTS[answer]
-                if result != "admitted":
-                    break
-        return result
 
 
 class KubeletSearch:
@@ -168,8 +116,7 @@ class KubeletSearch:
             return self.exact()
         if self._plain is None:
             pending, ended = self.states.pending, self.states.ended_pods
-            is_compiled = kernel.COMPILED is not None and not ended
-            kind = CompiledExploration if is_compiled else Exploration
+            kind = CompiledExploration if is_compiled(pending, ended) else Exploration
             admissions = PLAIN_A_STEP if ended else COMPILED_A_STEP
             self._plain = kind(form.model, form.bases, pending, ended, admissions)
         return self._plain

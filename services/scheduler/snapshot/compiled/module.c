@@ -5,7 +5,7 @@
 #include "kernel.h"
 
 /* Raised with every change of a signature, so that a module of another version is not used. */
-#define INTERFACE 7
+#define INTERFACE 8
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "_kernel", .m_size = -1,

@@ -1,37 +1,11 @@
 /* The kubelet search on a plain node: admission_orders.py on the states of plain_model.py. */
 
-#include "kernel.h"
+#include "search.h"
 
 /* How a search ends. */
 enum { ADMITTED, REFUSED, ENDANGERS, UNKNOWN };
 
-/* Distinct states in the order in which they were added, and the numbers of those to explore. A
- * state is what is free [zone, field], and how many pods of each kind are pending: a number of
- * mixed radix. The table of their hashes has 1 + the number of a state, 0 for none. */
-typedef struct {
-    int64_t *words;
-    uint32_t *table, *unexplored;
-    Py_ssize_t width, count, room, left;
-} States;
-
-/* Pods that ask for the same. `needs` [container, 1 + field] begin with the mask of zones. */
-typedef struct {
-    const int64_t *needs;
-    int64_t containers, pending, radix;
-    char runs, rejected;
-} Kind;
-
-typedef struct {
-    PyObject_HEAD
-    Arrays arrays;
-    Py_ssize_t zones, fields, kind_count;
-    Kind kinds[MOST_KINDS];
-    States states;
-    int64_t *scratch;
-    long long left;
-} Reached;
-
-static void states_clear(States *states)
+void states_clear(States *states)
 {
     PyMem_Free(states->words);
     PyMem_Free(states->table);
@@ -83,8 +57,7 @@ static int states_grow(States *states)
     return 0;
 }
 
-/* Add a state that is not in `states`, and explore it later. */
-static int states_add(States *states, const int64_t *words)
+int states_add(States *states, const int64_t *words)
 {
     if (states->count == states->room && states_grow(states) < 0)
         return -1;
@@ -98,9 +71,7 @@ static int states_add(States *states, const int64_t *words)
     return 0;
 }
 
-/* Admit a pod: each container takes the lowest zone that has all it needs. Return 0 if one has no
- * zone. */
-static int admit(const Reached *reached, const Kind *kind, int64_t *state)
+int admit(const Reached *reached, const Kind *kind, int64_t *state)
 {
     const int64_t *need = kind->needs;
     for (int64_t container = 0; container < kind->containers; container++) {
@@ -183,9 +154,8 @@ static void keep_current(Reached *reached)
     }
 }
 
-/* Read the needs of one kind at `at`; return where the next begins, -1 for a misfit. */
-static Py_ssize_t read_kind(const Reached *reached, const int64_t *needs, Py_ssize_t at,
-                            Py_ssize_t end, Kind *kind)
+Py_ssize_t read_kind(const Reached *reached, const int64_t *needs, Py_ssize_t at, Py_ssize_t end,
+                     Kind *kind)
 {
     if (at >= end || needs[at] < 0 || needs[at] > (end - at - 1) / (1 + reached->fields))
         return -1;
@@ -193,7 +163,8 @@ static Py_ssize_t read_kind(const Reached *reached, const int64_t *needs, Py_ssi
     return at + 1 + kind->containers * (1 + reached->fields);
 }
 
-static int read_kinds(Reached *reached)
+/* Read the needs of each kind; return where those of other pods begin, -1 for a misfit. */
+static Py_ssize_t read_kinds(Reached *reached)
 {
     const int64_t *needs = reached->arrays.views[1].buf, *counts = reached->arrays.views[2].buf;
     Py_ssize_t at = 0, end = length(&reached->arrays, 1, 0);
@@ -214,41 +185,25 @@ static int read_kinds(Reached *reached)
     reached->scratch = PyMem_Calloc((size_t)reached->states.width, sizeof(int64_t));
     if (reached->scratch != NULL)
         reached->scratch[reached->states.width - 1] = radix - 1;
-    return 0;
+    return at;
 }
 
 PyDoc_STRVAR(reached_doc,
-"Reached(bases, needs, counts, zones, fields, budget)\n--\n\n"
+"Reached(bases, needs, counts, zones, fields, budget, ends=None)\n--\n\n"
 "The states that pending pods may make of a node with `bases` [base, zone, field], as\n"
 "`reachable_states` finds them. `needs` are those of each kind of pod: the number of containers,\n"
 "and of each the mask of zones that could hold it and its amounts [field]. `counts` [kind, 2] are\n"
 "how many pods are pending, and whether they are known to run. `left` is the rest of the budget,\n"
-"negative if it ended.");
+"negative if it ended. With `ends`, pods have ended: `search_ends.c`.");
 
-static int reached_init(PyObject *self, PyObject *args, PyObject *named)
+/* Follow every order of the pending pods. Return 1 if the budget ended. */
+static int reach(Reached *reached)
 {
-    static const Form forms[] = {{1, 8, 0}, {1, 8, 0}, {1, 8, 0}};
-    Reached *reached = (Reached *)self;
     States *states = &reached->states;
-    PyObject *objects[3];
-    int ends = 0;
-    if (named || reached->scratch != NULL || !PyArg_ParseTuple(
-            args, "OOOnnL", &objects[0], &objects[1], &objects[2], &reached->zones,
-            &reached->fields, &reached->left)
-        || take(&reached->arrays, objects, forms, 3) < 0)
-        return -1;
-    states->width = reached->zones * reached->fields + 1;
-    Py_ssize_t words = length(&reached->arrays, 0, 0);
-    if (reached->zones < 1 || reached->zones > MASK_ZONES || reached->fields < 1
-        || reached->left < 0 || reached->left >= INT32_MAX || words % (states->width - 1)
-        || read_kinds(reached) < 0)
-        return misfit(&reached->arrays);
-    if (reached->scratch == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
     const int64_t *bases = reached->arrays.views[0].buf;
+    Py_ssize_t words = length(&reached->arrays, 0, 0);
     int64_t all_pending = reached->scratch[states->width - 1];
+    int ends = 0;
     for (Py_ssize_t at = 0; at < words && !ends; at += states->width - 1) {
         memcpy(reached->scratch, bases + at, (size_t)(states->width - 1) * sizeof(int64_t));
         reached->scratch[states->width - 1] = all_pending;
@@ -256,6 +211,32 @@ static int reached_init(PyObject *self, PyObject *args, PyObject *named)
     }
     while (states->left && !ends)
         ends = explore(reached, states, states->unexplored[--states->left], 1);
+    return ends;
+}
+
+static int reached_init(PyObject *self, PyObject *args, PyObject *named)
+{
+    static const Form forms[] = {{1, 8, 0}, {1, 8, 0}, {1, 8, 0}};
+    Reached *reached = (Reached *)self;
+    PyObject *objects[3], *given = NULL;
+    if (named || reached->scratch != NULL || !PyArg_ParseTuple(
+            args, "OOOnnL|O", &objects[0], &objects[1], &objects[2], &reached->zones,
+            &reached->fields, &reached->left, &given)
+        || take(&reached->arrays, objects, forms, 3) < 0)
+        return -1;
+    reached->states.width = reached->zones * reached->fields + 1;
+    Py_ssize_t others = -1;
+    if (reached->zones >= 1 && reached->zones <= MASK_ZONES && reached->fields >= 1
+        && reached->left >= 0 && reached->left < INT32_MAX
+        && length(&reached->arrays, 0, 0) % (reached->states.width - 1) == 0)
+        others = read_kinds(reached);
+    if (others < 0)
+        return misfit(&reached->arrays);
+    if (reached->scratch == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int ends = given != NULL ? reach_after_ends(reached, given, others) : reach(reached);
     keep_current(reached);
     return ends < 0 ? -1 : 0;
 }
