@@ -15,7 +15,7 @@ Must not know the ledger, names, or a clock of the scheduler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from shared.hints.admission import NodeState
@@ -44,26 +44,23 @@ class _OrderedState(NamedTuple):
 def reachable_states_after_ends(
     model: Kubelet,
     bases: Collection[NodeState],
-    pending: Sequence[PendingAdmission],
-    ended_pods: Sequence[EndedPod],
+    orders: Orders,
     budget: Budget,
 ) -> ReachableStates:
-    """Return what the pending pods may make of the node once all of these pods have ended. Raises
+    """Return what the pending pods may make of the node once the others have ended. Raises
     OverBudgetError."""
-    return EndsSearch(model, (*pending, *ended_pods), budget).run(bases)
+    return EndsSearch(model, orders, budget).run(bases)
 
 
 class EndsSearch:
-    """The search next to these pods. `pending` has one of each kind of pod that may not have come
+    """The search over these orders. `pending` has one of each kind of pod that may not have come
     yet, `counts` how many there are, and `kinds` their numbers by the request's key.
     """
 
-    def __init__(
-        self, model: Kubelet, pods: Sequence[PendingAdmission | EndedPod], budget: Budget
-    ) -> None:
-        self._model, self.pods, self._budget, self.orders = model, pods, budget, Orders(pods)
+    def __init__(self, model: Kubelet, orders: Orders, budget: Budget) -> None:
+        self._model, self._budget, self.orders, self.pods = model, budget, orders, orders.pods
         optional = [
-            pod for pod in pods if isinstance(pod, PendingAdmission) and not pod.is_admitted
+            pod for pod in self.pods if isinstance(pod, PendingAdmission) and not pod.is_admitted
         ]
         by_key = {pod.request.key: pod for pod in optional}
         numbers = Counter([pod.request.key for pod in optional])

@@ -13,6 +13,7 @@ Reached states are kept, because a node is asked about many pods. Must not know 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from shared.hints.admission import NodeState
@@ -28,7 +29,7 @@ from shared.hints.admission_orders import (
     reachable_states,
 )
 from shared.hints.ends import reachable_states_after_ends
-from shared.hints.orders import EndedPod
+from shared.hints.orders import EndedPod, Orders
 from shared.hints.request import HintRequest
 from shared.hints.sample_states import full_state, sample_states
 from shared.hints.splits import TooManyChoicesError
@@ -67,6 +68,10 @@ class Exploration:
         self._samples: list[tuple[NodeState, int]] = []
         self._more_samples: Iterator[tuple[NodeState, int]] | None = None
         self._full: tuple[NodeState | None] | None = None
+
+    @cached_property
+    def _orders(self) -> Orders:
+        return Orders((*self._pending, *self._ended_pods))
 
     def search(self, request: HintRequest, steps: int) -> KeptResult:
         """Return the answer for a new pod within so many steps."""
@@ -108,7 +113,7 @@ class Exploration:
         """Return whether the kubelet rejects the pod after all that came in the first order."""
         if self._full is None:
             base, *_ = self._bases
-            self._full = (full_state(self._model, base, self._pending, self._ended_pods),)
+            self._full = (full_state(self._model, base, self._orders),)
         (full,) = self._full
         try:
             return full is not None and self._model.refuses(full, request)
@@ -126,9 +131,7 @@ class Exploration:
 
     def _reachable(self, bases: tuple[NodeState, ...], budget: Budget) -> ReachableStates:
         if self._ended_pods:
-            return reachable_states_after_ends(
-                self._model, bases, self._pending, self._ended_pods, budget
-            )
+            return reachable_states_after_ends(self._model, bases, self._orders, budget)
         return reachable_states(self._model, bases, self._pending, budget)
 
     def _steps_until_refused(self, request: HintRequest, steps: int) -> int:
@@ -146,9 +149,7 @@ class Exploration:
     def _sampled(self) -> Iterator[tuple[NodeState, int]]:
         yield from self._samples
         if self._more_samples is None:
-            self._more_samples = sample_states(
-                self._model, self._bases, self._pending, self._ended_pods
-            )
+            self._more_samples = sample_states(self._model, self._bases, self._orders)
         for sample in self._more_samples:
             self._samples.append(sample)
             yield sample

@@ -73,6 +73,7 @@ class Orders:
     """
 
     def __init__(self, pods: Sequence[Pod]) -> None:
+        self.pods = tuple(pods)
         transitions: list[Transition] = []
         for number, pod in enumerate(pods):
             transitions += _transitions(number, pod)

@@ -23,8 +23,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from shared.hints.admission import NodeState
-from shared.hints.admission_orders import Kubelet, PendingAdmission
-from shared.hints.orders import EndedPod, Orders, Pod
+from shared.hints.admission_orders import Kubelet
+from shared.hints.orders import EndedPod, Orders
 from shared.hints.provider import TakenAmounts
 from shared.hints.splits import TooManyChoicesError
 
@@ -52,16 +52,14 @@ ORDERS = (
 def sample_states(
     model: Kubelet,
     bases: Collection[NodeState],
-    pending: Sequence[PendingAdmission],
-    ended_pods: Sequence[EndedPod],
+    orders: Orders,
 ) -> Iterator[tuple[NodeState, int]]:
     """Yield states that the node may be in once every end is over, each of them once, with the
     steps that were taken so far."""
-    pods: tuple[Pod, ...] = (*pending, *ended_pods)
-    orders, sampled, steps = Orders(pods), set[NodeState](), 0
+    sampled, steps = set[NodeState](), 0
     for base in islice(bases, MOST_BASES):
         for order in ORDERS:
-            walk = _Walk(model, pods, orders, order)
+            walk = _Walk(model, orders, order)
             for state in walk.states(base):
                 if state not in sampled:
                     sampled.add(state)
@@ -72,14 +70,12 @@ def sample_states(
 def full_state(
     model: Kubelet,
     base: NodeState,
-    pending: Sequence[PendingAdmission],
-    ended_pods: Sequence[EndedPod],
+    orders: Orders,
 ) -> NodeState | None:
     """Return the state at the end of the first order, in which all pods came that found room; None
     if that order is impossible."""
-    pods: tuple[Pod, ...] = (*pending, *ended_pods)
     last: NodeState | None = None
-    for state in _Walk(model, pods, Orders(pods), ORDERS[0]).states(base):
+    for state in _Walk(model, orders, ORDERS[0]).states(base):
         last = state
     return last
 
@@ -87,8 +83,8 @@ def full_state(
 class _Walk:
     """One order, from one base."""
 
-    def __init__(self, model: Kubelet, pods: Sequence[Pod], orders: Orders, order: _Order) -> None:
-        self._model, self._pods, self._orders, self._order = model, pods, orders, order
+    def __init__(self, model: Kubelet, orders: Orders, order: _Order) -> None:
+        self._model, self._pods, self._orders, self._order = model, orders.pods, orders, order
         self._taken: dict[int, tuple[TakenAmounts, ...]] = {}
         self._drawn, self.steps = order.seed, 0
 

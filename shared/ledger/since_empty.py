@@ -27,7 +27,7 @@ from shared.hints.admission_orders import Budget, OverBudgetError, PendingAdmiss
 from shared.hints.ends import reachable_states_after_ends
 from shared.hints.memory import SEVERAL_GROUPS
 from shared.hints.observing import ObservedNode, observe
-from shared.hints.orders import EndedPod, relevant
+from shared.hints.orders import EndedPod, Orders, relevant
 from shared.hints.request import request_of
 from shared.ledger.container_zones import lists_placements
 from shared.ledger.device_views import with_device_views
@@ -128,7 +128,8 @@ def states_since_empty(
     if shown and not ended:
         kubelet = _ShownKubelet(kubelet, shown, _kept_by_inits(pods))
     try:
-        reached = reachable_states_after_ends(kubelet, empty.bases, pods, ended, Budget(MOST_STEPS))
+        orders, budget = Orders((*pods, *ended)), Budget(MOST_STEPS)
+        reached = reachable_states_after_ends(kubelet, empty.bases, orders, budget)
     except OverBudgetError:
         return None
     states = dict.fromkeys(state for state, _ in reached.search_states)

@@ -22,7 +22,7 @@ from shared.hints.admission import KubeletModel, NodeState
 from shared.hints.admission_orders import Budget, OverBudgetError, PendingAdmission
 from shared.hints.ends import reachable_states_after_ends
 from shared.hints.observing import observe
-from shared.hints.orders import NOT_YET, EndedPod
+from shared.hints.orders import NOT_YET, EndedPod, Orders
 from shared.hints.provider import TakenAmounts
 from shared.hints.request import HintRequest, request_of
 from shared.hints.sample_states import sample_states
@@ -215,7 +215,8 @@ class Plain:
 def test_it_reaches_the_states_of_every_order(scene: Scene) -> None:
     coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
     gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
-    reached = reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(1 << 20))
+    orders = Orders((*coming, *gone))
+    reached = reachable_states_after_ends(scene.model, scene.bases, orders, Budget(1 << 20))
     keys = [kind.request.key for kind in reached.kinds]
     plain = Plain(scene._replace(pods=(*coming, *gone)))
     assert {keys[kind] for kind in reached.may_be_rejected} == plain.may_be_rejected
@@ -237,17 +238,14 @@ def test_it_reaches_the_states_of_every_order(scene: Scene) -> None:
 def test_it_gives_up_at_once_only_where_the_budget_would_not_have_been_enough(scene: Scene) -> None:
     coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
     gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
-    budget = Budget(1 << 20)
-    reached = reachable_states_after_ends(scene.model, scene.bases, coming, gone, budget)
+    budget, orders = Budget(1 << 20), Orders((*coming, *gone))
+    reached = reachable_states_after_ends(scene.model, scene.bases, orders, budget)
     needed = (1 << 20) - budget.left
-    assert (
-        reachable_states_after_ends(scene.model, scene.bases, coming, gone, Budget(needed))
-        == reached
-    )
+    assert reachable_states_after_ends(scene.model, scene.bases, orders, Budget(needed)) == reached
     if needed:
         short = Budget(needed - 1)
         with pytest.raises(OverBudgetError):
-            reachable_states_after_ends(scene.model, scene.bases, coming, gone, short)
+            reachable_states_after_ends(scene.model, scene.bases, orders, short)
         event(f"known from the start: {short.left > 0}")
 
 
@@ -276,10 +274,9 @@ def test_no_state_is_dropped_if_a_pod_is_known_to_have_come_that_cannot_have(
         *(PendingAdmission(cpus(1), 4) for _ in range(8)),
     ]
     gone = [known] if isinstance(known, EndedPod) else []
-    assert (
-        reachable_states_after_ends(seen.model, seen.bases, coming, gone, Budget(1)).search_states
-        == ()
-    )
+    orders = Orders((*coming, *gone))
+    reached = reachable_states_after_ends(seen.model, seen.bases, orders, Budget(1))
+    assert reached.search_states == ()
 
 
 @given(scenes())
@@ -287,7 +284,8 @@ def test_no_state_is_dropped_if_a_pod_is_known_to_have_come_that_cannot_have(
 def test_sampled_states_are_states_that_some_order_reaches(scene: Scene) -> None:
     coming = [pod for pod in scene.pods if isinstance(pod, PendingAdmission)]
     gone = [pod for pod in scene.pods if isinstance(pod, EndedPod)]
-    sampled = {state for state, _ in sample_states(scene.model, scene.bases, coming, gone)}
+    orders = Orders((*coming, *gone))
+    sampled = {state for state, _ in sample_states(scene.model, scene.bases, orders)}
     reached = {states for states, _ in Plain(scene._replace(pods=(*coming, *gone))).sights}
     event(f"sampled {len(sampled)} of {len(reached)}")
     assert sampled <= reached

@@ -58,9 +58,9 @@ class CompiledExploration(Exploration):
         return kept
 
     def _reachable(self, bases: tuple[NodeState, ...], budget: Budget) -> Any:
-        search = EndsSearch(self._model, (*self._pending, *self._ended_pods), budget)
-        kinds, counts = kinds_of(self._pending)
+        kinds, counts, search = *kinds_of(self._pending), None
         if self._ended_pods:
+            search = EndsSearch(self._model, self._orders, budget)
             kinds, counts = search.pending, search.counts
         elif bases and fewest_steps(counts) > budget.left:
             raise OverBudgetError
@@ -70,7 +70,7 @@ class CompiledExploration(Exploration):
         for pod, count in zip(kinds, counts, strict=True):
             needs.extend(self._model.needed_numbers(pod.request))
             pending.extend((count, pod.is_admitted))
-        ends = [self._ends(search, needs)] if self._ended_pods else []
+        ends = [self._ends(search, needs)] if search is not None else []
         shape = self._model.shape
         reached = kernel.COMPILED.Reached(numbers, needs, pending, *shape, budget.left, *ends)
         budget.left = reached.left
