@@ -59,7 +59,7 @@ CONFIGS = (CycleConfig(), CycleConfig(steps_node=2, steps_last_resort=4, steps_p
 def test_the_kept_table_is_what_asking_each_node_anew_says(
     shortages_from: int, config: CycleConfig, asked: Any, nodes: Any, steps: Any
 ) -> None:
-    before, explain.SHORTAGES_FROM = explain.SHORTAGES_FROM, shortages_from
+    usual, explain.SHORTAGES_FROM = explain.SHORTAGES_FROM, shortages_from
     try:
         story = Story(config, asked)
         for name, node in zip(NAMES, nodes, strict=False):
@@ -70,7 +70,7 @@ def test_the_kept_table_is_what_asking_each_node_anew_says(
         story.asked("alone")
         story.asked("apart")
     finally:
-        explain.SHORTAGES_FROM = before
+        explain.SHORTAGES_FROM = usual
 
 
 class Story:
@@ -157,8 +157,8 @@ class Story:
         """Return the refusals by name, from the class's nodes one after the other."""
         refusals._refused_by_class()
         refusals._plain_table()
-        found = [refusals._own[slot] for slot in slots.tolist()]
-        return [refusal for refusal in found if refusal is not None]
+        by_slot = [refusals._own[slot] for slot in slots.tolist()]
+        return [refusal for refusal in by_slot if refusal is not None]
 
 
 def distance(refusal: Refusal) -> tuple[float, float, str]:

@@ -138,9 +138,9 @@ class _Shortages:
         zones, most = free.argmax(axis=1), free.max(axis=1)
         scarcest = (np.maximum(most, 0) / np.array(asked)[:, None]).argmin(axis=0)
         for number, name in enumerate(names):
-            here = (scarcest == number) & (most[number] < asked[number])
+            is_short_of_it = (scarcest == number) & (most[number] < asked[number])
             concerned = np.zeros(len(self._slots), dtype=np.bool_)
-            concerned[np.flatnonzero(short)[here]] = True
+            concerned[np.flatnonzero(short)[is_short_of_it]] = True
             if concerned.any():
                 refusal = Refusal("", Reason.NO_SINGLE_ZONE, "", name, asked=asked[number])
                 best, zone = np.zeros_like(self._slots), np.zeros_like(self._slots)

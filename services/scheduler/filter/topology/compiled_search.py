@@ -83,23 +83,23 @@ class CompiledExploration(Exploration):
         to `needs`.
         """
         model, orders, takers = self._model, search.orders, 0
-        pods, held, steps = array("q"), array("q"), array("q")
+        pods, released, steps = array("q"), array("q"), array("q")
         for number, pod in enumerate(search.pods):
             needs.extend([0] if pod.request is None else model.needed_numbers(pod.request))
             if isinstance(pod, EndedPod):
                 row = 0, pod.request is None, pod.since, True, 0 if pod.request is None else takers
-                held.extend(model.held_numbers(pod.held))
+                released.extend(model.held_numbers(pod.held))
                 takers += pod.request is not None
             else:
                 row = search.kinds.get(pod.request.key, 0), False, pod.is_admitted, False, 0
-                held.extend(model.held_numbers(()))
+                released.extend(model.held_numbers(()))
             pods.extend((orders.of[number], *row))
         for step, transition in enumerate(orders.steps):
-            begun, before = orders.begun[step], orders.before[step]
+            begun, must_precede = orders.begun[step], orders.before[step]
             over = search.surely_over(step)
-            steps.extend((transition.pod, transition.ends, begun, before, over))
+            steps.extend((transition.pod, transition.ends, begun, must_precede, over))
         sizes = array("q", model.size_numbers)
-        return steps, pods, held, sizes, takers, orders.admissions, orders.optional
+        return steps, pods, released, sizes, takers, orders.admissions, orders.optional
 
     def _judge(self, earlier: Sequence[Any], request: HintRequest, budget: Budget) -> SearchResult:
         needs, result = array("q", self._model.needed_numbers(request)), UNKNOWN
