@@ -46,7 +46,6 @@ from shared.events.envelope import Envelope
 from shared.events.report_events import NodeReported
 from shared.events.scheduling_events import PodAllocationFound
 from shared.events.surroundings_events import NodeDevicesObserved
-from shared.hints.request import HintRequest
 from shared.ledger import fold
 from shared.ledger.alike import share
 from shared.ledger.state import Ledger
@@ -186,9 +185,9 @@ class Ways:
         self.found: list[str] = []
         note, search = self._note, self._search
 
-        def noted(kubelet_search: KubeletSearch, request: HintRequest) -> bool:
+        def noted(kubelet_search: KubeletSearch, *arguments: Any, **named: Any) -> bool:
             note("by_search")
-            return search(kubelet_search, request)
+            return search(kubelet_search, *arguments, **named)
 
         setattr(KubeletSearch, "refuses_when_full", noted)  # noqa: B010
         setattr(evaluate, "evaluate_node", self._evaluated)  # noqa: B010

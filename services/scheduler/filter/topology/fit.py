@@ -213,6 +213,12 @@ def _filter_result(
         if plan.may_be_split and is_sure(node_info, pod_class, plan):
             return ADMITTED
         return search_result(node_info, plan, steps)
+    if node_info.kubelet_searches is not None:
+        # A search that the node has already costs less than any bound, and decides most nodes that
+        # a pod meets in vain.
+        search = kubelet_search_of(node_info, plan)
+        if search.refuses_when_full(plan.request, only_if_plain=True):
+            return REFUSED
     is_bounded = (cores_unknown or not plan.full_pcpus_only) and _amounts_decide(node_info)
     if is_bounded and _takes_no_zone(node_info, pod_class, plan, finds_zones):
         return ADMITTED

@@ -128,14 +128,16 @@ class KubeletSearch:
             self._exact = Exploration(states.model, states.bases, states.pending, states.ended_pods)
         return self._exact
 
-    def refuses_when_full(self, request: HintRequest) -> bool:
+    def refuses_when_full(self, request: HintRequest, only_if_plain: bool = False) -> bool:
         """Return whether the kubelet rejects the pod in a state that is cheap to reach: after all
         pending pods came, in one order. Most refusals show there.
         """
         if self.states is None or len(self.states.pending) > MOST_PENDING:
             return False
         exploration = self.exploration(request)
-        return exploration is not None and exploration.refuses_when_full(request)
+        if exploration is None or (only_if_plain and exploration is self._exact):
+            return False
+        return exploration.refuses_when_full(request)
 
     def steps_taken(self, request: HintRequest, steps: int) -> int:
         """Return the steps of the search with this budget; 0 without one."""
