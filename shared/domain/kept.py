@@ -16,7 +16,7 @@ select by any label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -81,9 +81,16 @@ def digest(value: str) -> str:
     return f"~{xxhash.xxh3_128_hexdigest(value.encode())}"
 
 
+def is_among(kept_value: str, wanted: Sequence[str]) -> bool:
+    """Return whether a kept label has one of these values."""
+    if kept_value in wanted:
+        return True
+    return kept_value.startswith("~") and any(kept_value == digest(value) for value in wanted)
+
+
 def is_value(kept_value: str, wanted: str) -> bool:
     """Return whether a kept label has this value."""
-    return kept_value == wanted or (kept_value.startswith("~") and kept_value == digest(wanted))
+    return is_among(kept_value, (wanted,))
 
 
 def _selected(spec: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.domain import fields
 from shared.domain.fields import Json
-from shared.domain.kept import is_value
+from shared.domain.kept import is_among
 
 # (key, operator, values)
 Requirement = tuple[str, str, tuple[str, ...]]
@@ -19,9 +19,9 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     key, operator, values = requirement
     value = labels.get(key)
     if operator == "In":
-        return value is not None and any(is_value(value, allowed) for allowed in values)
+        return value is not None and is_among(value, values)
     if operator == "NotIn":
-        return value is None or not any(is_value(value, denied) for denied in values)
+        return value is None or not is_among(value, values)
     return (value is not None) == (operator == "Exists")
 
 

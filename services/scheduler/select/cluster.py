@@ -347,7 +347,7 @@ class Cluster:
         passing = checks.passing()
         if passing is None:
             return offsets
-        return np.where(passing, 0 if offsets is None else offsets, EXCLUDED).astype(np.int32)
+        return np.where(passing, np.int32(0) if offsets is None else offsets, np.int32(EXCLUDED))
 
     def class_of(self, pod: Pod) -> str:
         """Return equal text for pods that nodes, and the rules of pods there, treat alike now."""

@@ -38,7 +38,11 @@ class Selection(msgspec.Struct, frozen=True):
         """metav1.LabelSelector: all requirements hold."""
         if self.nothing or (self.namespaces and pod.namespace not in self.namespaces):
             return False
-        return all(holds(requirement, pod.labels) for requirement in self.labels)
+        labels = pod.labels
+        for requirement in self.labels:  # noqa: SIM110 - runs for each placed pod
+            if not holds(requirement, labels):
+                return False
+        return True
 
     def within(self, other: Selection) -> Selection:
         """Return the selection of the pods that both select."""
