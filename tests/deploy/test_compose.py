@@ -23,6 +23,7 @@ from services.embedded.nats_credentials import keep, seed_file
 from shared.bus import subjects
 from shared.bus.jetstream import JetStreamBus
 from shared.domain.secret_url import bus_trouble, database_trouble
+from shared.eventlog.postgres_logins import KEEPER, SERVICE
 from tests.fixtures.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -192,9 +193,11 @@ def test_a_container_gets_the_secrets_of_its_settings_only() -> None:
     assert holders == {
         "database-url": {"topology-store", "scheduler", "binder", "console"},
         "nats-url": {"topology-store", "scheduler"},
-        "owner-url": {"migrations", "archive", "prune"},
+        "owner-url": {"migrations"},
         "postgres-password": {"postgres"},
         "service-password": {"migrations"},
+        "keeper-url": {"archive", "prune"},
+        "keeper-password": {"migrations"},
         "nats-password": {"nats"},
     }
 
@@ -203,8 +206,11 @@ def test_urls_and_passwords_of_the_checkout_belong_together() -> None:
     assert urlsplit(secret("owner-url")).password == secret("postgres-password")
     assert urlsplit(secret("database-url")).password == secret("service-password")
     assert urlsplit(secret("nats-url")).password == secret("nats-password")
-    assert urlsplit(secret("database-url")).username == "topolog_service"
-    assert not [url for url in ("owner-url", "database-url") if database_trouble(secret(url))]
+    assert urlsplit(secret("keeper-url")).password == secret("keeper-password")
+    assert urlsplit(secret("database-url")).username == SERVICE
+    assert urlsplit(secret("keeper-url")).username == KEEPER
+    urls = ("owner-url", "database-url", "keeper-url")
+    assert not [url for url in urls if database_trouble(secret(url))]
     assert not bus_trouble(secret("nats-url"))
 
 
