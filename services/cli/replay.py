@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from services.cli import replay_print, window
@@ -141,11 +142,19 @@ def at_command(
     text = " ".join(moment)
     with usage_errors("at"):
         moments.parse(text, int(time.time() * 1_000_000))
-    state = run(LogSource(database_url, data_dir), lambda log: state_at(log, text, node), "at")
-    if as_json:
-        json_line(state)
-    else:
+
+    async def show(log: EventLog) -> None:
+        parts = state_at(log, text, node)
+        state = await anext(parts)
+        if as_json:
+            nodes = [msgspec.Raw(msgspec.json.encode(part)) async for part in parts]
+            json_line(state | {"nodes": nodes})
+            return
         replay_print.state(state)
+        async for part in parts:
+            replay_print.node(part)
+
+    run(LogSource(database_url, data_dir), show, "at")
 
 
 @replay_app.command("explain")

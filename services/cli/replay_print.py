@@ -69,33 +69,36 @@ def state(result: dict[str, Any]) -> None:
         say(f"waiting: {', '.join(waiting[:WAITING_SHOWN])}" + (f" and {more} more" * (more > 0)))
     for problem in result["quarantined"]:
         say(f"quarantined: {problem}")
-    for node in result["nodes"]:
-        flags = [
-            node["policy"],
-            node["scope"],
-            node["dirty"] and f"dirty: {node['dirty']}",
-            "expired" if node["expired"] else "",
-            "locked out" if node["locked"] else "",
-        ]
-        say()
-        say(f"{node['node']} ({', '.join(flag for flag in flags if flag)})", bold=True)
-        say_table(
-            ("zone", "resource", "#allocatable", "#guaranteed free", "#free at most"),
-            _zone_rows(node["zones"]),
-        )
-        if node["policy"]:
-            say(f"zones are chosen by {node['chosen_by']}")
-            say(f"placements are confirmed by {node['confirmed_by'] or 'nothing in its reports'}")
-        for problem in node["problems"]:
-            say(problem)
-        for exclusion in node["exclusions"]:
-            say(exclusion_text(exclusion))
-        if node["held_for"]:
-            say(f"held for the overdue pod {node['held_for']}: it takes no other pod")
-        if node["dirty_mark"]:
-            say(dirty_text(node["dirty_mark"]))
-        for charge in node["charges"]:
-            _say_wrapped(_charge(charge), columns(), 2)
+
+
+def node(node: dict[str, Any]) -> None:
+    """Print a node at a position."""
+    flags = [
+        node["policy"],
+        node["scope"],
+        node["dirty"] and f"dirty: {node['dirty']}",
+        "expired" if node["expired"] else "",
+        "locked out" if node["locked"] else "",
+    ]
+    say()
+    say(f"{node['node']} ({', '.join(flag for flag in flags if flag)})", bold=True)
+    say_table(
+        ("zone", "resource", "#allocatable", "#guaranteed free", "#free at most"),
+        _zone_rows(node["zones"]),
+    )
+    if node["policy"]:
+        say(f"zones are chosen by {node['chosen_by']}")
+        say(f"placements are confirmed by {node['confirmed_by'] or 'nothing in its reports'}")
+    for problem in node["problems"]:
+        say(problem)
+    for exclusion in node["exclusions"]:
+        say(exclusion_text(exclusion))
+    if node["held_for"]:
+        say(f"held for the overdue pod {node['held_for']}: it takes no other pod")
+    if node["dirty_mark"]:
+        say(dirty_text(node["dirty_mark"]))
+    for charge in node["charges"]:
+        _say_wrapped(_charge(charge), columns(), 2)
 
 
 def _zone_rows(zones: list[dict[str, Any]]) -> list[list[str]]:

@@ -23,14 +23,14 @@ PodSummary = tuple[str, str, str, str]
 
 
 class State(msgspec.Struct, frozen=True):
-    """A ledger as values: `nodes` by name, `pods` by uid as (key, stage, node, last scheduling
-    outcome).
+    """A ledger as values: `nodes` by name, packed because two states are kept, `pods` by uid as
+    (key, stage, node, last scheduling outcome).
     """
 
     name: str
     position: int
     hash: str
-    nodes: dict[str, dict[str, Any]]
+    nodes: dict[str, bytes]
     pods: dict[str, PodSummary]
 
 
@@ -76,13 +76,14 @@ class Difference(msgspec.Struct, frozen=True):
 def state_of(name: str, ledger: Ledger) -> State:
     """Return the ledger as values, which later folds do not change."""
     nodes = {
-        node_name: node_state(ledger, ledger.nodes[node_name]) for node_name in sorted(ledger.nodes)
+        node_name: msgspec.json.encode(node_state(ledger, ledger.nodes[node_name]))
+        for node_name in sorted(ledger.nodes)
     }
     pods: dict[str, PodSummary] = {
         uid: (entry.pod.key, entry.stage, entry.node, entry.verdict)
         for uid, entry in ledger.pods.items()
     }
-    return State(name, ledger.position, state_hash(ledger), msgspec.to_builtins(nodes), pods)
+    return State(name, ledger.position, state_hash(ledger), nodes, pods)
 
 
 def difference(first: State, second: State, node: str = "") -> Difference:
@@ -100,10 +101,8 @@ def difference(first: State, second: State, node: str = "") -> Difference:
     return Difference(first.name, second.name, positions, hashes, nodes, pods)
 
 
-def _node(
-    name: str, first: dict[str, Any] | None, second: dict[str, Any] | None
-) -> NodeDifference | None:
-    old, new = first or {}, second or {}
+def _node(name: str, first: bytes | None, second: bytes | None) -> NodeDifference | None:
+    old, new = (msgspec.json.decode(packed or b"{}") for packed in (first, second))
     change = NodeDifference(
         name,
         (first is not None, second is not None),

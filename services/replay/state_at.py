@@ -4,6 +4,7 @@ words.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -26,9 +27,9 @@ from shared.ledger.state import Charge, Ledger, LedgerNode, LedgerPod
 REMEDY = "topolog replay at head, or at 1"
 
 
-async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
-    """Return the ledger at a moment. Amounts are in millicpu, bytes and counts. `charges` are the
-    zones in which each pod may be, or is.
+async def state_at(log: EventLog, moment: str, node: str) -> AsyncIterator[dict[str, Any]]:
+    """Yield the ledger at a moment: what concerns no node, then each node. Amounts are in millicpu,
+    bytes and counts. `charges` are the zones in which each pod may be, or is.
     """
     head = await log.head()
     position = await position_of(log, moment, remedy=REMEDY)
@@ -40,8 +41,7 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
             f"no node {node!r} at position {ledger.position}{hint}", "topolog replay at head"
         )
     time_us = (await log.read(position - 1, 1))[0].time_us
-    shown = [node] if node else sorted(ledger.nodes)
-    return {
+    yield {
         "position": ledger.position,
         "head": head,
         "time": filters.clock(time_us),
@@ -49,16 +49,14 @@ async def state_at(log: EventLog, moment: str, node: str) -> dict[str, Any]:
         "pods": len(ledger.pods),
         "quarantined": list(quarantined.streams.values()),
         "waiting": sorted(entry.pod.key for entry in ledger.pods.values() if _waits(entry)),
-        "nodes": [
-            {
-                **node_state(ledger, ledger.nodes[name]),
-                "exclusions": await exclusions_of(log, name, followed.exclusions, position),
-                "held_for": _held_for(followed.holds, name),
-                "dirty_mark": await dirty_mark(log, ledger.nodes[name], position),
-            }
-            for name in shown
-        ],
     }
+    for name in [node] if node else sorted(ledger.nodes):
+        yield {
+            **node_state(ledger, ledger.nodes[name]),
+            "exclusions": await exclusions_of(log, name, followed.exclusions, position),
+            "held_for": _held_for(followed.holds, name),
+            "dirty_mark": await dirty_mark(log, ledger.nodes[name], position),
+        }
 
 
 def _held_for(holds: Holds, node: str) -> str:

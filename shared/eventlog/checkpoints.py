@@ -73,10 +73,10 @@ def packed(checkpoint: Checkpoint) -> bytes:
 
 
 async def nearest_checkpoint(
-    log: EventLog, projection: str, form: Form, until: int | None = None
+    log: EventLog, projection: str, form: Form, until: int | None = None, after: int = 0
 ) -> Checkpoint | None:
     """Return the newest checkpoint of this history at or before `until` (None: the head); None also
-    if it cannot be read. Raises LogUnavailable."""
+    if it lies at or before `after`, or cannot be read. Raises LogUnavailable."""
     newest: tuple[Place, bytes] | None = None
     version = form.version
     for number in range(form.version, 0, -1):
@@ -85,7 +85,7 @@ async def nearest_checkpoint(
             newest, version = snapshot, number
         if number - 1 not in form.upcasters:
             break
-    if newest is None:
+    if newest is None or newest[0].position <= after:
         return None
     try:
         stored = msgspec.msgpack.decode(zlib.decompress(unseal(newest[1]) or b""), type=_Stored)

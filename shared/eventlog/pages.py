@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from shared.eventlog.limits import MAX_PAGE_BYTES
 from shared.events.envelope import Envelope
 
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 16 << 20
 # Estimated memory of an event in addition to its payload.
 FACT_BYTES = 1_000
 

@@ -12,7 +12,6 @@ from services.replay import reading
 from services.replay.deciding_state import followed_at
 from services.replay.explain import explain
 from services.replay.nearest import nearest_state
-from services.replay.state_at import state_at
 from services.replay.why_not import why_not
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.state import state
@@ -22,6 +21,7 @@ from shared.eventlog.snapshots import KEPT_SNAPSHOT_BYTES, KEPT_SNAPSHOTS, seal,
 from shared.events.quarantine import QuarantinedStreams
 from shared.kubelet.fingerprint import container_hash, fingerprint
 from tests.ledger.given import container, held, pod, zone
+from tests.replay.whole_state import whole_state
 from tests.scheduler.default.story import Story
 
 
@@ -52,7 +52,7 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
     story = Story()
     head = await busy(story)
     positions = range(1, head + 1)
-    plain = [await state_at(story.log, str(position), "") for position in positions]
+    plain = [await whole_state(story.log, str(position), "") for position in positions]
     refused = await why_not(story.log, "large", "n1", "", CycleConfig())
     answers = [await explain(story.log, name) for name in ("small", "large")]
     for position in positions:
@@ -60,7 +60,7 @@ async def test_answers_do_not_depend_on_snapshots() -> None:
     for position in positions:
         skips = QuarantinedStreams()
         assert (await nearest_state(story.log, position, skips)).ledger.position == position
-    assert [await state_at(story.log, str(position), "") for position in positions] == plain
+    assert [await whole_state(story.log, str(position), "") for position in positions] == plain
     assert await why_not(story.log, "large", "n1", "", CycleConfig()) == refused
     assert [await explain(story.log, name) for name in ("small", "large")] == answers
 
@@ -96,11 +96,11 @@ def rte(zones: dict[str, int]) -> dict[str, Any]:
 async def test_a_damaged_snapshot_is_not_used(damaged: bytes) -> None:
     story = Story()
     head = await busy(story)
-    plain = await state_at(story.log, "head", "")
+    plain = await whole_state(story.log, "head", "")
     page = await story.log.read(head - 1, 1)
     place = Place(head, page[0].chain)
     await story.log.save_snapshot(PROJECTION, snapshot_key(), place, damaged)
-    assert await state_at(story.log, "head", "") == plain
+    assert await whole_state(story.log, "head", "") == plain
 
 
 async def test_a_snapshot_from_before_a_skip_is_not_used() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.cli.replay_print import _charge
-from services.replay.state_at import node_state, state_at
+from services.replay.state_at import node_state
 from services.replay.zone_amounts import resources_in
 from services.scheduler.state.totals import zones_in_use
 from services.top.model import node_row
@@ -12,6 +12,7 @@ from shared.events.cluster_events import PodObserved
 from shared.kubelet.fingerprint import fingerprint
 from tests.ledger.given import GIB, History, container, held, pod, zone
 from tests.ledger.test_fingerprint_path import reconcile
+from tests.replay.whole_state import whole_state
 from tests.scheduler.default.story import Story
 from tests.scheduler.owned.given import OwnedWorld, exclusive
 
@@ -38,7 +39,7 @@ async def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
     story = Story()
     await story.arrives(pod("a"), pod("b"))
     await story.tell(streams.pod("uid-a"), PodObserved(pod("a"), terminating=True))
-    assert (await state_at(story.log, "head", ""))["waiting"] == ["ns/b"]
+    assert (await whole_state(story.log, "head", ""))["waiting"] == ["ns/b"]
 
 
 async def test_a_pod_confirmed_by_fingerprint_shows_what_it_holds_and_no_zone() -> None:

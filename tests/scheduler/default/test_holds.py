@@ -7,7 +7,6 @@ import pytest
 
 from services.replay.deciding_state import placing_at
 from services.replay.explain import explain
-from services.replay.state_at import state_at
 from services.scheduler import handlers
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard
@@ -28,6 +27,7 @@ from shared.events.scheduling_events import (
     PodVerdictChanged,
 )
 from tests.ledger.given import pod, zone
+from tests.replay.whole_state import whole_state
 from tests.scheduler.default.story import Story
 
 AFTER_S = 60
@@ -303,11 +303,11 @@ async def test_replay_shows_the_hold_of_the_pod_and_of_the_node() -> None:
     await story.full("n1")
     await story.arrives(large())
     await story.turns(seconds=AFTER_S + 10)
-    (node,) = (await state_at(story.log, "head", "n1"))["nodes"]
+    (node,) = (await whole_state(story.log, "head", "n1"))["nodes"]
     assert node["held_for"] == large().key
     await story.ends(large())
     await story.turns(seconds=1)
-    (node,) = (await state_at(story.log, "head", "n1"))["nodes"]
+    (node,) = (await whole_state(story.log, "head", "n1"))["nodes"]
     assert node["held_for"] == ""
     (story_lines,) = await explain(story.log, large().key)
     titles = [line.title for line in story_lines.lines]
