@@ -28,11 +28,11 @@ def linked(previous: bytes, envelope: Envelope, payload_sha256: bytes | None = N
     replaces the hash of a payload that was redacted.
     """
     return sha256(
-        previous + (payload_sha256 or sha256(envelope.payload).digest()) + _header(envelope)
+        previous + (payload_sha256 or sha256(envelope.payload).digest()) + header_of(envelope)
     ).digest()
 
 
-def _header(row: Envelope) -> bytes:
+def header_of(row: Envelope) -> bytes:
     # Written out because it runs for every verified event: a loop over the columns costs twice as
     # much.
     stream, kind, role, commit_id, correlation, trace = (

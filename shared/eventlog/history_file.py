@@ -154,8 +154,12 @@ class Writer:
     def add(self, envelopes: Sequence[Envelope]) -> None:
         """Write the next events in blocks of at most BLOCK_FACTS events or BLOCK_BYTES."""
         for block in cut(envelopes, BLOCK_FACTS, BLOCK_BYTES):
-            self._put(b"".join(map(line_of, block)))
-            self._events += len(block)
+            self.add_block(b"".join(map(line_of, block)), len(block))
+
+    def add_block(self, lines: bytes, events: int) -> None:
+        """Write the lines of so many events as one block."""
+        self._put(lines)
+        self._events += events
 
     def end(self) -> str:
         """Write the end line and return the SHA-256 of all lines before it."""

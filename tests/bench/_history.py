@@ -4,6 +4,7 @@ and end when as many others have arrived as the nodes hold.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
@@ -26,26 +27,44 @@ BEGIN_US = 1_700_000_000_000_000
 CPUS, ZONES, PODS_IN_ZONE, ZONE_CPUS = 4, 2, 6, 32
 BLOCK = 2_000
 EVENTS_A_POD = 8
+# The version of a pod's stream while the pod runs.
+VERSION_RUNNING = 5
 
 
 class History:
-    """Writes the events. A pod's uid and name follow from its number."""
+    """Writes the events. A pod's uid and name follow from its number. `live` pods live at once."""
 
     def __init__(self, nodes: int, pods_per_s: float) -> None:
         self._nodes, self._pod_us = nodes, int(1_000_000 / pods_per_s)
-        self._live = nodes * ZONES * PODS_IN_ZONE
+        self.live = nodes * ZONES * PODS_IN_ZONE
         self._versions: Counter[str] = Counter()
         self._chain, self._now_us = BEGINNING, BEGIN_US
         self.position = 0
 
-    def blocks(self, pods: int) -> Iterator[list[Envelope]]:
-        """Yield the events of this many pods, in order."""
-        block: list[Envelope] = []
-        for number in range(self._nodes):
-            block += self._node(number)
-        for number in range(pods):
-            self._now_us = BEGIN_US + number * self._pod_us
-            block += self._pod(number)
+    def begin_at(self, number: int, chain: bytes) -> None:
+        """Begin with the events of this pod, after the event with this chain."""
+        self.position, self._chain = self.events(number), chain
+        for node in range(self._nodes):
+            pods = len(range(node, number, self._nodes))
+            for stream in (streams.node(f"n{node}"), streams.report(f"n{node}")):
+                self._versions[stream] = 1 + pods
+        for live in range(max(0, number - self.live), number):
+            self._versions[streams.pod(uid_of(live))] = VERSION_RUNNING
+
+    def of_nodes(self) -> list[Envelope]:
+        """Return the first events."""
+        return [row for number in range(self._nodes) for row in self._node(number)]
+
+    def of_pod(self, number: int) -> list[Envelope]:
+        """Return the events that this pod's arrival brings; those of lower numbers come first."""
+        self._now_us = BEGIN_US + number * self._pod_us
+        return list(self._pod(number))
+
+    def blocks(self, pods: int, first: int = 0) -> Iterator[list[Envelope]]:
+        """Yield the events of the pods with these numbers, in order."""
+        block: list[Envelope] = [] if first else self.of_nodes()
+        for number in range(first, pods):
+            block += self.of_pod(number)
             if len(block) >= BLOCK:
                 yield block
                 block = []
@@ -54,15 +73,15 @@ class History:
 
     def events(self, pods: int) -> int:
         """Return how many events `blocks` yields."""
-        return 2 * self._nodes + 7 * pods + max(0, pods - self._live)
+        return 2 * self._nodes + 7 * pods + max(0, pods - self.live)
 
     def position_of(self, number: int) -> int:
         """Return the first position of this pod or later."""
         return self.events(number) + 1
 
-    def events_of_live_pods(self) -> int:
-        """Return how many of the newest events hold all of the pods that live."""
-        return EVENTS_A_POD * (self._live + self._nodes)
+    def number_at(self, position: int) -> int:
+        """Return the pod to which the event at this position belongs, 0 for the first events."""
+        return bisect_left(range(position), position, key=lambda number: self.events(number + 1))
 
     def _node(self, number: int) -> list[Envelope]:
         name = f"n{number}"
@@ -85,9 +104,9 @@ class History:
     def _pod(self, number: int) -> Iterator[Envelope]:
         made, node, zone_id = pod_of(number), *self._where(number)
         stream, uid = streams.pod(made.uid), made.uid
-        ended_pod = number - self._live
+        ended_pod = number - self.live
         if ended_pod >= 0:
-            ended = pod_of(ended_pod).uid
+            ended = uid_of(ended_pod)
             yield self._row(streams.pod(ended), PodEnded(ended, "succeeded", node), f"{ended}/end")
             del self._versions[streams.pod(ended)]
         yield self._row(stream, PodObserved(made), f"{uid}/seen")
@@ -117,7 +136,7 @@ class History:
         return f"n{number % self._nodes}", number // self._nodes % ZONES
 
     def _change(self, number: int, node: str, zone_id: int) -> Event:
-        number_before = number - self._live
+        number_before = number - self.live
         on_zone = min(PODS_IN_ZONE, number // (self._nodes * ZONES) + 1)
         return NodeReportChanged(
             node,
@@ -149,4 +168,12 @@ class History:
 
 def pod_of(number: int) -> Pod:
     """Return the pod with this number."""
-    return pod(f"pod-{number}", container("c", CPUS))
+    return pod(name_of(number), container("c", CPUS), uid=uid_of(number))
+
+
+def name_of(number: int) -> str:
+    return f"pod-{number}"
+
+
+def uid_of(number: int) -> str:
+    return f"uid-{name_of(number)}"

@@ -51,6 +51,7 @@ from tests.bench._asking import Asked, asked
 from tests.bench._history import EVENTS_A_POD, History, pod_of
 
 DAY_S = 86_400
+UNBOUNDED = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 # By table: the rows (`t`) that the events up to position $1 leave in it.
 LEFT = {
     "commit_seen": "last <= $1",
@@ -162,21 +163,24 @@ async def _explained(log: PostgresEventLog, pods: int, count: int) -> float:
 
 async def _filled(url: str, folder: Path, given: argparse.Namespace, pods: int) -> None:
     await upgrade(url)
-    owner = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
-    if await owner.fetchval("SELECT position FROM counter"):
+    owner = await connect(url, UNBOUNDED, command_timeout_s=None)
+    made_of = given.nodes, given.pods_per_s
+    history = History(*made_of)
+    begun_s, cpu_s, last = time.monotonic(), time.process_time(), history.events(pods)
+    head = await owner.fetchval("SELECT position FROM counter")
+    if head >= last:
         await owner.close()
         return
-    for first in (1, 1_000_001):
-        await owner.execute(f"DROP TABLE IF EXISTS fact_{first:016}")
-    await owner.execute(
-        f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0"
-    )
-    history = History(given.nodes, given.pods_per_s)
-    begun_s, cpu_s, last = time.monotonic(), time.process_time(), history.events(pods)
+    if not head:
+        for first in (1, 1_000_001):
+            await owner.execute(f"DROP TABLE IF EXISTS fact_{first:016}")
+        await owner.execute(
+            f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0"
+        )
     if given.in_rows:
         log = await PostgresEventLog.open(url)
         counts = given.in_rows, given.explained
-        pruned_to = await bulk.fill(log, owner, folder, history, pods, *counts)
+        pruned_to = await bulk.fill(log, owner, folder, made_of, pods, *counts)
         await log.close()
     else:
         await owner.execute("SELECT topolog_roll(0)")
@@ -219,7 +223,7 @@ async def _pruned(url: str, log: PostgresEventLog, folder: Path) -> float:
         log, prunable, ranges, Folder(folder), partial(postgres_pruning.prune, url)
     )
     seconds, last = round(time.monotonic() - begun_s, 1), done[-1].last if done else 0
-    owner = await connect(url, {"statement_timeout": "0"}, command_timeout_s=None)
+    owner = await connect(url, UNBOUNDED, command_timeout_s=None)
     sizes, pods = {}, await owner.fetchval("SELECT count(*) FROM pruned_stream")
     for table, is_left in LEFT.items():
         await owner.execute(f"VACUUM FULL {table}")
