@@ -403,20 +403,62 @@ async def test_a_pod_that_lives_is_not_redacted(log: PostgresEventLog) -> None:
         await redact(log, "bob", "me", "asked for", 1, partial(care.mask, ""))
 
 
-@pytest.mark.parametrize("verb", ["archive", "redact"])
-async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
+async def killed(
+    command: list[str], url: str, held: tuple[Any, ...], reached: tuple[str, Any]
+) -> None:
+    """Run a command while another session holds what the statement `held` locks, and kill -9 it
+    once the query `reached` has its value."""
+    holder, watcher = [
+        await connect(url, {"idle_in_transaction_session_timeout": "0"}) for _ in range(2)
+    ]
+    query, wanted = reached
+    async with holder.transaction():
+        await holder.execute(*held)
+        process = await asyncio.create_subprocess_exec(*command)
+        async with asyncio.timeout(60):
+            while await watcher.fetchval(query) != wanted:
+                assert process.returncode is None
+                await asyncio.sleep(0.02)
+        process.kill()
+        assert await process.wait() == -signal.SIGKILL
+    await holder.close()
+    await watcher.close()
+
+
+async def test_killed_with_a_partition_in_blocks_it_loses_nothing_and_finishes_when_run_again(
+    log: PostgresEventLog, log_url: str, tmp_path: Path
+) -> None:
+    await relayed(log)
+    earlier = await everything(log)
+    folder = tmp_path / "archive"
+    arguments = ["log", "archive", "--to", str(folder), "--database-url", log_url]
+    command = [sys.executable, "-m", "services.cli.main", *arguments]
+    for first in (1, PARTITION + 1):
+        partition = f"fact_{first:016}"
+        waits = (
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+            f" AND relation = '{partition}'::regclass"
+        )
+        held = (f"LOCK TABLE {partition} IN ACCESS SHARE MODE",)
+        await killed(command, log_url, held, (waits, 1))
+        assert (await care.status(log_url)).archived_to == first - 1
+        assert await everything(log) == earlier
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await process.wait() == 0
+    assert (await verify(log, [])).ok
+    assert (
+        await everything(FileLog.open(folder)) == earlier[: len(earlier) // PARTITION * PARTITION]
+    )
+
+
+async def test_a_killed_redaction_loses_nothing_and_finishes_when_run_again(
     log: PostgresEventLog,
     log_url: str,
-    tmp_path: Path,
-    verb: str,
 ) -> None:
     await relayed(log)
     earlier = await everything(log)
     # By uid: a run that came to its end before it was killed has masked the name.
-    arguments = {
-        "archive": ["archive", "--to", str(tmp_path / "archive")],
-        "redact": ["redact", "uid-alice-3", "--reason", "asked"],
-    }[verb]
+    arguments = ["redact", "uid-alice-3", "--reason", "asked"]
     command = [
         sys.executable,
         "-m",
@@ -442,11 +484,6 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
     process = await asyncio.create_subprocess_exec(*command)
     assert await process.wait() == 0
     assert (await verify(log, [])).ok
-    if verb == "archive":
-        assert (
-            await everything(FileLog.open(tmp_path / "archive"))
-            == earlier[: len(earlier) // PARTITION * PARTITION]
-        )
 
 
 async def test_a_snapshot_of_an_archived_position_is_still_found(

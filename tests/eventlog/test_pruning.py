@@ -5,10 +5,8 @@ an ended pod a second life.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
-import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -46,6 +44,7 @@ from tests.eventlog.test_life import (  # noqa: F401 - fixture
     archived,
     commits,
     everything,
+    killed,
     log,
     of_stream,
     relayed,
@@ -321,7 +320,7 @@ async def test_redaction_masks_pruned_events_in_their_files(
     await fresh.close()
 
 
-async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
+async def test_killed_between_blocks_it_loses_nothing_and_finishes_when_run_again(
     log: PostgresEventLog,
     log_url: str,
     tmp_path: Path,
@@ -330,16 +329,14 @@ async def test_killed_anywhere_it_loses_nothing_and_finishes_when_run_again(
     await relayed(log)
     await checkpointed(log, len(earlier) // PARTITION * PARTITION - 3)
     await archived(log_url, log)
+    first_range = (await postgres_pruning.prunable(log_url)).ranges[0]
     arguments = ["log", "prune", "--to", str(tmp_path), "--database-url", log_url]
     command = [sys.executable, "-m", "services.cli.main", *arguments]
-    for delay_s in (0.7, 1.1):
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
-        await asyncio.sleep(delay_s)
-        if process.returncode is None:
-            os.kill(process.pid, signal.SIGKILL)
-        await process.wait()
+    # In the middle of the first partition, and before the first block of the third.
+    for waiting in (first_range.blocks[1], 2 * PARTITION + 1):
+        held = "SELECT 1 FROM archived_block WHERE first = $1 FOR UPDATE"
+        reached = "SELECT position FROM pruned"
+        await killed(command, log_url, (held, waiting), (reached, waiting - 1))
         assert await everything(log) == earlier
     process = await asyncio.create_subprocess_exec(*command)
     assert await process.wait() == 0
