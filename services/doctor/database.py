@@ -20,8 +20,8 @@ RELAY_LAG_EVENTS = 10_000
 LONG_STREAM_EVENTS = 1_000_000
 DAY_S = 86_400
 # components/archive keeps 30 days in rows and 60 archived, which take 0.3 of rows. Then the bytes
-# of a pruned pod remain (docs/backup.md).
-ROW_DAYS, PRUNED_POD_BYTES = 30 + 60 * 0.3, 177
+# of a pruned pod remain, and those of its events in files (docs/backup.md).
+ROW_DAYS, PRUNED_POD_BYTES, FILED_POD_BYTES = 30 + 60 * 0.3, 177, 1_100
 # Below this, the size of an empty database hides the size of an event.
 ENOUGH_EVENTS = 10_000
 _LOGIN_REMEDY = (
@@ -128,11 +128,13 @@ def _growth(seen: Inspection) -> str:
     event_bytes = seen.row_bytes
     events_per_day = seen.span_events / seen.span_s * DAY_S
     pods_per_s = seen.span_pods / seen.span_s
+    pods_per_year = pods_per_s * 365 * DAY_S
     per_pod = f", {seen.span_events / seen.span_pods:.0f} events a pod" if seen.span_pods else ""
     return (
         f"{size}; at {pods_per_s:.2f} pods a second, as over the last {seen.span_s / 3600:.1f} h, "
         f"{events_per_day * event_bytes / 1e9:.2f} GB a day "
         f"({event_bytes:.0f} bytes an event{per_pod}); with components/archive that needs "
         f"{events_per_day * event_bytes * ROW_DAYS / 1e9:.0f} GB, and "
-        f"{pods_per_s * 365 * DAY_S * PRUNED_POD_BYTES / 1e9:.0f} GB more a year"
+        f"{pods_per_year * PRUNED_POD_BYTES / 1e9:.0f} GB more a year, and "
+        f"{pods_per_year * FILED_POD_BYTES / 1e9:.0f} GB of files a year"
     )

@@ -1,7 +1,8 @@
 """A log with its oldest events in files, as `topolog log prune` leaves it, made without its rows:
 80 times as quick as appending, archiving and pruning them.
 
-The log is complete after each file, so that an interrupted run goes on with the next one. Lines are
+The log is complete after each file, so that an interrupted run goes on with the next one, and a
+kept log grows: its rows are written again. Lines are
 written by this process, compressed by a thread of it, and states are folded by a second process.
 Checkpoints are made only for the questions that are asked later, at the distance of those that
 `prune` keeps.
@@ -53,6 +54,7 @@ INSERT INTO commit_seen (commit_id, first, last)
     WHERE type IN ('NodeObserved', 'PodObserved', 'PodBound', 'PodRunning', 'PodEnded')
     GROUP BY commit_id;
 """
+_PARTITIONS = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'fact'::regclass"
 _REACHED = """
 WITH gone AS (DELETE FROM archived_block)
 UPDATE counter SET position = $1, partitioned_to = $1, chain = $2, log_id = $3
@@ -97,6 +99,7 @@ async def fill(
     ]
     near = [place for place in (edge - EVERY, edge) if place > 0]
     wanted = sorted({place for place in (*places, *near) if reached < place <= edge})
+    await _drop_rows(owner)
     for table in _KEYS:
         await owner.execute(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_pkey")
     folder.mkdir(parents=True, exist_ok=True)
@@ -182,6 +185,14 @@ def _lines_from(given: Given, position: int, chain: bytes) -> Iterator[bytes]:
     skipped = position - history.position_of(number)
     for pod in lines.of_pods(number, 1 << 62, chain, skipped):
         yield from pod
+
+
+async def _drop_rows(owner: Any) -> None:
+    """Drop what a shorter history has after its files."""
+    for (partition,) in await owner.fetch(_PARTITIONS):
+        await owner.execute(f"DROP TABLE {partition}")
+    await owner.execute("TRUNCATE stream_head, commit_seen, archived_stream")
+    await owner.execute("UPDATE counter SET partitioned_to = (SELECT position FROM pruned)")
 
 
 async def _chain_at(owner: Any, position: int) -> bytes:

@@ -4,7 +4,7 @@ release with other code, archived, pruned, and asked about before and after that
 A history of many days is cut to `--most-events`, because a year of 10 pods a second takes 3 TB in
 rows; `days` is what was made. With `--in-rows` older events are made in files, as pruning leaves
 them; then the first fold starts from a checkpoint, and only `--verify` reads everything. `--data`
-keeps the log, or uses a kept one.
+keeps the log, or uses a kept one, which grows with `--most-events`.
 
 Prints a JSON line for each step and a summary last. `cold_s`, `upgrade_s`, `explain_p99_s` and
 `explain_pruned_p99_s` are CPU seconds of this process, `archive_per_s` are events a second of the
@@ -174,9 +174,8 @@ async def _filled(url: str, folder: Path, given: argparse.Namespace, pods: int) 
     if not head:
         for first in (1, 1_000_001):
             await owner.execute(f"DROP TABLE IF EXISTS fact_{first:016}")
-        await owner.execute(
-            f"UPDATE counter SET partition_size = {given.partition}, partitioned_to = 0"
-        )
+        size = f"partition_size = {given.partition}, partitioned_to = 0"
+        await owner.execute(f"UPDATE counter SET {size}")
     if given.in_rows:
         log = await PostgresEventLog.open(url)
         counts = given.in_rows, given.explained

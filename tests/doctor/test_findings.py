@@ -56,7 +56,7 @@ def test_a_healthy_database_yields_only_its_growth() -> None:
     assert only.severity == "note"
     assert "10.00 pods a second" in only.seen
     assert "8.64 GB a day (1000 bytes an event, 10 events a pod)" in only.seen
-    assert "needs 415 GB, and 56 GB more a year" in only.seen
+    assert "needs 415 GB, and 56 GB more a year, and 347 GB of files a year" in only.seen
 
 
 @pytest.mark.parametrize(
