@@ -142,9 +142,9 @@ class _Files:
         if self._lines is None:
             self._lines = _lines_from(self._given, first, self._chain)
         path, line = self._folder / file_name(first, last), b""
-        before = self._chain.hex()
+        chain = self._chain.hex()
         with path.with_suffix(".new").open("wb") as file:
-            header = Header(log_id=LOG_ID, timeline=1, first=first, last=last, before=before)
+            header = Header(log_id=LOG_ID, timeline=1, first=first, last=last, before=chain)
             writer, waiting = Writer(file, header), list[Future[None]]()
             for begin in range(first, last + 1, BLOCK_FACTS):
                 count = min(BLOCK_FACTS, last + 1 - begin)
@@ -192,6 +192,7 @@ async def _drop_rows(owner: Any) -> None:
     for (partition,) in await owner.fetch(_PARTITIONS):
         await owner.execute(f"DROP TABLE {partition}")
     await owner.execute("TRUNCATE stream_head, commit_seen, archived_stream")
+    await owner.execute("DELETE FROM pod_name WHERE position > (SELECT position FROM pruned)")
     await owner.execute("UPDATE counter SET partitioned_to = (SELECT position FROM pruned)")
 
 

@@ -119,5 +119,5 @@ def _parts(row: Envelope) -> Sequence[bytes]:
 
 def chain_in(line: bytes) -> bytes:
     """Return the chain of the event of this line."""
-    at = line.rindex(b'"chain":"') + len(b'"chain":"')
-    return bytes.fromhex(line[at : at + _HEX].decode())
+    start = line.rindex(b'"chain":"') + len(b'"chain":"')
+    return bytes.fromhex(line[start : start + _HEX].decode())

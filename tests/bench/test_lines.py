@@ -33,10 +33,10 @@ def test_a_history_goes_on_at_any_pod() -> None:
     whole = [row for block in History(3, 1.0).blocks(100) for row in block]
     history = History(3, 1.0)
     for first in (1, 20, 36, 37, 80):
-        before = history.events(first)
+        previous = history.events(first)
         later = History(3, 1.0)
-        later.begin_at(first, whole[before - 1].chain)
-        assert [row for block in later.blocks(100, first) for row in block] == whole[before:]
+        later.begin_at(first, whole[previous - 1].chain)
+        assert [row for block in later.blocks(100, first) for row in block] == whole[previous:]
     assert [history.number_at(row.position) for row in whole if row.type == "PodObserved"] == [
         *range(100)
     ]

@@ -404,16 +404,16 @@ async def test_a_pod_that_lives_is_not_redacted(log: PostgresEventLog) -> None:
 
 
 async def killed(
-    command: list[str], url: str, held: tuple[Any, ...], reached: tuple[str, Any]
+    command: list[str], url: str, lock: tuple[Any, ...], reached: tuple[str, Any]
 ) -> None:
-    """Run a command while another session holds what the statement `held` locks, and kill -9 it
+    """Run a command while another session holds what the statement `lock` locks, and kill -9 it
     once the query `reached` has its value."""
     holder, watcher = [
         await connect(url, {"idle_in_transaction_session_timeout": "0"}) for _ in range(2)
     ]
     query, wanted = reached
     async with holder.transaction():
-        await holder.execute(*held)
+        await holder.execute(*lock)
         process = await asyncio.create_subprocess_exec(*command)
         async with asyncio.timeout(60):
             while await watcher.fetchval(query) != wanted:
@@ -439,8 +439,8 @@ async def test_killed_with_a_partition_in_blocks_it_loses_nothing_and_finishes_w
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
             f" AND relation = '{partition}'::regclass"
         )
-        held = (f"LOCK TABLE {partition} IN ACCESS SHARE MODE",)
-        await killed(command, log_url, held, (waits, 1))
+        lock = (f"LOCK TABLE {partition} IN ACCESS SHARE MODE",)
+        await killed(command, log_url, lock, (waits, 1))
         assert (await care.status(log_url)).archived_to == first - 1
         assert await everything(log) == earlier
     process = await asyncio.create_subprocess_exec(*command)

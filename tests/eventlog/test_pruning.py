@@ -334,9 +334,9 @@ async def test_killed_between_blocks_it_loses_nothing_and_finishes_when_run_agai
     command = [sys.executable, "-m", "services.cli.main", *arguments]
     # In the middle of the first partition, and before the first block of the third.
     for waiting in (first_range.blocks[1], 2 * PARTITION + 1):
-        held = "SELECT 1 FROM archived_block WHERE first = $1 FOR UPDATE"
+        lock = "SELECT 1 FROM archived_block WHERE first = $1 FOR UPDATE"
         reached = "SELECT position FROM pruned"
-        await killed(command, log_url, (held, waiting), (reached, waiting - 1))
+        await killed(command, log_url, (lock, waiting), (reached, waiting - 1))
         assert await everything(log) == earlier
     process = await asyncio.create_subprocess_exec(*command)
     assert await process.wait() == 0
