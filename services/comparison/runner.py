@@ -15,8 +15,7 @@ from services.comparison.simulation import Simulation
 from services.comparison.truth import TrueNode
 from services.comparison.workloads import SCHEDULER, Workload, workload
 from services.scheduler.core import CoreConfig
-from services.scheduler.reserve.holds import HoldSettings
-from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.snapshot.config import CycleConfig, HoldSettings
 
 # The most nodes that may be held at once, in percent.
 HELD_SHARE = 10

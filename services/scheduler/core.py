@@ -34,8 +34,8 @@ from services.scheduler.queue.queue import Queue, Waking
 from services.scheduler.queue.shard import Shard
 from services.scheduler.reserve.dirty_marks import DirtyMarks
 from services.scheduler.reserve.exclusions import ExclusionProposals, Rejections
-from services.scheduler.reserve.gangs import GANG_TIMEOUT_S, GangQueue, Unit
-from services.scheduler.reserve.holds import HoldProposals, HoldSettings
+from services.scheduler.reserve.gangs import GangQueue, Unit
+from services.scheduler.reserve.holds import HoldProposals
 from services.scheduler.reserve.proposals import (
     Proposal,
     demand_weights,
@@ -50,7 +50,12 @@ from services.scheduler.reserve.proposals import (
 from services.scheduler.reserve.takeover import takeovers
 from services.scheduler.score.demand import DemandTracker
 from services.scheduler.score.preferences import without_effect
-from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.config import (
+    GANG_TIMEOUT_S,
+    CycleConfig,
+    HoldSettings,
+    Provenance,
+)
 from services.scheduler.snapshot.result import Placed, Unplaceable
 from services.scheduler.state import state as scheduler_state
 from services.scheduler.state import totals

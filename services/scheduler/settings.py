@@ -2,28 +2,33 @@
 the core configuration that they mean. Reports every problem at once; must not start anything.
 
 The upstream plugin (`plugins.upstream_compat`) is imported by name, and only if it is configured.
+What decides is imported where it is needed: `topolog up` reads these settings and decides nothing.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import msgspec
 import xxhash
 
-from services.scheduler.core import CoreConfig
-from services.scheduler.explain import placing
-from services.scheduler.explain.placing import OtherPlacing
 from services.scheduler.extender.settings import ExtenderSettings
-from services.scheduler.reserve.gangs import GANG_TIMEOUT_S
-from services.scheduler.reserve.holds import MOST_AFTER_S, HoldSettings
-from services.scheduler.score.runner import STRATEGIES
-from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.config import (
+    GANG_TIMEOUT_S,
+    MOST_AFTER_S,
+    CycleConfig,
+    HoldSettings,
+    Provenance,
+)
 from shared.domain.cells import Cell, Cells, cells_of
 from shared.eventlog.closure import code_fingerprint
 from shared.hints import registry
 from shared.runtime.settings import CommonSettings, SettingsInvalid
+
+if TYPE_CHECKING:
+    from services.scheduler.core import CoreConfig
+    from services.scheduler.explain.placing import OtherPlacing
 
 CacheName = Literal["ledger", "overreserve", "discardreserved", "passthrough"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -152,6 +157,8 @@ def provenance(cycle: CycleConfig, other_placing: object = None) -> Provenance:
 
     `other_placing` decides instead of the ledger, if given. Raises TypeError for a provider whose
     arguments have no fingerprint (`closure.key_of`)."""
+    from services.scheduler.explain import placing
+
     config = xxhash.xxh3_64(
         msgspec.json.encode((cycle, repr(other_placing)), order="deterministic")
     ).hexdigest()
@@ -164,6 +171,8 @@ def provenance(cycle: CycleConfig, other_placing: object = None) -> Provenance:
 def _default(
     settings: SchedulerSettings, cycle: CycleConfig, warnings: list[str]
 ) -> tuple[Choice, list[str]]:
+    from services.scheduler.core import CoreConfig
+
     core = CoreConfig(settings.scheduler_name, cycle, settings.dirty_after_rejections)
     return Choice(core, warnings=tuple(warnings)), _scoring_problems(cycle)
 
@@ -178,6 +187,8 @@ def _with_plugin(settings: SchedulerSettings) -> tuple[Choice, list[str]]:
 
 
 def _scoring_problems(cycle: CycleConfig) -> list[str]:
+    from services.scheduler.score.runner import STRATEGIES
+
     problems = [
         f"TOPOLOG_CYCLE_WEIGHTS: {name} weighs {weight}; "
         f"write a whole number from 1 to {LIMIT_WEIGHT}"

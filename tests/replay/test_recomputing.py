@@ -12,9 +12,9 @@ from services.replay.explain import explain
 from services.replay.recomputing import Deciding, Decision, recomputed
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard, shard_of
-from services.scheduler.reserve.gangs import GANG_TIMEOUT_S, LACKS_PODS_AFTER_S
+from services.scheduler.reserve.gangs import LACKS_PODS_AFTER_S
 from services.scheduler.settings import SchedulerSettings, chosen, provenance
-from services.scheduler.snapshot.config import CycleConfig, Provenance
+from services.scheduler.snapshot.config import GANG_TIMEOUT_S, CycleConfig, Provenance
 from shared.domain.gang import Gang
 from shared.domain.pod import Container, Pod
 from shared.events import streams

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.handlers import Decider
-from services.scheduler.reserve.holds import HoldSettings
+from services.scheduler.snapshot.config import HoldSettings
 from services.scheduler.watch.event_writer import ROLE, Relist
 from services.scheduler.watch.kinds import absent, identity
 from services.scheduler.watch.lists import Check

@@ -36,8 +36,6 @@ from shared.ledger.state import LedgerPod
 
 # Pods of a gang come one by one: only a gang that lacks pods for so long says so.
 LACKS_PODS_AFTER_S = 1.0
-# Koordinator's default of a gang's waiting time.
-GANG_TIMEOUT_S = 600.0
 PLACES_NONE = "the upstream plugin's caches place no gangs; use TOPOLOG_CACHE=ledger"
 
 

@@ -15,11 +15,10 @@ node is chosen.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from typing import Annotated, Protocol
-
-import msgspec
+from typing import Protocol
 
 from services.scheduler.reserve.proposals import Proposal
+from services.scheduler.snapshot.config import HoldSettings
 from services.scheduler.state.holds import Hold
 from services.scheduler.state.state import SchedulerState
 from shared.domain.hold_after import hold_after_us
@@ -34,18 +33,6 @@ SECOND_US = 1_000_000
 LOOK_EVERY_S = 1.0
 # Pods for which a node is searched at one look.
 MOST_SEARCHES = 2
-# A year.
-MOST_AFTER_S = 31_536_000
-
-
-class HoldSettings(msgspec.Struct, frozen=True):
-    """`after_s`: how long a pod may wait before a node is held for it, 0 for ever; the pod's
-    annotation goes first. `share`: nodes that may be held at once, in percent of all nodes, at
-    least one; 0 holds none.
-    """
-
-    after_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_AFTER_S)] = 0.0
-    share: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
 
 
 class HoldCandidate(Protocol):

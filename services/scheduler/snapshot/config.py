@@ -11,6 +11,10 @@ from shared.domain.policies import NONE, Policy
 Precedence = Literal["nrt-first", "label-first"]
 OnMissing = Literal["refuse", "pass"]
 Prediction = Literal["off", "observe", "trust"]
+# Koordinator's default of a gang's waiting time.
+GANG_TIMEOUT_S = 600.0
+# A year.
+MOST_AFTER_S = 31_536_000
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -20,6 +24,16 @@ class Provenance(msgspec.Struct, frozen=True):
 
     config: str = ""
     code: str = ""
+
+
+class HoldSettings(msgspec.Struct, frozen=True):
+    """`after_s`: how long a pod may wait before a node is held for it, 0 for ever; the pod's
+    annotation goes first. `share`: nodes that may be held at once, in percent of all nodes, at
+    least one; 0 holds none.
+    """
+
+    after_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_AFTER_S)] = 0.0
+    share: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
 
 
 class CycleConfig(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import pytest
 from services.binder import core as binder
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard
-from services.scheduler.reserve.gangs import GANG_TIMEOUT_S
+from services.scheduler.snapshot.config import GANG_TIMEOUT_S
 from services.scheduler.state.cluster_objects import ClusterObjects
 from services.scheduler.watch.cluster_objects import event_of
 from shared.domain.gang import (

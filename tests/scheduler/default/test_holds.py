@@ -10,8 +10,8 @@ from services.replay.explain import explain
 from services.scheduler import handlers
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.queue.shard import Shard
-from services.scheduler.reserve.holds import SECOND_US, HoldSettings
-from services.scheduler.snapshot.config import CycleConfig
+from services.scheduler.reserve.holds import SECOND_US
+from services.scheduler.snapshot.config import CycleConfig, HoldSettings
 from services.scheduler.state.holds import Hold, Holds
 from shared.domain.hold_after import HOLD_AFTER
 from shared.domain.pod import Pod
