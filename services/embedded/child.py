@@ -92,6 +92,7 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
 
 Prepare = Callable[[], Awaitable[Mapping[str, str]]]
+Begins = Callable[[], Awaitable[object]]
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,9 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     `env` is added to the system's variables and to `passes`, names of variables of the supervisor
     (`services.embedded.environment`). `ports` are checked before the first start. `prepare` runs
     before every start and returns variables for that start. The kernel sends `parent_death_signal`
-    to the child if the supervisor dies without stopping it (Linux).
+    to the child if the supervisor dies without stopping it (Linux). The child's standard input ends
+    when `begins` returns (`shared.runtime.start_signal`); without it, it is empty. `stop_before`
+    names children that stop after this one, in addition to those of `depends_on`.
     """
 
     name: str
@@ -119,6 +122,8 @@ class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
     parent_death_signal: signal.Signals = signal.SIGKILL
     restart: RestartPolicy = RestartPolicy()
     prepare: Prepare | None = None
+    begins: Begins | None = None
+    stop_before: tuple[str, ...] = ()
 
 
 class ChildEventKind(StrEnum):

@@ -22,6 +22,10 @@ class ServerBinaryError(EmbeddedError):
     """A server's executable is missing, or no usable account can run it."""
 
 
+class OutsideServerError(EmbeddedError):
+    """An outside server does not answer, or is not usable."""
+
+
 class ChildFailedError(EmbeddedError):
     """A child failed more often than its restart policy allows. `log_tail` is the end of its
     log.

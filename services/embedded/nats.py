@@ -17,9 +17,15 @@ from services.embedded.errors import DataFolderError, PortInUseError
 from services.embedded.files import write
 from services.embedded.nats_credentials import load, users
 from services.embedded.ports import HOST, free_port, port_is_free
-from shared.bus import callout
 from shared.bus.port import StreamLimits
-from shared.bus.subjects import ECHO, RECEIPTS, REPORT_SUBJECTS, inbox_prefix
+from shared.bus.subjects import (
+    CALLOUT,
+    CALLOUT_USER,
+    ECHO,
+    RECEIPTS,
+    REPORT_SUBJECTS,
+    inbox_prefix,
+)
 
 CHILD_NAME = "nats"
 _USER = "topolog"
@@ -213,10 +219,10 @@ def _with_callout(settings: Callout, accounts: list[dict[str, object]]) -> dict[
     """Return the users that the server checks itself. The user of the callout can receive its
     requests and answer them, and nothing else.
     """
-    rights = {"subscribe": [callout.SUBJECT], "publish": {"deny": [">"]}, "allow_responses": True}
+    rights = {"subscribe": [CALLOUT], "publish": {"deny": [">"]}, "allow_responses": True}
     users: list[dict[str, object]] = [
         *accounts,
-        {"user": callout.USER, "password": settings.password, "permissions": rights},
+        {"user": CALLOUT_USER, "password": settings.password, "permissions": rights},
     ]
     itself = [user.get("user") or user["nkey"] for user in users]
     return {

@@ -137,6 +137,19 @@ class ChildProcess:
         self._emit(
             ChildEventKind.RESTARTED if self.restarts else ChildEventKind.STARTED, process.pid
         )
+        beginning = asyncio.ensure_future(self._begin(process))
+        try:
+            return await self._until_dead(process, started_s)
+        finally:
+            beginning.cancel()
+
+    async def _begin(self, process: asyncio.subprocess.Process) -> None:
+        """End the standard input of a child that waits for it."""
+        if self.spec.begins is not None and process.stdin is not None:
+            await self.spec.begins()
+            process.stdin.close()
+
+    async def _until_dead(self, process: asyncio.subprocess.Process, started_s: float) -> str:
         hung = not await self._until_ready(process) and process.returncode is None
         if hung:
             self._kill_group(process.pid)
@@ -160,7 +173,13 @@ class ChildProcess:
         extra = await spec.prepare() if spec.prepare is not None else {}
         env = {**inherited(os.environ, spec.passes), **spec.env, **extra}
         return await spawn(
-            spec.argv, env, spec.log_path, spec.identity, spec.parent_death_signal, spec.cwd
+            spec.argv,
+            env,
+            spec.log_path,
+            spec.identity,
+            spec.parent_death_signal,
+            spec.cwd,
+            subprocess.DEVNULL if spec.begins is None else subprocess.PIPE,
         )
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> bool:

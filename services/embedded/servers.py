@@ -51,6 +51,7 @@ class EmbeddedServers:
         )
         self.nats = EmbeddedNats(self.data_dir, nats_settings) if want_nats else None
         self.ready_after_s: dict[str, float] = {}
+        self.nats_is_ready = asyncio.Event()
         self._owns_folder = not self.data_dir.is_open
         self._owns_supervisor = supervisor is None
 
@@ -129,6 +130,7 @@ class EmbeddedServers:
             await _to_its_end(nats.prepare)
             try:
                 await self.supervisor.start([nats.spec()])
+                self.nats_is_ready.set()
                 return
             except ChildFailedError as error:
                 in_use = "address already in use" in error.log_tail

@@ -86,6 +86,7 @@ async def spawn(
     identity: Identity,
     death_signal: signal.Signals,
     cwd: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> asyncio.subprocess.Process:
     """Start `argv` in its own session, with its output appended to `log_path`.
 
@@ -98,7 +99,7 @@ async def spawn(
             *launched(argv, identity, death_signal),
             env=dict(env),
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

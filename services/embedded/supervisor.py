@@ -18,7 +18,8 @@ class Supervisor:
     """Starts children, restarts failed ones, reports changes through `on_event`, stops all.
 
     `start` may be called again with more children, which may depend on running ones. A later child
-    is stopped before all children that were ready when it was added.
+    is stopped before all children that were ready when it was added, unless they name it in
+    `stop_before`.
     """
 
     def __init__(self, on_event: OnEvent = ignore_event) -> None:
@@ -45,7 +46,10 @@ class Supervisor:
         check_ports(specs)
         fresh = {spec.name: self._child_of(spec) for spec in specs}
         running = {name for name, child in self._children.items() if child.was_ready}
-        self._stop_before.update({spec.name: running | set(spec.depends_on) for spec in specs})
+        for spec in specs:
+            # A child that is to stop before this one does not stop after it.
+            earlier = {name for name in running if spec.name not in self._stop_before[name]}
+            self._stop_before[spec.name] = earlier.union(spec.depends_on, spec.stop_before)
         self._children.update(fresh)
         try:
             async with asyncio.TaskGroup() as group:

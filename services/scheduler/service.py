@@ -25,7 +25,7 @@ from shared.eventlog.port import EventLog
 from shared.eventlog.postgres import PostgresEventLog
 from shared.events.catalog import EXTENT
 from shared.kube import rights
-from shared.runtime import api_readiness, lean
+from shared.runtime import api_readiness, lean, start_signal
 from shared.runtime.api_readiness import ApiReadiness
 from shared.runtime.app import Exit, Service, run_service
 from shared.runtime.groups import lease_losses
@@ -281,4 +281,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return Exit.SETTINGS
+    if start_signal.is_awaited(os.environ):
+        _load_clients()
     return run_service("topolog-scheduler", SchedulerSettings, build, needs_database=True)
+
+
+def _load_clients() -> None:
+    """Load what comes after the first decision, in time that would pass idle."""
+    import shared.bus.jetstream
+    import shared.kube.client  # noqa: F401

@@ -18,9 +18,8 @@ from nats.aio.msg import Msg
 
 from shared.bus.nkeys import Issuer
 from shared.bus.pod_tokens import decoded, encoded
+from shared.bus.subjects import CALLOUT, CALLOUT_USER
 
-SUBJECT = "$SYS.REQ.USER.AUTH"
-USER = "logins"
 # Requests that are judged at the same time. Further ones wait, and the server waits no longer than
 # its own limit.
 MAX_CONCURRENT = 16
@@ -147,10 +146,15 @@ async def serve_requests(
 
     client = Client()
     await client.connect(
-        url, user=USER, password=password, max_reconnect_attempts=-1, error_cb=trouble, tls=tls
+        url,
+        user=CALLOUT_USER,
+        password=password,
+        max_reconnect_attempts=-1,
+        error_cb=trouble,
+        tls=tls,
     )
     try:
-        await client.subscribe(SUBJECT, cb=hear)
+        await client.subscribe(CALLOUT, cb=hear)
         await asyncio.Event().wait()
     finally:
         await client.close()

@@ -20,6 +20,9 @@ RECEIPTS = "topolog.stored."
 # Identifies a report in its receipt.
 SENT = "Topolog-Sent"
 
+# The server asks here about clients (`shared.bus.callout`), and this user answers.
+CALLOUT, CALLOUT_USER = "$SYS.REQ.USER.AUTH", "logins"
+
 MSG_ID = "Nats-Msg-Id"
 POSITION = "Topolog-Position"
 # The chain identifies the history of the position after a restore (`shared.eventlog.chain`).

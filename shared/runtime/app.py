@@ -24,7 +24,7 @@ from shared.bus.port import BusUnavailable
 from shared.eventlog.errors import LoginTooStrong, LoginTooWeak, LogNotMigrated, LogUnavailable
 from shared.kube.port import KubeUnavailableError
 from shared.kube.rights import Right
-from shared.runtime import api_readiness, lean
+from shared.runtime import api_readiness, lean, start_signal
 from shared.runtime.api_readiness import ApiReadiness, Reviews
 from shared.runtime.clock import SYSTEM_CLOCK, Clock
 from shared.runtime.health import Health
@@ -297,7 +297,7 @@ async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit
     if exposure := exposed(settings):
         logs.get(service.name).warning(names.HTTP_EXPOSED, problem=exposure)
     await service.serve_http()
-    building = asyncio.ensure_future(build(service, settings))
+    building = asyncio.ensure_future(_built(service, settings, build))
     stop = asyncio.ensure_future(service.stopping.wait())
     await asyncio.wait({building, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
@@ -312,3 +312,8 @@ async def _build_and_run(service: Service, settings: S, build: Build[S]) -> Exit
         names.STARTED, url=url, holder=service.holder, settings=masked(settings)
     )
     return await service.run()
+
+
+async def _built(service: Service, settings: S, build: Build[S]) -> None:
+    await start_signal.wait_for(os.environ)
+    await build(service, settings)

@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.embedded.errors import OutsideServerError
+from services.embedded.up.migrating import migrate
 from services.embedded.up.options import UpOptions
-from services.embedded.up.outside import OutsideServerError, check_outside, migrate
+from services.embedded.up.outside import check_outside
 from services.embedded.up.run import Up
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.serve import start

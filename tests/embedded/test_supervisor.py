@@ -94,6 +94,39 @@ async def test_children_that_came_later_are_stopped_before_those_that_were_ready
     assert order(events, ChildEventKind.STOPPED) == ["exporter", "service", "server"]
 
 
+async def test_a_child_begins_at_a_signal_after_every_start_and_is_stopped_before_its_servers(
+    tmp_path: Path,
+) -> None:
+    events: list[ChildEvent] = []
+    supervisor, signalled = Supervisor(events.append), asyncio.Event()
+    began = tmp_path / "began"
+    code = (
+        "import os, pathlib, sys, time; mark = pathlib.Path(sys.argv[1]); mark.touch(); "
+        f"sys.stdin.read(); pathlib.Path({str(began)!r}).write_text(str(os.getpid())); "
+        "time.sleep(60)"
+    )
+    waiting = spec(tmp_path, "waiting", code=code)
+    waiting = msgspec.structs.replace(waiting, begins=signalled.wait, stop_before=("late",))
+    await supervisor.start([waiting])
+    await supervisor.start([spec(tmp_path, "late")])
+    await asyncio.sleep(0.1)
+    assert not began.exists()
+    signalled.set()
+    await until_it_exists(began)
+    began.unlink()
+    await supervisor.restart("waiting")
+    await until_it_exists(began)
+    await supervisor.stop()
+    stopped = order(events, ChildEventKind.STOPPED)
+    assert stopped.index("late") > len(stopped) - 2
+
+
+async def until_it_exists(path: Path) -> None:
+    async with asyncio.timeout(20):
+        while not path.exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.01)
+
+
 async def test_siblings_start_together(tmp_path: Path) -> None:
     wait_for_the_other = (
         "import pathlib, sys, time\n"

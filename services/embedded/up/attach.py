@@ -112,7 +112,9 @@ def manifest(
             if seeds:
                 _identify(document)
         documents.append(document)
-    return yaml.safe_dump_all(documents, sort_keys=False)
+    # The dumper in C is ten times as fast, which counts with a key for each of many nodes.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump_all(documents, Dumper=dumper, sort_keys=False))
 
 
 def _identify(daemon_set: dict[str, Any]) -> None:

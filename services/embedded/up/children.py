@@ -14,14 +14,16 @@ from types import MappingProxyType
 
 import msgspec
 
-from services.embedded.child import ChildSpec, HttpReady
+from services.embedded.child import Begins, ChildSpec, HttpReady
 from services.embedded.data_dir import DataDir
 from services.embedded.environment import FOREIGN, NETWORK, POSTGRES, PYTHON
 from services.embedded.errors import PortInUseError
+from services.embedded.nats import CHILD_NAME as NATS_SERVER
 from services.embedded.ports import HOST, free_port
+from services.embedded.postgres import CHILD_NAME as POSTGRES_SERVER
 from services.embedded.running import CELLS_FILE, RunningService
 from services.embedded.up.options import CELLS, UpOptions
-from shared.kube.connection import runs_plugin
+from shared.runtime import start_signal
 from shared.runtime.secret_file import SecretUnreadable, value_or_file
 from shared.telemetry.reasons import plain
 
@@ -43,6 +45,8 @@ SERVICES = (
 DATABASE = ("TOPOLOG_DATABASE_URL", "TOPOLOG_DATABASE_URL_FILE")
 BUS = ("TOPOLOG_NATS_URL", "TOPOLOG_NATS_URL_FILE")
 ONE_LOG: Mapping[str, str] = MappingProxyType({})
+# They stop after the services.
+SERVERS = (POSTGRES_SERVER, NATS_SERVER, SIMULATOR)
 # Tests and benchmarks use these to stop a process at a certain line, and to sample its stacks.
 WATCHED = ("TOPOLOG_CRASH_AT", "TOPOLOG_CRASH_ONCE", "TOPOLOG_SAMPLES")
 
@@ -223,9 +227,11 @@ def services(
     ports: Ports,
     env: Mapping[str, str],
     database_urls: Mapping[str, str] = ONE_LOG,
+    begins: Begins | None = None,
 ) -> list[ChildSpec]:
     """Return topology-stores, schedulers, binders and the console, each as a process. Each cell has
-    a database of `database_urls`."""
+    a database of `database_urls`. All but the console load their code at once, and begin when
+    `begins` returns."""
     specs = []
     cells = json.dumps([{"name": cell} for cell in database_urls])
     for name, service, module, cell in service_names(options):
@@ -238,18 +244,20 @@ def services(
         if service in (BINDER, CONSOLE):  # they do not use the bus
             child_env = {name: value for name, value in child_env.items() if name not in BUS}
         child_env["TOPOLOG_TRACE_FILE"] = env["TOPOLOG_TRACE_FILE"].replace("{service}", name)
-        specs.append(
-            _python(
-                name,
-                module,
-                [],
-                folder,
-                child_env,
-                _passes(options, service),
-                f"http://127.0.0.1:{port}/livez",
-                30.0,
-            )
+        waits = begins if service != CONSOLE else None
+        if waits is not None:
+            child_env[start_signal.VARIABLE] = "true"
+        spec = _python(
+            name,
+            module,
+            [],
+            folder,
+            child_env,
+            _passes(options, service),
+            f"http://127.0.0.1:{port}/livez",
+            30.0,
         )
+        specs.append(msgspec.structs.replace(spec, begins=waits, stop_before=SERVERS))
     return specs
 
 
@@ -313,11 +321,18 @@ def _passes(options: UpOptions, service: str) -> tuple[str, ...]:
     )
     if service == EXPORTER:
         return (*NETWORK, *WATCHED, *ours)
-    plugin = (FOREIGN,) if options.kubeconfig and runs_plugin(options.kubeconfig) else ()
+    plugin = (FOREIGN,) if options.kubeconfig and _runs_plugin(options.kubeconfig) else ()
     database = POSTGRES if options.database_url else ()
     # The credentials of an archive in a bucket.
     bucket = ("AWS_*",) if os.environ.get("TOPOLOG_ARCHIVE", "").startswith("s3://") else ()
     return (*NETWORK, *WATCHED, *database, *bucket, *plugin, *ours)
+
+
+def _runs_plugin(kubeconfig: str) -> bool:
+    # The client is loaded only if it is needed.
+    from shared.kube.connection import runs_plugin
+
+    return runs_plugin(kubeconfig)
 
 
 def _python(

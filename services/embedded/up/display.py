@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
-from rich.console import Console
 
 from services.embedded.up.status import Scheduling, Status
 from shared.domain.quantity import format_amount
@@ -38,7 +37,6 @@ class Display:
     def __init__(self, as_json: bool, picture: Picture | None = None) -> None:
         self.picture = picture
         self._json = as_json
-        self._console = Console(highlight=False)
         self._picture_runs = False
         self._shown_s = -LINE_EVERY_S
 
@@ -83,7 +81,7 @@ class Display:
             self._line(line)
 
     def _line(self, text: str) -> None:
-        self._console.print(printable(text), markup=False, soft_wrap=True)
+        print(printable(text), flush=True)
 
     def _json_line(self, value: Any) -> None:
         sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from services.embedded.data_dir import DataDir
-from services.embedded.nats_credentials import keep, names_in, seed_file
+from services.embedded.nats_credentials import keep, load, names_in, seed_file
 from services.embedded.servers import EmbeddedServers
 
 
@@ -34,10 +34,11 @@ async def urls(
 
 
 async def seeds(servers: EmbeddedServers, folder: DataDir, nodes: Iterable[str]) -> dict[str, str]:
-    """Return the text of the seed of each node, after the bus has loaded the keys. Raises
-    DataFolderError.
+    """Return the text of the seed of each node, after the bus has loaded the keys. It loaded those
+    of earlier runs at its start. Raises DataFolderError.
     """
     place, names = credentials(folder), sorted(nodes)
-    keep(place, [(node, [node]) for node in names])
-    await servers.reload_nats()
+    loaded_keys = load(place)
+    if keep(place, [(node, [node]) for node in names]) != list(loaded_keys):
+        await servers.reload_nats()
     return {node: seed_file(place, node).read_text() for node in names}

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from lightkube.core.exceptions import ConfigError
-from sqlalchemy.exc import SQLAlchemyError
 
-from services.embedded.errors import EmbeddedError
+from services.embedded.errors import OutsideServerError
 from services.embedded.up.options import UpOptions
-from shared.bus.jetstream_client import split_credentials
 from shared.domain.secret_url import bus_trouble, database_trouble
-from shared.eventlog.errors import LogNotMigrated, LogUnavailable
-from shared.eventlog.migrate import upgrade
 from shared.eventlog.postgres_connection import connect, masked_url
 from shared.kube.client import KubeClient
 from shared.kube.port import KubeUnavailableError
@@ -23,10 +19,6 @@ _NATS_PORT = 4222
 
 
 _REMEDY = "correct --kubeconfig; without it Topolog simulates a cluster"
-
-
-class OutsideServerError(EmbeddedError):
-    """An outside server does not answer, or is not usable."""
 
 
 async def check_outside(options: UpOptions) -> None:
@@ -43,17 +35,6 @@ async def check_outside(options: UpOptions) -> None:
             "; ".join(problem for problem in problems.values() if problem),
             f"correct {' and '.join(wrong)}; without them Topolog starts its own",
         )
-
-
-async def migrate(database_url: str) -> None:
-    """Migrate the database to the newest revision. Raises OutsideServerError."""
-    try:
-        await upgrade(database_url)
-    except (LogNotMigrated, LogUnavailable, SQLAlchemyError, OSError) as error:
-        raise OutsideServerError(
-            f"the database at {masked_url(database_url)} cannot hold the log: {plain(error)}",
-            "Use a database that Topolog may own, or the release that created it",
-        ) from error
 
 
 async def _database(url: str) -> str:
@@ -74,6 +55,8 @@ async def _nats(url: str) -> str:
         return ""
     if trouble := bus_trouble(url):
         return f"--nats-url {trouble}"
+    from shared.bus.jetstream_client import split_credentials
+
     servers, _ = split_credentials(url)
     problems = [await _no_nats(server) for server in servers]
     return "" if "" in problems else "; ".join(problems)

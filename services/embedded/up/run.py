@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from services.embedded.child import ChildEvent, ChildEventKind, ChildSpec
-from services.embedded.data_dir import DataDir, ServerAddresses, default_data_dir
+from services.embedded.data_dir import DataDir, default_data_dir
 from services.embedded.nats import NatsSettings
 from services.embedded.postgres import DATABASE, EmbeddedPostgres
 from services.embedded.running import forget_services, write_cells, write_services
@@ -20,8 +20,8 @@ from services.embedded.supervisor import Supervisor
 from services.embedded.up import attach, children, exporter_keys, kubeconfig
 from services.embedded.up.children import CONSOLE, SCHEDULER, SIMULATOR, Ports
 from services.embedded.up.display import Display, is_over
+from services.embedded.up.migrating import migrate
 from services.embedded.up.options import ENDLESS, UpOptions
-from services.embedded.up.outside import check_outside, migrate, nodes_of
 from services.embedded.up.resuming import Shape, write_shape
 from services.embedded.up.scheduler_settings import write_settings
 from services.embedded.up.status import (
@@ -33,7 +33,6 @@ from services.embedded.up.status import (
     until_all_report,
 )
 from shared.eventlog.postgres_logins import SERVICE, make_login
-from shared.kube.connection import address_of
 from shared.telemetry.reasons import plain
 
 EXIT_OK, EXIT_REJECTED, EXIT_LEFT = 0, 3, 4
@@ -54,6 +53,7 @@ class Up:
         self._display = display or Display(options.json)
         self._supervisor = Supervisor(self._on_child)
         self._stopping = asyncio.Event()
+        self._servers_are_ready = asyncio.Event()
         self._begun_s = time.monotonic()
         self._started = False
         self._restarts = 0
@@ -105,24 +105,43 @@ class Up:
         )
         return code
 
+    async def _check_outside(self) -> None:
+        """Check outside servers: before anything is made in a new folder, and while a known folder
+        starts."""
+        options = self._options
+        if options.database_url or options.nats_url or options.kubeconfig:
+            # The clients of outside servers take a third of a second to load.
+            from services.embedded.up.outside import check_outside
+
+            await check_outside(options)
+
     def _progress(self, step: str) -> None:
         self._display.note(f"{self._elapsed():5.1f} s  {step}")
 
     async def _start(self, folder: DataDir) -> Ports:
-        await check_outside(self._options)
-        self._progress("starting the servers")
+        if not folder.resumed:
+            await self._check_outside()
+        self._progress("starting the servers and the services")
         ports = children.choose_ports(self._options, kubeconfig.last_port(folder.path))
+        servers = self._servers = self._make_servers(folder)
         try:
             async with asyncio.TaskGroup() as group:
-                addresses = group.create_task(self._start_servers(folder))
+                group.create_task(self._start_servers(folder, servers))
+                if folder.resumed:
+                    group.create_task(self._check_outside())
+                services = group.create_task(self._start_services(folder, ports, servers))
                 if not self._options.kubeconfig:
                     group.create_task(
                         self._supervisor.start([children.simulator(self._options, folder, ports)])
                     )
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        self._progress("starting the services")
-        consoles = await self._start_services(folder, ports, addresses.result())
+        env, consoles = services.result()
+        if not self._options.kubeconfig:
+            urls = await self._exporter_urls(folder)
+            await self._supervisor.start(
+                children.exporters(self._options, folder, ports, env, urls)
+            )
         write_services(folder.path, ports.running())
         self._write_notes(folder, ports)
         if not self._options.kubeconfig:
@@ -166,65 +185,75 @@ class Up:
         )
         write_shape(folder.path, shape)
 
-    async def _start_servers(self, folder: DataDir) -> ServerAddresses:
-        options = self._options
+    def _make_servers(self, folder: DataDir) -> EmbeddedServers:
         self._bus = self._bus_settings(folder)
-        servers = self._servers = EmbeddedServers(
+        return EmbeddedServers(
             folder,
-            want_postgres=not options.database_url,
-            want_nats=not options.nats_url,
+            want_postgres=not self._options.database_url,
+            want_nats=not self._options.nats_url,
             nats_settings=self._bus,
             supervisor=self._supervisor,
         )
+
+    async def _start_servers(self, folder: DataDir, servers: EmbeddedServers) -> None:
+        """Start the servers, prepare the databases, and let the services begin."""
         await servers.start()
-        database_url = self._database_url = options.database_url or servers.database_url
+        database_url = self._database_url = self._options.database_url or servers.database_url
         self._progress("migrating the database")
         await migrate(database_url)
         if servers.postgres is not None:
             # The socket trusts every user name. Services use a login without further rights.
             await make_login(database_url, SERVICE, secrets.token_urlsafe(24))
-            database_url = servers.postgres.url(user=SERVICE)
             await self._make_cells(folder, servers.postgres)
-        self._nats_url = options.nats_url or servers.nats_url
-        return ServerAddresses(database_url, self._nats_url)
+        self._servers_are_ready.set()
+
+    def _cell_databases(self) -> dict[str, str]:
+        """Return the cells' databases by cell, none without cells. The first cell has the log of a
+        folder without cells."""
+        cells = children.cell_names(self._options) if self._options.cells > 1 else ()
+        return {cell: f"{DATABASE}_{cell}" if at else DATABASE for at, cell in enumerate(cells)}
 
     async def _make_cells(self, folder: DataDir, postgres: EmbeddedPostgres) -> None:
-        """Create the cells' databases. The first cell has the log of a folder without cells."""
-        cells = children.cell_names(self._options) if self._options.cells > 1 else ()
-        databases = {
-            cell: f"{DATABASE}_{cell}" if at else DATABASE for at, cell in enumerate(cells)
-        }
+        """Create the cells' databases."""
+        databases = self._cell_databases()
         for name in list(databases.values())[1:]:
             await asyncio.to_thread(postgres.create_database, name)
             await migrate(postgres.url(name))
             await make_login(postgres.url(name), SERVICE, secrets.token_urlsafe(24))
-        self._database_urls = {
-            cell: postgres.url(name, SERVICE) for cell, name in databases.items()
-        }
         write_cells(folder.path, {cell: postgres.url(name) for cell, name in databases.items()})
 
     async def _start_services(
-        self, folder: DataDir, ports: Ports, addresses: ServerAddresses
-    ) -> list[ChildSpec]:
-        """Start all but the console, which is returned."""
-        options = self._options
+        self, folder: DataDir, ports: Ports, servers: EmbeddedServers
+    ) -> tuple[dict[str, str], list[ChildSpec]]:
+        """Start the services once the bus' address is certain. They load their code while Postgres
+        starts, and begin when all servers are ready. Return the variables of services, and the
+        console, which is not started.
+        """
+        options, postgres = self._options, servers.postgres
+        database_url = postgres.url(user=SERVICE) if postgres is not None else options.database_url
+        if postgres is not None:
+            self._database_urls = {
+                cell: postgres.url(name, SERVICE) for cell, name in self._cell_databases().items()
+            }
+        if servers.nats is not None:
+            await servers.nats_is_ready.wait()
+        self._nats_url = options.nats_url or servers.nats_url
         simulated = f"http://127.0.0.1:{ports.by_name[SIMULATOR]}" if not options.kubeconfig else ""
         traces = folder.folder("traces") / "{service}.jsonl"
         env = children.environment(
             options,
-            addresses.database_url or "",
-            addresses.nats_url or "",
+            database_url,
+            self._nats_url,
             options.kubeconfig or simulated,
             traces,
         )
         write_settings(folder.path, os.environ | env)
-        specs = children.services(options, folder, ports, env, self._database_urls)
-        if not options.kubeconfig:
-            specs += children.exporters(
-                options, folder, ports, env, await self._exporter_urls(folder)
-            )
+        specs = children.services(
+            options, folder, ports, env, self._database_urls, self._servers_are_ready.wait
+        )
         await self._supervisor.start([spec for spec in specs if spec.name != CONSOLE])
-        return [spec for spec in specs if spec.name == CONSOLE]
+        await self._servers_are_ready.wait()
+        return env, [spec for spec in specs if spec.name == CONSOLE]
 
     async def _exporter_urls(self, folder: DataDir) -> dict[str, str]:
         """Return the bus URL of each exporter; an outside bus keeps the given URL."""
@@ -236,6 +265,9 @@ class Up:
     async def _attaching(self, folder: DataDir) -> list[str]:
         """Return the instructions for attaching an outside cluster's nodes. On this run's bus each
         node has its own key; an outside bus keeps the given URL."""
+        from services.embedded.up.outside import nodes_of
+        from shared.kube.connection import address_of
+
         cluster = f"cluster: {address_of(self._options.kubeconfig)}"
         if self._options.nats_url or self._servers is None:
             return [
@@ -257,6 +289,8 @@ class Up:
 
     def _address(self) -> str:
         """Return this machine's address as the cluster's nodes reach it."""
+        from shared.kube.connection import address_of
+
         server = address_of(self._options.kubeconfig)
         return self._options.advertise or attach.own_address(server)
 
