@@ -171,6 +171,12 @@ class Reports:
         state = self.nodes.get(node)
         return state is not None and bool(state.node_uid)
 
+    def is_last(self, node: str, boot: str, version: int) -> bool:
+        """Return whether the node's last report is this version of its object."""
+        state = self.nodes.get(node)
+        last = state.report if state is not None else None
+        return last is not None and (last.boot_id, last.boot_time_ms) == (boot, version)
+
     def now_ms(self) -> int:
         """Return Unix milliseconds that never jump: the time at the start plus monotonic time."""
         return self._wall_ms + int(self._clock.monotonic_s() * 1000)

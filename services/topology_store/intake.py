@@ -76,6 +76,12 @@ class Intake:
     def _read(self, topology: Object) -> None:
         if is_mirrored(topology):
             return
+        node, (boot, version) = name_of(topology), _identity(topology)
+        if version.isdecimal() and self._reports.is_last(node, boot, int(version)):
+            # After a start nearly all objects are as they were: reading one takes 0.2 ms.
+            self._existing.add(node)
+            self._pending.pop(node, None)
+            return
         report = read_object(topology, self._koordlet_memory)
         if isinstance(report, RefusedReport):
             count(names.REPORTS, verdict="refused")
@@ -89,17 +95,22 @@ class Intake:
 
 def read_object(topology: Object, koordlet_memory: MemoryPolicy = "auto") -> Report | RefusedReport:
     """Return the report of an object, or its problem."""
-    metadata = topology.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    version = str(metadata.get("resourceVersion", ""))
+    boot, version = _identity(topology)
     if not version.isdecimal():
         return RefusedReport(
             name_of(topology),
             f"metadata.resourceVersion: {version[:40]!r} is no number, so objects have no order",
         )
     try:
-        report = from_nrt(topology, f"nrt:{metadata.get('uid', '')}", int(version), koordlet_memory)
+        report = from_nrt(topology, boot, int(version), koordlet_memory)
     except NrtError as error:
         return RefusedReport(name_of(topology), str(error))
     problem = validation.problem_of(report.node, report)
     return report if problem is None else RefusedReport(report.node, problem)
+
+
+def _identity(topology: Object) -> tuple[str, str]:
+    """Return what stands for the boot in reports of this object, and the object's version."""
+    metadata = topology.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return f"nrt:{metadata.get('uid', '')}", str(metadata.get("resourceVersion", ""))

@@ -72,7 +72,8 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     membership = Membership(log, ROLE, service.holder, **leasing)
     service.task("member", lambda: membership.run(lent_lease.keep))
     service.health.show("sharing", membership.details)
-    service.task("fold", follow(log, reports, service.health).run)
+    projector = follow(log, reports, service.health)
+    service.task("fold", projector.run)
     if settings.reports != "nrt":
         service.task("reports", reports.run)
     silence = Silence(reports, log, bus, settings.report_max_age_s, service.clock, service.health)
@@ -82,7 +83,7 @@ async def build(service: Service, settings: TopologyStoreSettings) -> None:
     service.task("silence", lambda: silence.run(leadership))
     kube = _kube(service, settings)
     if kube is not None:
-        _objects(service, settings, log, kube, reports)
+        _objects(service, settings, log, kube, reports, projector)
     http.serve(service, reports, log)
 
 
@@ -118,6 +119,7 @@ def _objects(
     log: EventLog,
     kube: KubeClient,
     reports: Reports,
+    projector: Projector[Nodes],
 ) -> None:
     listeners: list[Listener] = []
     if settings.reports != "bus":
@@ -136,8 +138,14 @@ def _objects(
         writers.append(StartupTaint(kube, service.clock, settings.startup_taint, mirror.ledger).run)
     if settings.fulfil_reservations:
         writers.append(Reservations(kube, service.clock, mirror.ledger).run)
+
+    async def follow_objects() -> None:
+        # Before the fold is at the head, each object would lose a race to its own last report.
+        await projector.wait_live()
+        await Objects(kube, service.clock, *listeners).run()
+
     if listeners:
-        service.task("objects", Objects(kube, service.clock, *listeners).run)
+        service.task("objects", follow_objects)
     if writers:
         service.task("mirror fold", mirror.projector(log, service.health).run)
         _lead(service, settings, log, *writers)

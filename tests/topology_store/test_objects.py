@@ -16,11 +16,13 @@ import pytest
 from services.simulator.api.cluster_store import ClusterStore
 from services.simulator.api.serve import start
 from services.simulator.api.settings import ApiSettings
+from services.topology_store import intake as intake_module
 from services.topology_store.handlers import Reports
 from services.topology_store.intake import Intake
 from services.topology_store.mirror import Mirror
 from services.topology_store.mirroring import Terms
 from services.topology_store.objects import Objects
+from services.topology_store.validation import RefusedReport
 from shared.bus.memory import MemoryBus
 from shared.domain.report import Report
 from shared.eventlog.memory import MemoryEventLog
@@ -33,7 +35,7 @@ from shared.events.report_events import NodeReportChanged, NodeReported, NodeRep
 from shared.kube.client import KubeClient
 from shared.kube.koordlet import POD_CPU_ALLOCS
 from shared.kube.nrt_mirrored import EXPIRED_SINCE, is_mirrored
-from shared.kube.port import Answer
+from shared.kube.port import Answer, WatchEvent
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.health import Health
 from tests.kube.test_koordlet import koordlets
@@ -231,6 +233,38 @@ async def test_anothers_object_becomes_reports_and_is_never_written_over(cluster
 
     await cluster.eventually(changed)
     assert not is_mirrored(await cluster.n1())
+
+
+async def test_an_object_in_the_version_of_the_last_report_is_not_read_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await cluster.ask("POST", PATH, foreign())).ok
+
+    async def taken() -> bool:
+        return bool(await cluster.events())
+
+    await cluster.eventually(taken)
+    topology = await cluster.n1()
+    read: list[str] = []
+
+    def reading(obj: dict[str, Any], *_: object) -> RefusedReport:
+        read.append(obj["metadata"]["resourceVersion"])
+        return RefusedReport("n1", "read")
+
+    monkeypatch.setattr(intake_module, "read_object", reading)
+    cluster.intake.listing()
+    cluster.intake.seen(WatchEvent("ADDED", topology))
+    assert not read
+    cluster.reports.received_s.clear()
+
+    async def is_alive() -> bool:
+        return "n1" in cluster.reports.received_s
+
+    await cluster.eventually(is_alive)
+    for field, value in (("resourceVersion", "999999"), ("uid", "another")):
+        changed = topology | {"metadata": topology["metadata"] | {field: value}}
+        cluster.intake.seen(WatchEvent("MODIFIED", changed))
+    assert len(read) == 2
 
 
 async def test_the_pods_that_koordlet_lists_become_changes_of_the_report(cluster: Cluster) -> None:
