@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from services.scheduler.explain.placing import ColumnarPlacing, Placing
 from services.scheduler.extender import verbs, wire
 from services.scheduler.extender.bind_requests import BindRequests
+from services.scheduler.extender.read_pods import ReadPods
 from services.scheduler.filter.pod_manifest import read_pod
 from services.scheduler.state.state import SchedulerState
 from shared.domain.pod import Pod
@@ -34,6 +35,7 @@ SEEN_WITHIN_S = 3.0
 TOGETHER_S = 0.02
 
 T = TypeVar("T")
+D = TypeVar("D", bytes, msgspec.Raw)
 
 
 class DecidingCore(Protocol):
@@ -77,6 +79,7 @@ class Extender:
         self._bind_within_s = bind_within_s
         self._seen: dict[str, Pod] = {}
         self._texts = verbs.Texts()
+        self._read_pods = ReadPods()
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._refused: dict[str, None] = {}
         self._changed = asyncio.Event()
@@ -122,22 +125,21 @@ class Extender:
         first.
         """
         request = _decoded(wire.asked, body)
-        pod, problem = read_pod(request.pod)
-        names = request.node_names()
-        if problem:
-            text = f"unreadable manifest: {problem}"
+        read, names = _decoded(self._read_pods.read, request.pod), request.node_names()
+        if read.problem:
+            text = f"unreadable manifest: {read.problem}"
             return wire.filtered([], {}, dict.fromkeys(names, text), request.cached)
+        pod = read.pod
         self._seen.pop(pod.uid, None)
         _make_room(self._seen)[pod.uid] = pod
         answer = self._filtered(pod, names)
-        waits = pod.uid in self._refused or _is_unschedulable(request.pod)
+        waits = pod.uid in self._refused or read.unschedulable
         if not answer.passing and answer.failed and waits:
             answer = await self._filtered_later(pod, names, answer)
         self._refused.pop(pod.uid, None)
         if not answer.passing:
             _make_room(self._refused)[pod.uid] = None
-        nominated = str(_status(request.pod).get("nominatedNodeName") or "")
-        failed, unresolvable = verbs.failed_nodes(answer, nominated)
+        failed, unresolvable = verbs.failed_nodes(answer, read.nominated)
         return wire.filtered(answer.passing, failed, unresolvable, request.cached)
 
     def _filtered(self, pod: Pod, names: Sequence[str]) -> verbs.FilterAnswer:
@@ -165,11 +167,10 @@ class Extender:
     def prioritize(self, body: bytes) -> object:
         """Return the scores of the nodes that passed."""
         request, core = _decoded(wire.asked, body), self._core()
-        pod, problem = read_pod(request.pod)
-        names = request.node_names()
-        if problem:
+        read, names = _decoded(self._read_pods.read, request.pod), request.node_names()
+        if read.problem:
             return wire.prioritized(dict.fromkeys(names, 0))
-        return wire.prioritized(verbs.prioritized(_columns(core), pod, names))
+        return wire.prioritized(verbs.prioritized(_columns(core), read.pod, names))
 
     def preempt(self, body: bytes) -> object:
         """Return the victims that give the pod its zones, by node."""
@@ -247,27 +248,13 @@ def _make_room(entries: dict[str, T]) -> dict[str, T]:
     return entries
 
 
-def _status(manifest: Any) -> dict[str, Any]:
-    status = manifest.get("status") if isinstance(manifest, dict) else None
-    return status if isinstance(status, dict) else {}
-
-
-def _is_unschedulable(manifest: Any) -> bool:
-    """Return whether kube-scheduler has found no node for the pod before, by its conditions."""
-    return any(
-        condition.get("type") == "PodScheduled" and condition.get("status") == "False"
-        for condition in _status(manifest).get("conditions") or ()
-        if isinstance(condition, dict)
-    )
-
-
 def _columns(core: DecidingCore) -> ColumnarPlacing:
     # Settings allow no extender with the upstream plugin's caches.
     assert core.cluster.columns is not None
     return core.cluster.columns
 
 
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+def _decoded(decode: Callable[[D], T], body: D) -> T:
     try:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

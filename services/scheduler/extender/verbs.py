@@ -8,10 +8,13 @@ the result. Must not know HTTP."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import compress, islice, repeat
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from services.scheduler.explain import explain
 from services.scheduler.explain.placing import ColumnarPlacing
@@ -42,6 +45,7 @@ BANDS = 5
 NOT_SEEN = "node not seen yet"
 BOOKED = "node(s) had no booking of the pod"
 _UNEXPLAINED = "its NUMA zones do not fit the pod"
+Slots = NDArray[np.intp]
 
 
 class FilterAnswer(msgspec.Struct):
@@ -89,9 +93,11 @@ def filtered(
     """Filter these nodes. Equal refusals have equal texts, because kube-scheduler counts nodes by
     text.
     """
-    answer = FilterAnswer()
-    for judged_pod, part_names in by_given_resources(pod, names, placing.view):
+    answer, groups = FilterAnswer(), by_given_resources(pod, names, placing.view)
+    for judged_pod, part_names in groups:
         part = _filtered(placing, pod, unconstrained(judged_pod), part_names, texts)
+        if len(groups) == 1:
+            return part
         answer.passing += part.passing
         answer.failed |= part.failed
         answer.unresolvable |= part.unresolvable
@@ -106,26 +112,35 @@ def _filtered(
         answer.unresolvable = dict.fromkeys(names, pod_class.problem)
         return answer
     _bring_up_to_date(placing, pod_class)
-    unusable, slot_of = _unusable(placing, pod, pod_class), placing.slots.get
-    usable = {*names}.difference(unusable)
-    booked = select_node.booked_node(placing, pod, pod_class, lambda info: info.name in usable)
+    unusable = _unusable(placing, pod, pod_class)
+
+    @cache
+    def usable() -> set[str]:
+        return {*names}.difference(unusable)
+
+    booked = select_node.booked_node(placing, pod, pod_class, lambda info: info.name in usable())
     if booked is not None:
         others = [name for name in names if name != booked[0].name]
         return FilterAnswer([booked[0].name], {}, dict.fromkeys(others, BOOKED))
     # The last entry is for nodes without a slot.
-    fits = [*(placing.evaluator.cache.scores[pod_class.row] != RULED_OUT).tolist(), False]
-    for name in unusable:
-        fits[slot_of(name, -1)] = False
-    passes = map(fits.__getitem__, map(slot_of, names, repeat(-1)))
-    answer.passing = list(compress(names, passes))
+    fits = np.append(placing.evaluator.cache.scores[pod_class.row] != RULED_OUT, False)
+    fits[_slots(placing, unusable)] = False
+    passes = fits[_slots(placing, names)]
+    refused = list(compress(names, (~passes).tolist()))
+    answer.passing = list(compress(names, passes.tolist())) if refused else list(names)
     if not answer.passing:
-        chosen = select_node.last_resort(placing, pod_class, lambda info: info.name in usable)
+        chosen = select_node.last_resort(placing, pod_class, lambda info: info.name in usable())
         answer.passing = [chosen[0].name] if chosen is not None else []
-    if len(answer.passing) < len(names):
-        passing = set(answer.passing)
-        refused = [name for name in names if name not in passing]
+        refused = [name for name in names if name not in answer.passing]
+    if refused:
         _explain(answer, placing, pod_class, refused, unusable, texts.of(pod_class))
     return answer
+
+
+def _slots(placing: ColumnarPlacing, names: Collection[str]) -> Slots:
+    """Return the slots of nodes, -1 for nodes without one."""
+    slots = map(placing.slots.get, names, repeat(-1))
+    return np.fromiter(slots, np.intp, len(names))
 
 
 def failed_nodes(answer: FilterAnswer, nominated: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -252,11 +267,8 @@ def _ranked(placing: ColumnarPlacing, judged_pod: Pod, names: Sequence[str]) -> 
     if pod_class.problem:
         return dict.fromkeys(names, RULED_OUT)
     _bring_up_to_date(placing, pod_class)
-    row, ranks = placing.evaluator.cache.scores[pod_class.row], dict[str, int]()
-    for name in names:
-        node_info = placing.view.nodes.get(name)
-        ranks[name] = int(row[node_info.slot]) if node_info is not None else RULED_OUT
-    return ranks
+    ranks = np.append(placing.evaluator.cache.scores[pod_class.row], RULED_OUT)
+    return dict(zip(names, ranks[_slots(placing, names)].tolist(), strict=True))
 
 
 def in_bands(ranks: Mapping[str, int]) -> dict[str, int]:
@@ -267,13 +279,12 @@ def in_bands(ranks: Mapping[str, int]) -> dict[str, int]:
     values = sorted({band_of(rank) for rank in ranks.values() if rank > RULED_OUT})
     bands = min(BANDS, len(values))
     scores = {}
-    for name, rank in ranks.items():
-        if rank <= RULED_OUT:
-            scores[name] = 0
-            continue
-        below = bands - 1 - min(values.index(band_of(rank)), bands - 1)
-        scores[name] = (100 * below + min(100, score_of(rank))) // bands
-    return scores
+    for rank in set(ranks.values()):
+        scores[rank] = 0
+        if rank > RULED_OUT:
+            below = bands - 1 - min(values.index(band_of(rank)), bands - 1)
+            scores[rank] = (100 * below + min(100, score_of(rank))) // bands
+    return {name: scores[rank] for name, rank in ranks.items()}
 
 
 def preempted(

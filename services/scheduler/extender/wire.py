@@ -29,9 +29,10 @@ class _NodeList(msgspec.Struct):
 
 
 class Asked(msgspec.Struct):
-    """ExtenderArgs of filter and prioritize: whole nodes, or names if nodeCacheCapable."""
+    """ExtenderArgs of filter and prioritize: whole nodes, or names if nodeCacheCapable. The pod is
+    not decoded, because prioritize brings the same text as filter (`read_pods`)."""
 
-    pod: Json = msgspec.field(name="Pod")
+    pod: msgspec.Raw = msgspec.field(name="Pod")
     nodes: _NodeList | None = msgspec.field(default=None, name="Nodes")
     names: list[str] | None = msgspec.field(default=None, name="NodeNames")
 
