@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.explain import explain
-from services.scheduler.explain.refusal_table import EVICTION_MAY_HELP
+from services.scheduler.explain.refusal_table import EVICTION_MAY_HELP, MOST_KINDS, RefusalTable
 from services.scheduler.explain.wording import best_zone, headline
 from services.scheduler.filter.constraints.registry import constrained
 from services.scheduler.snapshot.config import CycleConfig
@@ -71,6 +72,18 @@ def test_the_kept_table_is_what_asking_each_node_anew_says(
         story.asked("apart")
     finally:
         explain.SHORTAGES_FROM = usual
+
+
+def test_kinds_are_bounded_and_absurd_amounts_fit() -> None:
+    """A taint whose value changes again and again makes a kind each time."""
+    table, changed_at, slots = RefusalTable(), np.zeros(1, dtype=np.int64), np.array([0])
+    for number in range(3 * MOST_KINDS):
+        changed_at[0] = number + 1
+        table.note_changes(number + 1, changed_at)
+        assert table.counts(slots) == {}
+        table.put(0, Refusal("n0", Reason.TAINT, best=1 << 70, phrase=f"taint {number}"))
+        assert table.counts(slots) == {f"taint {number}": 1}
+        assert len(table._kinds) <= MOST_KINDS + 1
 
 
 class Story:

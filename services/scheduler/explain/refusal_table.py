@@ -36,6 +36,10 @@ _CONSTRAINT_REASON = _ORDER[Reason.NODE_RESOURCE] - 0.5
 # The kind of a node that does not refuse the pod, and the zone of a refusal that concerns none.
 NONE = NO_ZONE = -1
 FIRST_SLOTS = 64
+# With more kinds than this, all entries are computed again: old kinds are never dropped alone.
+MOST_KINDS = 1024
+# Larger amounts are absurd, and do not fit an array.
+LARGEST = 1 << 62
 
 
 class Kind(NamedTuple):
@@ -87,6 +91,8 @@ class RefusalTable:
     def note_changes(self, changes: int, changed_at: Slots) -> None:
         """Forget the entries of nodes that changed since the last call."""
         self._reserve(len(changed_at))
+        if len(self._kinds) > MOST_KINDS:
+            self._kinds, self._numbers, self._changes = [], {}, -1
         changed = changed_at > self._changes
         self.stale[: len(changed)] |= changed
         self._kind[: len(changed)][changed] = NONE
@@ -108,7 +114,7 @@ class RefusalTable:
             return
         self.stale[slot] = False
         self._kind[slot] = self._number(Kind.of(refusal))
-        self._best[slot] = refusal.best
+        self._best[slot] = max(-LARGEST, min(refusal.best, LARGEST))
         self._best_zone[slot] = NO_ZONE if refusal.best_zone is None else refusal.best_zone
         self._shortfall[slot] = 1 - refusal.best / refusal.asked if refusal.asked else 0.0
 
