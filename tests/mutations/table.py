@@ -379,6 +379,20 @@ TESTED = (
         "tests/scheduler/test_cycle_memory_groups.py -k memory_of_a_group",
     ),
     Mutation(
+        "an assumed pod makes no spread wider under policy none",
+        "services/scheduler/select/cluster.py",
+        "                self._arrays.is_open[node_info.slot] = True",
+        "                pass",
+        "tests/scheduler/test_kernel_bounds.py",
+    ),
+    Mutation(
+        "memory of a pod's earlier containers is free for later ones",
+        "services/scheduler/score/least_spread.py",
+        "    sums = dict(earlier)",
+        "    sums = Amounts()",
+        "tests/scheduler/test_predicted_zones.py -k below",
+    ),
+    Mutation(
         "the kernel's search may reject a pod that runs",
         "services/scheduler/filter/topology/compiled_search.py",
         "            pending.extend((count, pod.is_admitted))",

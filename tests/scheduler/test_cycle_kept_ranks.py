@@ -35,7 +35,7 @@ WANTED = st.lists(
     st.builds(lambda part, power: Wanted(amounts(*part), 2**power), PART, st.integers(0, 12)),
     max_size=4,
 )
-POLICIES = ("single-numa-node", "single-numa-node", "single-numa-node", "restricted", "best-effort")
+POLICIES = ("single-numa-node", "single-numa-node", "restricted", "best-effort", "none")
 TURNS = st.tuples(
     st.sampled_from(
         ("place", "place", "place", "place", "bound", "end", "node", "drop", "want", "wait", "wait")

@@ -13,7 +13,7 @@ from services.scheduler.filter.topology.bounds import PlanBounds
 from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
-from shared.domain.policies import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
+from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.ledger import charge
 from tests.fixtures.examples import examples
 from tests.scheduler.cycle_worlds import World, amounts, container, guaranteed, zone
@@ -22,7 +22,7 @@ WHOLE = amounts(16, 64, 4)
 FREE = st.tuples(st.integers(0, 16), st.integers(0, 64), st.integers(0, 4))
 NODES = st.lists(
     st.tuples(
-        st.sampled_from((SINGLE_NUMA_NODE, RESTRICTED, BEST_EFFORT)),
+        st.sampled_from((SINGLE_NUMA_NODE, RESTRICTED, BEST_EFFORT, NONE)),
         st.sampled_from(("container", "pod")),
         st.lists(FREE, min_size=1, max_size=4),
     ),
@@ -52,8 +52,24 @@ def test_bounds_of_many_nodes_are_those_of_each(nodes: list[Any], pods: list[Any
         compare(world, pod)
         if isinstance(placed, Placed):
             world.cluster.assume(placed, pod)
+            compare_arrays(world)
             compare(world, pod)
             compare_zones(world, pod)
+
+
+def compare_arrays(world: World) -> None:
+    """What a reservation was subtracted from is what the nodes have."""
+    arrays = world.cluster._arrays
+    names = "free_min", "free_max", "free", "totals", "is_open"
+    subtracted = [getattr(arrays, name).copy() for name in names]
+    stale = set(arrays.stale)
+    for node_info in world.cluster.nodes():
+        if node_info.slot not in stale:
+            arrays.changed(node_info)
+    arrays.refresh()
+    for name, earlier in zip(names, subtracted, strict=True):
+        fresh = [slot for slot in range(arrays.size) if slot not in stale]
+        assert earlier[..., fresh].tolist() == getattr(arrays, name)[..., fresh].tolist(), name
 
 
 def compare_zones(world: World, pod: Any) -> None:
@@ -97,3 +113,17 @@ def compare(world: World, pod: Any) -> None:
                 assert (ours is None) == (theirs is None)
                 if ours is not None and theirs is not None:
                     assert ours.tolist() == theirs.tolist(), name
+        if plan.mode == "unaligned":
+            compare_unaligned(arrays, slots, plan, group)
+
+
+def compare_unaligned(arrays: Any, slots: Any, plan: Any, group: Any) -> None:
+    answers = []
+    for compiled in (kernel.COMPILED, None):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(kernel, "COMPILED", compiled)
+            bounds = PlanBounds(arrays, slots, plan, {}, len(group.profile.layout), False)
+            answers.append(
+                [answer.tolist() for answer in bounds.unaligned(group.slots, group.size)]
+            )
+    assert answers[0] == answers[1]

@@ -13,22 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.comparison.truth import TrueNode, parts_held
-from services.scheduler.score.predicted_zones import (
-    SpreadBounds,
-    least_spread,
-    predicted_spread,
-)
+from services.scheduler.score.least_spread import LeastSpreads, least_spread
+from services.scheduler.score.predicted_zones import predicted_spread
 from services.scheduler.score.ranks import RULED_OUT, rank_of, score_of, spread_of
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.result import Placed
 from services.scheduler.snapshot.zone_distances import FAR
 from services.simulator.cluster import NodeShape, Policies, lay_out
+from shared.domain.cpus import CpuLayout
 from shared.domain.pod import Pod
-from shared.domain.report import Zone
+from shared.domain.report import Zone, ZoneResource
 from shared.kubelet import admission
 from shared.kubelet.device_state import Device
 from tests.fixtures.examples import examples
-from tests.scheduler.cycle_worlds import GPU, World, amounts, container, guaranteed, report, zone
+from tests.scheduler.cycle_worlds import (
+    ALLOCATABLE,
+    GPU,
+    World,
+    amounts,
+    container,
+    guaranteed,
+    report,
+    zone,
+)
 
 WHOLE = amounts(8, 16, 2)
 # What the strategies see of a whole node: much less than on other nodes (64 CPUs).
@@ -160,30 +167,71 @@ def pod_of(name: str, parts: list[tuple[int, int, int]], init: bool) -> Pod:
     return guaranteed(name, *made)
 
 
+NIC = "example.com/nic"
+CPUS_BY_ID = CpuLayout("0-31", "0x8,1x8,2x8,3x8", "0x16,1x16", "0-31")
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(
     NODES,
     st.lists(PART, min_size=1, max_size=3),
     st.booleans(),
     st.sampled_from(("container", "pod")),
+    st.sampled_from((0, 3, 8)),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=4, max_size=4),
+    st.booleans(),
 )
 def test_the_bound_of_many_nodes_is_that_of_one_and_no_prediction_is_below_it(
     nodes: list[tuple[list[tuple[int, int, int]], str]],
     parts: list[tuple[int, int, int]],
     init: bool,
     scope: str,
+    unconfirmed: int,
+    nics: list[tuple[int, int]],
+    has_ids: bool,
 ) -> None:
+    """With two kinds of devices, CPUs by counts or by id, and next to unconfirmed pods."""
     world = World(CycleConfig())
     for number, (free, policy) in enumerate(nodes):
-        world.node(f"n{number}", *zones_of(*free), policy=policy, scope=scope)
+        knows_ids = has_ids and len(free) == 4  # then all CPUs are free in both
+        zones = zones_of(*[(8 if knows_ids else cpu, memory, gpu) for cpu, memory, gpu in free])
+        for at, (nic, _) in enumerate(nics[: len(zones)]):
+            nic_amount = ZoneResource(nic, nic, nic)
+            resources = {**zones[at].resources, NIC: nic_amount}
+            zones[at] = msgspec.structs.replace(zones[at], resources=resources)
+        tracked = "cpu", "memory", GPU, NIC
+        made = report(f"n{number}", zones, policy, scope, tracked=tracked)
+        if knows_ids:
+            made = msgspec.structs.replace(made, cpus=CPUS_BY_ID)
+        world.observe(f"n{number}", allocatable={**ALLOCATABLE, NIC: 12})
+        world.report(made)
+        for at in range(unconfirmed):
+            world.bound(
+                pod_of(f"u{number}-{at}", [(at % 3, 1 + at % 4, at % 2)], False), f"n{number}"
+            )
+    pod = pod_of("p", parts, init)
+    containers = [
+        container(part.name, {**part.requests, NIC: nic} if nic else part.requests, part.kind)
+        for part, (_, nic) in zip(pod.containers, nics, strict=False)
+    ]
+    pod = guaranteed("p", *containers)
+    compare_bounds(world, pod)
+    placed = world.cluster.place(pod)
+    if isinstance(placed, Placed):
+        world.cluster.assume(placed, pod)
+        compare_bounds(world, pod)
+
+
+def compare_bounds(world: World, pod: Pod) -> None:
     cluster = world.cluster
-    pod_class = cluster.evaluator.pod_class(pod_of("p", parts, init))
+    pod_class = cluster.evaluator.pod_class(pod)
     cluster.places([])  # the arrays are written
     for node_info in cluster.nodes():
         plan, _ = cluster.evaluator.plan(pod_class, node_info)
         least = least_spread(node_info, plan)
         if plan.parts:
-            bounds = SpreadBounds(cluster._arrays, plan, len(node_info.zone_ids))
+            zones = len(node_info.zone_ids)
+            bounds = LeastSpreads(cluster._arrays, cluster._slots, plan, zones)
             at_once = int(bounds.least(np.array([node_info.slot]))[0])
             assert at_once >= least if plan.mode == "aligned" else at_once == least
         if cluster.evaluator.rank(pod_class, node_info) > RULED_OUT:
@@ -226,6 +274,39 @@ def test_a_pod_goes_where_a_prediction_of_every_node_ranks_it_best(
 
 
 # -- against the kubelet
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.sampled_from((2, 4)),
+    st.lists(
+        st.tuples(st.lists(PART, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=8
+    ),
+)
+def test_under_none_no_prediction_is_below_the_bound_whatever_cpus_pods_hold(
+    zones: int, pods: list[tuple[list[tuple[int, int, int]], bool]]
+) -> None:
+    """Reports list CPUs by id; some pods run, others are unconfirmed."""
+    policies = Policies("none", "container")
+    simulated = lay_out("n", NodeShape(zones, 12 * zones, 32 * zones << 30), policies)
+    gpus = {f"gpu-{at}": Device(1 << at % zones) for at in range(2 * zones)}
+    simulated = msgspec.structs.replace(simulated, devices={GPU: gpus})
+    node, world = TrueNode(simulated, checkpoint=True), World(CycleConfig())
+    world.observe("n", allocatable=simulated.allocatable())
+    for number, (parts, runs) in enumerate(pods):
+        world.report(node.report(float(number + 1)))
+        pod = pod_of(f"p{number}", parts, False)
+        compare_bounds(world, pod)
+        if not admission.admit(node.kubelet.state, pod).admitted:
+            continue
+        world.bound(pod, "n")
+        compare_bounds(world, pod)
+        if runs:
+            node.reserved(pod)
+            node.assigned(pod)
+            for step in node.begin(pod.uid).steps:
+                node.show(step)
+            node.conclude(pod, float(number))
 
 
 @settings(max_examples=examples(60), deadline=None)

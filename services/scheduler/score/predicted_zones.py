@@ -14,9 +14,8 @@
 3. If the model cannot predict (no placements, too many states), the nearest of the smallest sets of
    zones counts whose guaranteed free amounts hold the part, and all zones if no set does. Under
    policy none the kubelet does not look for such a set, so all zones count first.
-4. A prediction costs more than a score. `least_spread` is a bound from amounts that are free at
-   most, for one node; `SpreadBounds` is the same bound for many nodes at once. Only nodes that come
-   out on top of it are predicted.
+4. A prediction costs more than a score. `least_spread.py` has a bound of it. Only nodes that come
+   out on top of the bound are predicted.
 5. Where Topolog chooses the zones, they are known.
 6. Between nodes of equal spread, those come first whose free devices lie nearer
    (`device_closeness`), if the kubelet chooses devices and a Device object shows where they are.
@@ -26,27 +25,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-
-import numpy as np
 
 from services.scheduler.filter.topology.bounds import each_finds_a_zone, one_zone_each
 from services.scheduler.filter.topology.kubelet_search import likely_search_of
 from services.scheduler.filter.topology.predict import lowest_zones
 from services.scheduler.owned.admission import allocate, partitions_of
+from services.scheduler.score.least_spread import (
+    running_parts,
+    spread,
+    with_further_zones,
+    with_pending_pods,
+)
 from services.scheduler.score.ranks import WIDEST, closeness_of, spread_of
 from services.scheduler.score.strategies.least_numa_nodes import smallest_set
 from services.scheduler.score.strategies.strategy import Distances, ZoneView
-from services.scheduler.snapshot.node_arrays import Ints, NodeArrays, Selection, select, slots_of
 from services.scheduler.snapshot.node_info import NodeInfo
-from services.scheduler.snapshot.pod_class import Items, Plan
-from services.scheduler.snapshot.zone_distances import FAR, distances_of, nearness
+from services.scheduler.snapshot.pod_class import Plan
+from services.scheduler.snapshot.zone_distances import FAR, distances_of
 from shared.domain.policies import BEST_EFFORT, NONE
 from shared.domain.refusal import Refusal
-from shared.domain.resources import CPU, Amounts, is_device
+from shared.domain.resources import Amounts, is_device
 from shared.hints.admission import ContainerZones
-from shared.hints.registry import kubelets_own
 from shared.hints.request import request_of
 from shared.kubelet.cpuset import format_cpus
 from shared.kubelet.masks import mask_of
@@ -58,18 +58,9 @@ from shared.ledger.cards import (
     near_devices,
     preferred_gpus,
 )
-from shared.ledger.state import ZoneAmounts
 
 # Most sets of GPUs that a reservation names: more are no prediction.
 MOST_PREDICTED = 4
-
-
-def running_parts(plan: Plan) -> tuple[Amounts, ...]:
-    """Return the amounts of the parts that count, all of them if only init containers request
-    zones.
-    """
-    running = tuple([part.amounts for part in plan.parts if part.kind != "init"])
-    return running or tuple([part.amounts for part in plan.parts])
 
 
 # -- one node
@@ -92,32 +83,12 @@ def predicted_spread(node_info: NodeInfo, plan: Plan) -> int:
     if by_container is not None:
         expected = spread(_masks_of_parts(node_info, plan, by_container), distances)
         is_open = plan.rule.policy == NONE and search.has_pending
-        return min(WIDEST, expected + is_open * (FAR if expected >= FAR else 1))
+        return min(WIDEST, with_pending_pods(expected) if is_open else expected)
     by_amounts = spread(_masks_by_amounts(node_info, plan, distances), distances)
     if plan.rule.policy != NONE:
         return by_amounts
     widest = [mask_of(node_info.zone_ids)] * len(running_parts(plan))
     return min(WIDEST, spread(widest, distances) + by_amounts)
-
-
-def least_spread(node_info: NodeInfo, plan: Plan) -> int:
-    """Return a spread that the prediction is never below, from amounts alone."""
-    report = node_info.report
-    if report is None or len(node_info.zone_ids) < 2 or not plan.may_spread:
-        return 0
-    if plan.mode == "owned" or one_zone_each(node_info, plan):
-        return 0
-    zones = list(node_info.free_max.values())
-    counts = [_fewest_zones(part, plan, zones) for part in running_parts(plan)]
-    nearest = node_info.machine.nearest
-    far = max([nearest[count - 1] for count in counts])
-    return min(WIDEST, (sum(counts) - len(counts)) * FAR + far)
-
-
-def spread(masks: Sequence[int], distances: Distances) -> int:
-    """Return the spread of parts in these zones."""
-    further = sum([mask.bit_count() - 1 for mask in masks])
-    return min(WIDEST, further * FAR + max([nearness(mask, distances) for mask in masks]))
 
 
 def device_closeness(node_info: NodeInfo, plan: Plan) -> int:
@@ -222,34 +193,7 @@ def _is_whole_pod(plan: Plan) -> bool:
 
 def _widest(node_info: NodeInfo, zones: ContainerZones) -> int:
     """Return the mask with the further zones of the unknown amounts (paragraph 2)."""
-    mask = zones.mask
-    for name, amount in zones.unknown:
-        free = {zone: node_info.free_max[zone].get(name, 0) for zone in node_info.zone_ids}
-        if name == CPU:
-            mask |= _packed(free, node_info.sizes, amount)
-            continue
-        for zone in node_info.zone_ids:
-            if amount and free[zone] > 0 and not mask >> zone & 1:
-                mask |= 1 << zone
-                amount -= 1
-    return mask or 1 << node_info.zone_ids[0]
-
-
-def _packed(free: Mapping[int, int], sizes: ZoneAmounts, amount: int) -> int:
-    """Return the zones of CPUs by counts: whole zones first, then those with the fewest free
-    (kubelet 1.36, takeByTopologyNUMAPacked).
-    """
-    mask, rest = 0, dict(free)
-    for zone in sorted(rest):
-        size = sizes.get(zone, {}).get(CPU, 0)
-        if 0 < size <= amount and rest[zone] >= size:
-            amount -= rest.pop(zone)
-            mask |= 1 << zone
-    for zone in sorted(rest, key=lambda number: (rest[number], number)):
-        if amount > 0 and rest[zone] > 0:
-            amount -= rest[zone]
-            mask |= 1 << zone
-    return mask
+    return with_further_zones(node_info, zones.mask, zones.unknown)
 
 
 def _masks_by_amounts(node_info: NodeInfo, plan: Plan, distances: Distances) -> list[int]:
@@ -264,88 +208,3 @@ def _masks_by_amounts(node_info: NodeInfo, plan: Plan, distances: Distances) -> 
         smallest = smallest_set(amounts, views, distances, len(views))
         masks.append(mask_of(node_info.zone_ids if smallest is None else smallest.ids))
     return masks
-
-
-def _fewest_zones(part: Amounts, plan: Plan, zones: Sequence[Amounts]) -> int:
-    """Return how many zones at least hold the part; all of them if that is not enough."""
-    placed = [(name, amount) for name, amount in part.items() if name not in plan.placeless]
-    fewest = 1
-    for name, most in _loose_devices(plan, part):
-        fewest = max(fewest, min(most, sum(zone.get(name, 0) > 0 for zone in zones)))
-    if any(all(zone.get(name, 0) >= amount for name, amount in placed) for zone in zones):
-        return fewest
-    fewest = max(fewest, 2)
-    for name, amount in placed:
-        free = sorted([max(0, zone.get(name, 0)) for zone in zones], reverse=True)
-        total, count = free[0], 1
-        while total < amount and count < len(free):
-            total += free[count]
-            count += 1
-        fewest = max(fewest, count)
-    return fewest
-
-
-def _loose_devices(plan: Plan, part: Amounts) -> list[tuple[str, int]]:
-    """Return the devices that may come from any zone, because no hint binds them (policy none), and
-    the most zones that they widen a part to.
-    """
-    if plan.rule.policy != NONE:
-        return []
-    pinned = any(amount > 0 and not is_device(name) for name, amount in part.items())
-    names = [name for name in part if is_device(name) and kubelets_own((name,))]
-    return [(name, part[name] + pinned) for name in names if name not in plan.placeless]
-
-
-# -- many nodes
-
-
-class SpreadBounds:
-    """`least_spread` of one plan on many nodes, valid as long as the arrays keep their shape."""
-
-    def __init__(self, arrays: NodeArrays, plan: Plan, zones: int) -> None:
-        self._arrays, self._zones = arrays, zones
-        parts = Counter([tuple(part.items()) for part in running_parts(plan)])
-        self._parts = [(_BoundedPart(arrays, plan, items), times) for items, times in parts.items()]
-
-    def least(self, selection: Selection) -> Ints:
-        """Return the bound of each selected node."""
-        arrays, slots = self._arrays, slots_of(selection)
-        free_max = select(arrays.free_max, selection)[:, : self._zones]
-        zone_counts = arrays.zone_counts[slots]
-        further, far = np.zeros(len(slots), dtype=np.int64), np.zeros(len(slots), dtype=np.int64)
-        for part, times in self._parts:
-            counts = part.fewest_zones(free_max, zone_counts)
-            further += times * (counts - 1)
-            far = np.maximum(far, arrays.nearest[counts - 1, slots])
-        spreads: Ints = np.minimum(WIDEST, further * FAR + far)
-        return spreads
-
-
-class _BoundedPart:
-    """One part in the rows of the arrays; `is_listed` says whether they have all its resources."""
-
-    def __init__(self, arrays: NodeArrays, plan: Plan, part: Items) -> None:
-        items = [(name, amount) for name, amount in part if name not in plan.placeless]
-        self.is_listed = all(name in arrays.rows for name, _ in items)
-        loose = dict(_loose_devices(plan, dict(part)))
-        self._loose = [(row, loose[name]) for row, (name, _) in enumerate(items) if name in loose]
-        self._rows = np.array([arrays.rows.get(name, 0) for name, _ in items], dtype=np.intp)
-        amounts = [amount for _, amount in items]
-        self._amounts = np.array(amounts, dtype=np.int64).reshape(-1, 1, 1)
-
-    def fewest_zones(self, free_max: Ints, zone_counts: Ints) -> Ints:
-        """Return `_fewest_zones` of each node from free [resource, zone, node] amounts."""
-        most = np.maximum(zone_counts, 1)
-        if not self.is_listed:
-            return most
-        free = free_max.take(self._rows, axis=0)
-        fits_one = np.logical_and.reduce(free >= self._amounts, axis=0).any(axis=0)
-        counts, wide = np.ones(len(most), dtype=np.int64), np.flatnonzero(~fits_one)
-        for row, zones in self._loose:
-            counts = np.maximum(counts, np.minimum(zones, np.count_nonzero(free[row] > 0, axis=0)))
-        if len(wide):
-            fullest = np.cumsum(-np.sort(-np.maximum(free[:, :, wide], 0), axis=1), axis=1)
-            short = np.count_nonzero(fullest < self._amounts, axis=1).max(axis=0, initial=0)
-            fewest = np.minimum(np.maximum(short + 1, 2), most[wide])
-            counts[wide] = np.maximum(counts[wide], fewest)
-        return counts

@@ -9,7 +9,8 @@ nor which nodes changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +21,8 @@ from services.scheduler.filter.constraints.predicates import ConstraintColumns
 from services.scheduler.filter.topology.bounds import NOWHERE, AlignedBounds, PlanBounds
 from services.scheduler.filter.topology.fit import blocked, plan_for
 from services.scheduler.filter.topology.predict import sure_places
-from services.scheduler.score.predicted_zones import SpreadBounds, device_closeness
+from services.scheduler.score.least_spread import LeastSpreads
+from services.scheduler.score.predicted_zones import device_closeness
 from services.scheduler.score.ranks import CLOSER, RULED_OUT, STEP
 from services.scheduler.score.runner import HIGHEST, StrategyRunner
 from services.scheduler.snapshot.config import CycleConfig
@@ -169,6 +171,14 @@ class BulkEvaluator:
         remember(plan.demand, report, node_info.free_max, landing)
         return zones[2]
 
+    def surely_spreads_nothing(self, pod_class: PodClass, node_info: NodeInfo) -> bool:
+        """Return whether the kernel knows that each part finds a zone of a best-effort node."""
+        plan = self.plan(pod_class, node_info.profile, node_info.profile_id).plan
+        if plan.rule.policy != BEST_EFFORT or plan.needs_search or node_info.machine.overstated:
+            return False
+        zones = self._zones(pod_class, node_info)
+        return zones is not None and zones[2]
+
     def _zones(self, pod_class: PodClass, node_info: NodeInfo) -> Zones | None:
         """Return the kernel's `Bounds.zones`; None if it does not know this node."""
         slot, asked = node_info.slot, (pod_class, node_info, node_info.version)
@@ -296,21 +306,26 @@ class PlanEvaluation:
             on_nodes.zones,
             with_fits=strategy.at_once and not strategy.by_landing,
         )
-        self._spread_bounds: SpreadBounds | None = None
+        self._least_spreads: LeastSpreads | None = None
         may_spread = self._plan.may_spread and self._plan.mode != "owned"
         if rank_by_zones and on_nodes.zones > 1 and may_spread:
-            self._spread_bounds = SpreadBounds(arrays, on_nodes.plan, on_nodes.zones)
+            self._least_spreads = LeastSpreads(arrays, nodes, on_nodes.plan, on_nodes.zones)
         self._nodes, self._near = nodes, rank_by_zones and bool(self._plan.near)
-        self._compiled = None if on_nodes.is_blocked else self._for_kernel(on_nodes)
-        self.is_compiled = self._compiled is not None
+        self._rooms: tuple[Any, ...] = ()
+        self._rank = None if on_nodes.is_blocked else self._by_kernel(on_nodes)
+        self.is_compiled = self._rank is not None
 
-    def _for_kernel(self, on_nodes: PlanOnNodes) -> tuple[object, ...] | None:
-        """Return what the kernel ranks by; None if it does not rank this plan."""
+    def _by_kernel(self, on_nodes: PlanOnNodes) -> Callable[..., int] | None:
+        """Return how the kernel ranks the plan's nodes; None if it does not."""
         plan, arrays, request = self._plan, self._arrays, self._bounds.request
-        is_aligned = plan.mode == "aligned" and plan.rule.policy == SINGLE_NUMA_NODE
-        if plan.near or request is None or not (is_aligned or self._strategy.scores_zones(plan)):
+        if plan.near or request is None or self._bounds.compiled is None:
             return None
-        if self._bounds.compiled is None or len(plan.part_kinds) > MOST_KINDS:
+        if len(plan.part_kinds) > MOST_KINDS:
+            return None
+        row = arrays.free, request, arrays.profile, _is_one_of(on_nodes.profiles, arrays)
+        if plan.mode == "unaligned" and self._strategy.by_landing:
+            return self._unaligned_by_kernel(row)
+        if plan.mode != "aligned" and not self._strategy.scores_zones(plan):
             return None
         kinds = [items for items, _ in self._bounds.part_kinds]
         if plan.one_zone is not None:
@@ -319,8 +334,31 @@ class PlanEvaluation:
         rooms = tuple(self._strategy.room(items, arrays.rows, free_min, whole) for items in kinds)
         if None in rooms:
             return None
-        members = _is_one_of(on_nodes.profiles, arrays)
-        return rooms, arrays.free, request, arrays.profile, members
+        self._rooms = rooms
+        wide: tuple[object, ...] = None, None, None
+        if plan.mode == "aligned" and plan.rule.policy == RESTRICTED:
+            largest = self._bounds.largest_parts
+            if largest is None:
+                return None
+            wide = largest, arrays.largest, arrays.uneven
+        return partial(self._bounds.compiled.rank, rooms, *wide, *row)
+
+    def _unaligned_by_kernel(self, row: tuple[object, ...]) -> Callable[..., int] | None:
+        arrays, names, room, single = self._arrays, tuple(self._arrays.free_rows), None, None
+        free, whole = np.zeros((len(names), 1), dtype=np.int64), np.zeros((len(names), 1))
+        if self._asked and all(name in arrays.free_rows for name in self._asked):
+            items = tuple(self._asked.items())
+            room = self._strategy.room(items, arrays.free_rows, free, whole)
+            if room is None:
+                return None
+        spreads = self._least_spreads
+        if spreads is not None and spreads.compiled is None:
+            return None
+        if self._plan.rule.policy == BEST_EFFORT:
+            single = self._bounds.compiled
+        spread = None if spreads is None else spreads.compiled
+        node = free, whole, arrays.offered, arrays.overstated
+        return partial(self._bounds.unaligned_compiled.rank, single, spread, room, *node, *row)
 
     def zones(self, slot: int) -> Any:
         """Return the kernel's `Bounds.zones` of the plan's node in this slot, None without it."""
@@ -330,9 +368,8 @@ class PlanEvaluation:
         """Rank the plan's nodes that changed, in the row of the class. Return whether other nodes
         changed.
         """
-        assert self._compiled is not None
-        allowed = self._allowed.read()
-        return bool(self._bounds.compiled.rank(*self._compiled, allowed, scores, sure))
+        assert self._rank is not None
+        return bool(self._rank(self._allowed.read(), scores, sure))
 
     def bounds(self, selection: Selection, size: int) -> AlignedBounds:
         """Return the bounds; candidates also pass the constraints, and have room on the whole
@@ -372,7 +409,7 @@ class PlanEvaluation:
             scores = self._best_zone_scores(*self._plan.one_zone, selection, size)
         else:
             scores = self._whole_scores(selection, size)
-        if wide is not None and self._spread_bounds is not None:
+        if wide is not None and self._least_spreads is not None:
             scores, sure = self._with_spread(scores, sure, wide, selection)
         if not self._strategy.at_once:
             # These scores are upper bounds.
@@ -395,7 +432,7 @@ class PlanEvaluation:
         """Return upper bounds of the ranks. A rank is sure if a single zone surely does for each
         part; other nodes that may spread the pod (`wide`) are predicted singly.
         """
-        assert self._spread_bounds is not None
+        assert self._least_spreads is not None
         if not wide.any():
             return scores, sure
         if self._plan.rule.policy == BEST_EFFORT:
@@ -405,7 +442,8 @@ class PlanEvaluation:
             sure = sure & single
         else:
             sure = sure & ~wide
-        return scores - STEP * np.where(wide, self._spread_bounds.least(selection), 0), sure
+        least = self._least_spreads.least(slots_of(selection))
+        return scores - STEP * np.where(wide, least, 0), sure
 
     def _aligned_scores(self, bounds: AlignedBounds, selection: Selection, size: int) -> Ints:
         """Return the mean of the parts' scores, rounded down; 0 for a part that no zone holds
@@ -439,10 +477,10 @@ class PlanEvaluation:
 
     def best_zone(self, node_info: NodeInfo) -> int | None:
         """Return `StrategyRunner.best_zone` of a node that the arrays have as it is."""
-        if self._compiled is None:
+        if not self._rooms:
             best = self._strategy.best_zone(node_info, self._plan)
             return None if best is None else best[1]
-        place = self._bounds.compiled.best_zone(self._compiled[0], node_info.slot)
+        place = self._bounds.compiled.best_zone(self._rooms, node_info.slot)
         return None if place < 0 else node_info.zone_ids[place]
 
     def _best_zone_scores(

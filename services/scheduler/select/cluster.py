@@ -33,10 +33,11 @@ from services.scheduler.snapshot.node_arrays import (
     ReservationArrays,
     ScoreOffsets,
     Slots,
+    is_pending_admission,
     select,
 )
 from services.scheduler.snapshot.node_columns import NodeColumns, has_new_values
-from services.scheduler.snapshot.node_info import NodeInfo, Profile
+from services.scheduler.snapshot.node_info import NodeInfo, Profile, held_once
 from services.scheduler.snapshot.owned_state import taken_by_zone
 from services.scheduler.snapshot.pod_class import Items, PodClass, key_of
 from services.scheduler.snapshot.result import Placed
@@ -45,10 +46,10 @@ from services.scheduler.state.exclusions import Exclusions
 from services.scheduler.state.holds import Holds
 from shared.domain.booking import keys_of
 from shared.domain.pod import Pod
-from shared.domain.policies import RESTRICTED, SINGLE_NUMA_NODE
+from shared.domain.policies import NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.events.catalog import Event
 from shared.events.scheduling_events import NodeCharged, Wanted
-from shared.ledger.state import LedgerNode, LedgerPod, ZoneAmounts
+from shared.ledger.state import Charge, LedgerNode, LedgerPod, ZoneAmounts
 
 # Policies under which a kubelet refuses pods for their zones.
 ALIGNING = SINGLE_NUMA_NODE, RESTRICTED
@@ -235,10 +236,13 @@ class Cluster:
         is_owned, taken = node_info.profile.owners.is_owned, charge.zones
         if is_owned and node_info.owned is not None:
             taken = taken_by_zone(charge)
-        if node_info.unaligned or node_info.grouped_zones or (is_owned and not node_info.owned):
+        if node_info.grouped_zones or (is_owned and not node_info.owned):
             self._arrays.changed(node_info)
         elif node_info.slot not in self._arrays.stale:
-            self._arrays.subtract(node_info.slot, self._reservation(node_info, pod_class, taken))
+            reservation = self._reservation(node_info, pod_class, taken, charge)
+            self._arrays.subtract(node_info.slot, reservation)
+            if node_info.rule.policy == NONE and is_pending_admission(node_info, charge):
+                self._arrays.is_open[node_info.slot] = True
         cache = self.evaluator.cache
         is_one = node_info.rule.policy == SINGLE_NUMA_NODE and not node_info.profile.device_types
         if is_owned and not is_one:  # Less room may make another mask preferred.
@@ -248,16 +252,19 @@ class Cluster:
         return charge.zones
 
     def _reservation(
-        self, node_info: NodeInfo, pod_class: PodClass, zones: ZoneAmounts
+        self, node_info: NodeInfo, pod_class: PodClass, zones: ZoneAmounts, charge: Charge
     ) -> ReservationArrays:
         """Return the reservation as arrays. Equal reservations on nodes of one profile share them;
         where Topolog chooses zones, those of one class differ by the zone.
         """
         shape, key = self._arrays.shape, (node_info.profile_id, next(iter(zones), 0))
+        has_total = node_info.unaligned and node_info.report is not None and bool(charge.demand)
+        of = (zones, charge.possible, charge.demand) if has_total else (zones,)
         kept = pod_class.reservation_arrays.get(key)
-        if kept is None or (kept[0] is not zones and kept[0] != zones) or kept[1] != shape:
-            arrays = self._arrays.reservation(node_info, zones, pod_class.requested)
-            kept = pod_class.reservation_arrays[key] = zones, shape, arrays
+        if kept is None or kept[1] != shape or kept[0] != of:
+            total = held_once(charge) if has_total else {}
+            arrays = self._arrays.reservation(node_info, zones, pod_class.requested, total)
+            kept = pod_class.reservation_arrays[key] = of, shape, arrays
         return kept[2]
 
     def _enter(self, name: str) -> NodeInfo:

@@ -18,11 +18,8 @@ from services.scheduler.filter.constraints.predicates import (
 )
 from services.scheduler.filter.topology.fit import ADMITTED, filter_result
 from services.scheduler.filter.topology.kubelet_search import kubelet_search_of, steps_taken
-from services.scheduler.score.predicted_zones import (
-    device_closeness,
-    least_spread,
-    predicted_spread,
-)
+from services.scheduler.score.least_spread import least_spread
+from services.scheduler.score.predicted_zones import device_closeness, predicted_spread
 from services.scheduler.score.ranks import CLOSER, OPTIMISTIC, RULED_OUT, STEP, rank_of, score_of
 from services.scheduler.score.runner import StrategyRunner, score_node
 from services.scheduler.score.strategies.strategy import DemandClass
@@ -216,6 +213,8 @@ class Evaluator:
         plan, is_blocked = self.plan(pod_class, node_info)
         if is_blocked or not (self.config.rank_by_zones and plan.may_spread):
             return bound
+        if self._bulk.surely_spreads_nothing(pod_class, node_info):
+            return min(bound, bound % STEP)
         rank = min(bound, rank_of(bound % STEP, predicted_spread(node_info, plan)))
         if rank < bound:
             self.cache.lower_bound(pod_class.row, node_info.slot, rank)

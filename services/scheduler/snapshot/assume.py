@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.scheduler.snapshot.node_info import NodeInfo, zones_of_memory_groups
+from services.scheduler.snapshot.node_info import NodeInfo, is_wide
 from services.scheduler.snapshot.owned_state import with_pod
 from services.scheduler.snapshot.pod_class import PodClass
 from shared.domain.pod import Pod
@@ -43,5 +43,7 @@ def assume(
     if node_info.owned is not None:
         node_info.owned = with_pod(node_info.owned, charge)
     if report is not None and charge.demand and report.policy != SINGLE_NUMA_NODE:
-        node_info.grouped_zones |= zones_of_memory_groups(node_info.ledger, (charge,))
+        sizes = node_info.machine.capacities
+        if len(report.zones) > 1 and is_wide(charge, report.scope, sizes):
+            node_info.grouped_zones = frozenset([zone.id for zone in report.zones])
     return charge

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 # Raised with every change of a signature, as in `compiled/module.c`.
-INTERFACE = 8
+INTERFACE = 9
 
 
 def _loaded() -> Any:

@@ -26,7 +26,10 @@ from services.scheduler.snapshot.node_info import (
     NodeInfo,
     Profile,
 )
+from services.scheduler.snapshot.zone_distances import Costs, distance_rows
+from shared.domain.policies import NONE
 from shared.domain.resources import PODS, Amounts
+from shared.ledger.state import Charge
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,8 +41,8 @@ ScoreOffsets = npt.NDArray[np.int32]
 # The offset of a node that the pod may not use, whatever the score of its class.
 EXCLUDED = -(1 << 30)
 
-Shape = tuple[int, int, int, int]
-Number = TypeVar("Number", np.int64, np.float64)
+Shape = tuple[int, int, int, int, int]
+Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 
 _LIMIT = 1 << 62
 # The profile of a slot without a node.
@@ -47,6 +50,9 @@ EMPTY = -1
 FIRST_SLOTS = 64
 # Full arrays grow by a quarter: doubling would leave 40 % unused at 20,000 nodes.
 GROWTH = 4
+# Machines with distances of more kinds than this have none here.
+MOST_DISTANCES = 256
+NO_DISTANCES = -1
 # Nodes that are written together, so that the intermediate lists stay small.
 AT_ONCE = 1024
 
@@ -57,10 +63,13 @@ def grown(capacity: int) -> int:
 
 
 class ReservationArrays(NamedTuple):
-    """The amounts that a reservation takes: from the zones [resource, zone], and from the node."""
+    """The amounts that a reservation takes: from the zones [resource, zone], from the node, and
+    from the `totals` [resource] of an unaligned one.
+    """
 
     zones: Ints
     whole: Ints
+    totals: Ints
 
 
 class ProfileGroup(NamedTuple):
@@ -89,9 +98,11 @@ class NodeArrays:
     [resource, node]: `free` of what the node offers (`offered`), `largest` zone capacity, and
     `totals`, the guaranteed free sum over all zones (of unaligned nodes).
     [count - 1, node]: `nearest` is the least distance within so many zones.
-    [node]: `limits` of zones for a container, `zone_counts`, `profile` numbers.
-    `uneven` slots have no zone with the most of every kind of memory; `overstated` slots may have
-    less allocatable than `whole` says.
+    [node]: `limits` of zones for a container, `zone_counts`, `profile` numbers. `uneven` nodes have
+    no zone with the most of every kind of memory; `overstated` nodes may have less allocatable than
+    `whole` says. `counts_cpus`: no report has ids of CPUs. `is_open`: see `has_pending_admission`.
+    `distances` [kind, zone, zone] are those of the kind `distances_of` [node], NO_DISTANCES if
+    there are too many kinds.
     """
 
     def __init__(self) -> None:
@@ -110,8 +121,13 @@ class NodeArrays:
         self.zone_counts = np.zeros(FIRST_SLOTS, dtype=np.int64)
         self.profile = np.full(FIRST_SLOTS, EMPTY, dtype=np.int32)
         self.profiles: list[Profile] = []
-        self.uneven: set[int] = set()
-        self.overstated: set[int] = set()
+        self.uneven = np.zeros(FIRST_SLOTS, dtype=np.bool_)
+        self.overstated = np.zeros(FIRST_SLOTS, dtype=np.bool_)
+        self.counts_cpus = np.zeros(FIRST_SLOTS, dtype=np.bool_)
+        self.is_open = np.zeros(FIRST_SLOTS, dtype=np.bool_)
+        self.distances = np.zeros((1, 1, 1), dtype=np.int64)
+        self.distances_of = np.full(FIRST_SLOTS, NO_DISTANCES, dtype=np.int32)
+        self._costs: dict[Costs, int] = {}
         self._profile_numbers: dict[Profile, int] = {}
         self._profile_counts: list[int] = []
         # The NodeInfo parts that each slot was written from, so that only changes are written
@@ -121,9 +137,9 @@ class NodeArrays:
         self._offers: dict[int, Amounts] = {}
         self._positions: dict[int, tuple[int, Ints]] = {}
         self.stale: dict[int, NodeInfo] = {}
-        # Rows of zones, zones, slots, and rows of whole nodes. As long as it stays, every array is
-        # the same object.
-        self.shape: Shape = (0, 1, FIRST_SLOTS, 0)
+        # Rows of zones, zones, slots, rows of whole nodes, and kinds of distances. As long as it
+        # stays, every array is the same object.
+        self.shape: Shape = (0, 1, FIRST_SLOTS, 0, 1)
 
     @property
     def capacity(self) -> int:
@@ -146,13 +162,23 @@ class NodeArrays:
         self.free, self.offered = _grown(self.free, 1, wide), _grown(self.offered, 1, wide)
         self.nearest = _grown(self.nearest, 1, wide)
         self.zone_counts = _grown(self.zone_counts, 0, wide)
+        self.uneven, self.overstated = (
+            _grown(self.uneven, 0, wide),
+            _grown(self.overstated, 0, wide),
+        )
+        self.counts_cpus, self.is_open = (
+            _grown(self.counts_cpus, 0, wide),
+            _grown(self.is_open, 0, wide),
+        )
+        unknown = np.full(wide - len(self.profile), NO_DISTANCES, dtype=np.int32)
+        self.distances_of = np.append(self.distances_of, unknown)
         empty = np.full(wide - len(self.profile), EMPTY, dtype=np.int32)
         self.profile = np.append(self.profile, empty)
         self._note_shape()
 
     def _note_shape(self) -> None:
         rows, zones, slots = self.free_min.shape
-        self.shape = rows, zones, slots, self.free.shape[0]
+        self.shape = rows, zones, slots, self.free.shape[0], len(self.distances)
 
     def set_profile(self, slot: int, profile: Profile | None) -> int:
         """Move a slot to a profile and return the profile's number; None empties the slot."""
@@ -236,6 +262,9 @@ class NodeArrays:
         slots = [node_info.slot for node_info in nodes]
         self._clear([slot for slot in slots if self._layouts.get(slot) != number])
         self._layouts.update(dict.fromkeys(slots, number))
+        self.is_open[slots] = [has_pending_admission(node_info) for node_info in nodes]
+        reports = [node_info.report for node_info in nodes]
+        self.counts_cpus[slots] = [report is None or report.cpus is None for report in reports]
         layout = self.profiles[number].layout
         if not layout or not self.rows:
             return
@@ -261,10 +290,9 @@ class NodeArrays:
     ) -> None:
         by_slot = list(zip(slots, machines, strict=True))
         self._sizes.update(zip(slots, sizes, strict=True))
-        self.uneven.difference_update(slots)
-        self.uneven.update(slot for slot, machine in by_slot if machine.capacities.uneven)
-        self.overstated.difference_update(slots)
-        self.overstated.update(slot for slot, machine in by_slot if machine.overstated)
+        self.uneven[slots] = [bool(machine.capacities.uneven) for machine in machines]
+        self.overstated[slots] = [machine.overstated for machine in machines]
+        self.distances_of[slots] = [self._kind_of_distances(machine) for machine in machines]
         self.limits[slots] = [machine.max_numa_nodes for machine in machines]
         self.zone_counts[slots] = [len(machine.sizes) for machine in machines]
         for slot, machine in by_slot:
@@ -276,15 +304,28 @@ class NodeArrays:
         values = _values(sizes, self.profiles[number].layout)
         whole[self._positions_of(number)[:, None], slots] = values
 
+    def _kind_of_distances(self, machine: MachineType) -> int:
+        kind = self._costs.get(machine.costs)
+        if kind is not None:
+            return kind
+        kind = len(self._costs)
+        if kind == MOST_DISTANCES:
+            return NO_DISTANCES
+        if kind == len(self.distances):
+            self.distances = _grown(self.distances, 0, 2 * kind)
+            self._note_shape()
+        rows = distance_rows(machine.costs)
+        self.distances[kind, : len(rows), : len(rows)] = rows
+        self._costs[machine.costs] = kind
+        return kind
+
     def _clear(self, slots: Sequence[int]) -> None:
         """Clear slots with other zones, or other resources in them, than before."""
         if not slots:
             return
         arrays = self.free_min, self.free_max, self.whole, self.largest, self.totals, self.limits
-        for array in (*arrays, self.zone_counts):
+        for array in (*arrays, self.zone_counts, self.uneven, self.overstated):
             array[..., slots] = 0
-        self.uneven.difference_update(slots)
-        self.overstated.difference_update(slots)
         for slot in slots:
             self._sizes.pop(slot, None)
 
@@ -315,6 +356,7 @@ class NodeArrays:
         self.free_max = _grown(_grown(self.free_max, 1, zones), 0, rows)
         self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
         self.nearest = _grown(self.nearest, 0, zones)
+        self.distances = _grown(_grown(self.distances, 1, zones), 2, zones)
         self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
         free_rows = len(self.free_rows)
         self.free, self.offered = (
@@ -326,7 +368,7 @@ class NodeArrays:
     # -- reservations
 
     def reservation(
-        self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts
+        self, node_info: NodeInfo, zones: Mapping[int, Amounts], request: Amounts, total: Amounts
     ) -> ReservationArrays:
         """Return a reservation as arrays, for every node with these zones and rows."""
         positions = {zone: index for index, zone in enumerate(node_info.zone_ids)}
@@ -336,17 +378,35 @@ class NodeArrays:
             for name, amount in amounts.items():
                 if zone in positions and name in names[zone]:
                     taken[self.rows[name], positions[zone]] = amount
-        return ReservationArrays(taken, _table(self.free_rows, [request])[:, 0])
+        whole, totals = _table(self.free_rows, [request]), _table(self.rows, [total])
+        return ReservationArrays(taken, whole[:, 0], totals[:, 0])
 
     def subtract(self, slot: int, reservation: ReservationArrays) -> None:
         """Subtract a reservation from a node that is up to date otherwise."""
         if kernel.COMPILED is not None:
-            kernel.COMPILED.subtract(self.free_min, self.free, *reservation, slot)
+            kernel.COMPILED.subtract(self.free_min, self.free, self.totals, *reservation, slot)
         else:
             self.free_min[:, :, slot] -= reservation.zones
             self.free[:, slot] -= reservation.whole
+            self.totals[:, slot] -= reservation.totals
         if self.profiles[self.profile[slot]].owners.is_owned:
             self.free_max[:, :, slot] -= reservation.zones
+
+
+def has_pending_admission(node_info: NodeInfo) -> bool:
+    """Return whether other pods surely reach the kubelet of a node of policy none before or after a
+    new pod, unless its states are too many.
+    """
+    if node_info.rule.policy != NONE:
+        return False
+    return any(is_pending_admission(node_info, charge) for charge in node_info.charges())
+
+
+def is_pending_admission(node_info: NodeInfo, charge: Charge) -> bool:
+    """Return whether the kubelet has admitted nothing of the pod in any reading of the report."""
+    if not charge.demand or charge.confirmed or charge.confirmed_zones:
+        return False
+    return charge.key not in (node_info.ledger.listed or ())
 
 
 def zones_of(node_info: NodeInfo) -> tuple[Bounds, Bounds, Bounds]:

@@ -7,7 +7,7 @@ scores or other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +15,7 @@ from services.scheduler.snapshot import owned_state as owned_states
 from services.scheduler.snapshot import topology_policy as policy
 from services.scheduler.snapshot.config import CycleConfig
 from services.scheduler.snapshot.owners import Owners, counted_zones, owners_of
-from services.scheduler.snapshot.zone_distances import costs_of, nearest_by_count
+from services.scheduler.snapshot.zone_distances import Costs, costs_of, nearest_by_count
 from services.scheduler.snapshot.zone_sizes import Capacities, capacities, fits_one_zone
 from shared.domain import policies
 from shared.domain.demand import most
@@ -98,6 +98,7 @@ class MachineType(NamedTuple):
     max_numa_nodes: int
     overstated: bool = False
     nearest: tuple[int, ...] = (0,)
+    costs: Costs = ()
 
 
 NO_MACHINE = MachineType({}, Capacities({}), 0)
@@ -253,7 +254,7 @@ class NodeInfo:
             self.rule = self.profile.rule
             self.unaligned = self.rule.policy in (policies.NONE, policies.BEST_EFFORT)
         self.allocations = allocations_of(node) if self.profile.owners.is_owned else {}
-        self.grouped_zones = zones_of_memory_groups(node, node.charges.values())
+        self.grouped_zones = zones_of_memory_groups(node, self.machine.capacities)
         self._forget_derived()
         self.owned = self.near = None
         self.totals = self.guaranteed_totals() if self.unaligned else {}
@@ -445,7 +446,7 @@ def machine_type_of(report: Report) -> MachineType:
     machine = _values.get(shared_key)
     if machine is None:
         limit, nearest = report.max_numa_nodes, nearest_by_count(costs)
-        machine = MachineType(sizes, capacities(report), limit, overstated, nearest)
+        machine = MachineType(sizes, capacities(report), limit, overstated, nearest, costs)
     return cast("MachineType", _shared(shared_key, machine))
 
 
@@ -487,7 +488,7 @@ def held_once(charge: Charge, report: Report | None = None) -> Amounts:
     return {name: sums[name] if name in by_zone else largest[name] for name in sorted(largest)}
 
 
-def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> frozenset[int]:
+def zones_of_memory_groups(node: LedgerNode, sizes: Capacities) -> frozenset[int]:
     """Return the zones that hold, or may hold, memory of a block over several zones: the Memory
     Manager then refuses a pod that wants one of them alone (kubelet 1.36).
 
@@ -500,8 +501,8 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
         return NO_ZONES
     unlisted = zones_in_groups(node) if node.listed is None else NO_ZONES
     if report.policy != policies.SINGLE_NUMA_NODE:
-        for charge in charges:
-            if not charge.confirmed and _is_wide(charge, report):
+        for charge in node.charges.values():
+            if not charge.confirmed and is_wide(charge, report.scope, sizes):
                 return frozenset(zone.id for zone in report.zones)
     grouped = set(unlisted)
     for placements in (node.listed or {}).values():
@@ -512,13 +513,13 @@ def zones_of_memory_groups(node: LedgerNode, charges: Iterable[Charge]) -> froze
     return frozenset(grouped) or NO_ZONES
 
 
-def _is_wide(charge: Charge, report: Report) -> bool:
+def is_wide(charge: Charge, scope: str, sizes: Capacities) -> bool:
     """Return whether the pod requests more memory at once than any empty zone has."""
-    if report.scope == "pod":
+    if scope == "pod":
         parts = [most(charge.demand)]
     else:
         parts = [part.amounts for part in charge.demand]
-    return not fits_one_zone([memory_of(part) for part in parts], capacities(report))
+    return not fits_one_zone([memory_of(part) for part in parts], sizes)
 
 
 def pending_pods(node: LedgerNode) -> tuple[str, ...]:

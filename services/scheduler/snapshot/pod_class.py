@@ -36,7 +36,6 @@ from shared.hints.registry import amounts_are_all, beyond_amounts
 from shared.hints.request import HintRequest, promised, request_of
 from shared.ledger.alike import kind_of
 from shared.ledger.charge import Landing
-from shared.ledger.state import ZoneAmounts
 from shared.owned.device_request import TYPES, device_request, of_types
 from shared.owned.devices import DeviceRequest
 from shared.owned.request import PodSpecError
@@ -179,7 +178,7 @@ class PodClass:
         self.distinct_plans: list[PlanOnNodes] = []
         # By profile and first zone.
         self.reservation_arrays: dict[
-            tuple[int, int], tuple[ZoneAmounts, Shape, ReservationArrays]
+            tuple[int, int], tuple[tuple[object, ...], Shape, ReservationArrays]
         ] = {}
         # By number of the profile and masks of zones.
         self.landings: dict[tuple[int, tuple[int, ...]], Landing] = {}

@@ -13,6 +13,8 @@ from shared.kubelet.masks import mask_of, nodes_of
 
 # Above every `nearness`.
 FAR = 1024
+# A mean with one such distance is above FAR, of however many zones.
+LARGEST = 1 << 24
 # Mean distances are integers in quarters.
 QUARTERS = 4
 
@@ -34,6 +36,17 @@ def distances_of(report: Report) -> Distances:
 @lru_cache(maxsize=1024)
 def _distances(costs: Costs) -> Distances:
     return {(zone, to_zone): cost for zone, row in costs for to_zone, cost in row}
+
+
+def distance_rows(costs: Costs) -> list[list[int]]:
+    """Return the distances by place of a zone in ascending order. Larger ones than LARGEST count as
+    that, which no `nearness` shows.
+    """
+    distances, zones = _distances(costs), sorted({zone for zone, _ in costs})
+    return [
+        [min(LARGEST, distances.get((zone, other), UNKNOWN_DISTANCE)) for other in zones]
+        for zone in zones
+    ]
 
 
 def nearness(mask: int, distances: Distances) -> int:

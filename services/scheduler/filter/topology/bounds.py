@@ -41,7 +41,7 @@ from services.scheduler.snapshot.zone_sizes import (
 from shared.domain.demand import most, outside_pod_hint
 from shared.domain.policies import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from shared.domain.report import Report
-from shared.domain.resources import CPU, Amounts, is_device, memory_of
+from shared.domain.resources import CPU, Amounts, is_device, is_memory, memory_of
 from shared.ledger.state import Charge, ZoneAmounts
 
 Bounds = Mapping[int, Amounts]
@@ -52,6 +52,8 @@ EXACT = 2.0**53
 NOTHING = -(1 << 63)
 # The position of a part that no zone holds by itself.
 NOWHERE = -1
+# How memory must fit for a node to be sure under none or best-effort.
+NEVER, IN_A_ZONE, IN_EVERY_ZONE = 0, 1, 2
 
 
 # -- one zone for each part
@@ -212,6 +214,15 @@ def has_whole_cores(node_info: NodeInfo, plan: Plan, threads_per_core: int) -> b
     return free - reserved * (threads_per_core - 1) >= sum(requests)
 
 
+def may_be_enough(node_info: NodeInfo, plan: Plan) -> bool:
+    """Necessary for `enough_on_the_node`, and cheap."""
+    if plan.full_pcpus_only or plan.has_init_demand:
+        return False
+    if plan.rule.policy == NONE or len(node_info.free_min) <= 2:
+        return True
+    return not any(is_memory(name) for part in plan.demand for name in part.amounts)
+
+
 def enough_on_the_node(
     node_info: NodeInfo, plan: Plan, newcomer: Charge, pending: list[Charge]
 ) -> bool:
@@ -222,8 +233,6 @@ def enough_on_the_node(
     pending pods request. Under best-effort memory must be free in every zone of at most two, and no
     device may draw the mask elsewhere.
     """
-    if plan.full_pcpus_only or plan.has_init_demand:
-        return False
     taken = held_once(newcomer)
     memory = memory_of(taken)
     for name, amount in taken.items():
@@ -316,6 +325,8 @@ class PlanBounds:
         self._smallest = np.array(smallest, dtype=np.int64)
         # Without rows the arrays have fewer zones than owned nodes, and nothing to compute.
         self.compiled: Any = self._compiled() if kernel.COMPILED is not None and rows else None
+        is_unaligned = plan.mode == "unaligned" and self.compiled is not None
+        self.unaligned_compiled: Any = self._compiled_unaligned() if is_unaligned else None
         self.has_zones = self.compiled is not None and self._has_rows and bool(plan.parts)
         self._largest_parts: Least = None
         self._memory_kinds: list[Least] = []
@@ -343,6 +354,17 @@ class PlanBounds:
         request[self._request[0]] = self._request[1][:, 0]
         return request
 
+    @property
+    def largest_parts(self) -> Ints | None:
+        """What the largest zone must have by row to hold each part; None if the arrays lack a
+        row.
+        """
+        if self._largest_parts is None:
+            return None
+        largest = np.full(len(self._arrays.rows), NOTHING, dtype=np.int64)
+        largest[self._largest_parts[0]] = self._largest_parts[1][:, 0]
+        return largest
+
     def fits_node(self, selection: Selection, size: int) -> Bools:
         """Return whether the whole node has the request free."""
         return _enough(self._request, self._arrays.free, selection, size)
@@ -363,9 +385,7 @@ class PlanBounds:
         if not self._decides:
             return np.zeros(size, dtype=np.bool_)
         sure = self._zone_bounds(slots_of(selection)).sure
-        if self._arrays.overstated:
-            sure &= ~np.isin(slots_of(selection), list(self._arrays.overstated))
-        return sure
+        return sure & ~self._arrays.overstated[selection]
 
     def _zone_bounds(self, slots: Slots) -> AlignedBounds:
         """Return the bounds as if each part must go into one zone."""
@@ -411,57 +431,70 @@ class PlanBounds:
 
     def unaligned(self, selection: Selection, size: int) -> tuple[Bools, Bools]:
         """Return candidates and sure nodes for policy none or best-effort, as `possible` and
-        `enough_on_the_node` have it.
+        `enough_on_the_node` have it without pending pods.
         """
-        plan, every = self._plan, np.ones(size, dtype=np.bool_)
-        if plan.needs_search:
-            return every, ~every
-        candidates, sure = every, every.copy()
+        candidates, sure = np.ones(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
+        if self.unaligned_compiled is not None:
+            self.unaligned_compiled.run(slots_of(selection), candidates, sure)
+            return candidates, sure
+        for index, slot in enumerate(slots_of(selection).tolist()):
+            node_info = self._nodes[slot]
+            assert node_info is not None
+            if not self._plan.needs_search:
+                candidates[index] = possible(node_info, self._plan)
+                sure[index] = self._is_enough(node_info)
+        return candidates, sure
+
+    def _is_enough(self, node_info: NodeInfo) -> bool:
+        plan = self._plan
+        if plan.full_pcpus_only or plan.has_init_demand:
+            return False
+        taken, totals = most(plan.demand), node_info.totals
+        memory, free_min = memory_of(taken), zones_of(node_info)[0]
+        if any(n not in memory and totals.get(n, 0) < amount for n, amount in taken.items()):
+            return False
+        with_room = [zone for zone in free_min.values() if fits(memory, zone)]
+        if not memory or self._memory_fits(taken) == IN_A_ZONE:
+            return bool(with_room) or not memory
+        return self._memory_fits(taken) == IN_EVERY_ZONE and len(with_room) == self._zones
+
+    def _memory_fits(self, taken: Amounts) -> int:
+        """Return how memory must fit: under best-effort in each of at most two zones and without
+        devices, else in one zone.
+        """
+        if self._plan.rule.policy != BEST_EFFORT:
+            return IN_A_ZONE
+        return NEVER if self._zones > 2 or any(map(is_device, taken)) else IN_EVERY_ZONE
+
+    def _compiled_unaligned(self) -> Any:
+        arrays, plan, rows = self._arrays, self._plan, self._arrays.rows
+        sums: Amounts = {}
         for part in plan.parts:
             for name, amount in part.amounts.items():
                 if name not in plan.placeless:
-                    candidates &= self._sum_at_least(name, amount, selection)
-        if plan.full_pcpus_only or plan.has_init_demand:
-            return candidates, np.zeros(size, dtype=np.bool_)
+                    sums[name] = max(amount, sums.get(name, 0))
         taken = most(plan.demand)
         memory = memory_of(taken)
         others = {name: amount for name, amount in taken.items() if name not in memory}
-        sure &= _enough(_least_of(others, self._arrays.rows), self._arrays.totals, selection, size)
-        if memory:
-            sure &= self._memory_fits(memory, any(map(is_device, others)), selection, size)
-        return candidates, sure
+        may_be_sure = not (plan.full_pcpus_only or plan.has_init_demand)
+        thresholds = [
+            np.array(_thresholds(n, rows), dtype=np.int64) for n in (sums, others, memory)
+        ]
+        return kernel.COMPILED.Unaligned(
+            arrays.free_min, arrays.free_max, arrays.totals, *thresholds, self._zones,
+            all(name in rows for name in sums), may_be_sure and all(name in rows for name in taken),
+            plan.needs_search, bool(memory), self._memory_fits(taken),
+        )  # fmt: skip
 
     def _fits_one_zone(self, selection: Selection, size: int) -> Bools:
         """Return whether each part fits one empty zone: no part is wide then."""
         fitting = _enough(self._largest_parts, self._arrays.largest, selection, size)
-        for least in self._memory_kinds if self._arrays.uneven else ():
+        for least in self._memory_kinds if self._arrays.uneven.any() else ():
             if least is not None:
                 whole = self._arrays.whole[least[0], : self._zones][:, :, selection]
                 holds = np.logical_and.reduce(whole >= least[1][:, :, None], axis=0)
                 fitting &= np.logical_or.reduce(holds, axis=0)
         return fitting
-
-    def _sum_at_least(self, name: str, amount: int, selection: Selection) -> Bools | bool:
-        row = self._arrays.rows.get(name)
-        if row is None:
-            return False
-        enough: Bools = self._arrays.free_max[row][:, selection].sum(axis=0) >= amount
-        return enough
-
-    def _memory_fits(
-        self, memory: Amounts, with_devices: bool, selection: Selection, size: int
-    ) -> Bools:
-        """Under best-effort in each of at most two zones and without devices, else in one zone."""
-        least = _least_of(memory, self._arrays.rows)
-        if least is None:
-            return np.zeros(size, dtype=np.bool_)
-        free_min = self._arrays.free_min[least[0], : self._zones][:, :, selection]
-        holds = np.logical_and.reduce(free_min >= least[1][:, :, None], axis=0)
-        if self._plan.rule.policy != BEST_EFFORT:
-            return np.asarray(holds.any(axis=0))
-        if self._zones > 2 or with_devices:
-            return np.zeros(size, dtype=np.bool_)
-        return np.asarray(holds.all(axis=0))
 
 
 def in_as_few_zones(
@@ -474,9 +507,7 @@ def in_as_few_zones(
     if not zones or not wide.any():
         return enough
     # How large the zones of these nodes are is not known: all of them may be taken.
-    unknown_size = np.zeros(len(wide), dtype=np.bool_)
-    if arrays.overstated:
-        unknown_size = np.isin(slots_of(selection), list(arrays.overstated))
+    unknown_size = arrays.overstated[selection]
     for part in plan.parts:
         several = several_kinds_of_memory(part.amounts)
         for name, amount in part.amounts.items():

@@ -264,6 +264,8 @@ def _takes_no_zone(
     pod.
     """
     if node_info.unaligned:
+        if not bounds.may_be_enough(node_info, plan):
+            return False
         pod, kind = pod_class.pod, pod_class.kind
         charge = newcomer(pod, kind, node_info.report, node_info.free_max).charge
         return bounds.enough_on_the_node(node_info, plan, charge, _pending(node_info))

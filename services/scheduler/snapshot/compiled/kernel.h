@@ -22,7 +22,7 @@
 
 /* -- arrays.c: C-contiguous buffers that stay taken as long as their owner lives */
 
-enum { MOST_ARRAYS = 10 };
+enum { MOST_ARRAYS = 15 };
 
 typedef struct {
     int count;
@@ -63,6 +63,7 @@ typedef struct {
 extern PyType_Spec room_spec;
 extern PyTypeObject *room_type;
 int64_t score_at(const Room *room, Py_ssize_t position, double lost_besides);
+int may_be_wide(const Room *room, Py_ssize_t capacity, Py_ssize_t slot);
 
 /* -- bounds.c: the bounds of one plan, free [row, zone, node] */
 
@@ -88,6 +89,7 @@ typedef struct {
 } Found;
 
 extern PyType_Spec bounds_spec;
+extern PyTypeObject *bounds_type;
 void bound_node(const Bounds *bounds, Py_ssize_t slot, Found *found, Py_ssize_t index,
                 char *candidate, char *sure);
 
@@ -106,9 +108,42 @@ static inline int holds(const Bounds *bounds, const int64_t *free, const int64_t
     return 1;
 }
 
+/* -- unaligned.c: the bounds of one plan under none or best-effort */
+
+typedef struct {
+    PyObject_HEAD
+    Arrays arrays;
+    const int64_t *free_min, *free_max, *totals, *sums, *taken, *memory;
+    Py_ssize_t rows, all_zones, capacity, zones;
+    int is_possible, may_be_sure, needs_search, has_memory, memory_fits;
+} Unaligned;
+
+extern PyType_Spec unaligned_spec;
+void bound_unaligned(const Unaligned *plan, Py_ssize_t slot, char *candidate, char *sure);
+
+/* -- spread.c: the least spread of one plan */
+
+typedef struct {
+    PyObject_HEAD
+    Arrays arrays;
+    const int64_t *free_min, *free_max, *zone_counts, *nearest, *distances;
+    const int64_t *amounts, *together, *loose, *order, *device_rows;
+    const double *whole;
+    const int32_t *machines;
+    const char *counts_cpus, *is_open, *is_listed;
+    Py_ssize_t rows, all_zones, capacity, zones, parts, devices, memory_rows, cpu, machine_types;
+    int is_none, is_ready;
+} Spread;
+
+extern PyType_Spec spread_spec;
+extern PyTypeObject *spread_type;
+int spread_has(const Spread *spread, Py_ssize_t slot);
+int64_t least_spread(const Spread *spread, Py_ssize_t slot);
+
 /* -- ranks.c: the nodes of one plan that changed */
 
-extern const char bounds_rank_doc[], bounds_best_zone_doc[];
+extern const char bounds_rank_doc[], bounds_best_zone_doc[], unaligned_rank_doc[];
+PyObject *unaligned_rank(PyObject *self, PyObject *args);
 PyObject *bounds_rank(PyObject *self, PyObject *args);
 PyObject *bounds_best_zone(PyObject *self, PyObject *args);
 

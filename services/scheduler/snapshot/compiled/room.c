@@ -14,9 +14,6 @@
 #define SHARE 16
 #define BEST 100
 
-/* Set when the module is loaded. */
-PyTypeObject *room_type;
-
 /* How often each pair fits, in parts of `UNITS`; a loop that the compiler vectorizes. */
 static void count_units(const double *free, const double *amounts, int32_t *units, Py_ssize_t count)
 {
@@ -91,6 +88,25 @@ int64_t score_at(const Room *room, Py_ssize_t position, double lost_besides)
             low = middle + 1;
     }
     return BEST - low;
+}
+
+/* Whether the largest zone of a node is too small for each amount of some class. */
+int may_be_wide(const Room *room, Py_ssize_t capacity, Py_ssize_t slot)
+{
+    for (Py_ssize_t pair = 0; pair < room->pairs; pair++) {
+        const double *whole = room->whole + room->pair_rows[pair] * room->width;
+        room->most[pair] = 1;
+        for (Py_ssize_t at = slot; at < room->width && room->most[pair]; at += capacity)
+            room->most[pair] = whole[at] < room->amounts[pair];
+    }
+    for (Py_ssize_t number = 0; number < room->classes; number++) {
+        int is_small = 1;
+        for (Py_ssize_t turn = 0; turn < room->turns && is_small; turn++)
+            is_small = room->most[room->pair_of[turn * room->classes + number]];
+        if (is_small)
+            return 1;
+    }
+    return 0;
 }
 
 PyDoc_STRVAR(room_doc,
