@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from services.scheduler.snapshot import kernel
 from services.scheduler.snapshot.node_info import (
+    MAX_ZONES,
     UNLIMITED_PODS,
     Bounds,
     Layout,
@@ -309,7 +310,7 @@ class NodeArrays:
         if kind is not None:
             return kind
         kind = len(self._costs)
-        if kind == MOST_DISTANCES:
+        if kind == MOST_DISTANCES or len(machine.sizes) > MAX_ZONES:
             return NO_DISTANCES
         if kind == len(self.distances):
             self.distances = _grown(self.distances, 0, 2 * kind)
@@ -356,7 +357,8 @@ class NodeArrays:
         self.free_max = _grown(_grown(self.free_max, 1, zones), 0, rows)
         self.whole = _grown(_grown(self.whole, 1, zones), 0, rows)
         self.nearest = _grown(self.nearest, 0, zones)
-        self.distances = _grown(_grown(self.distances, 1, zones), 2, zones)
+        with_distances = min(zones, MAX_ZONES)
+        self.distances = _grown(_grown(self.distances, 1, with_distances), 2, with_distances)
         self.largest, self.totals = _grown(self.largest, 0, rows), _grown(self.totals, 0, rows)
         free_rows = len(self.free_rows)
         self.free, self.offered = (

@@ -131,7 +131,8 @@ typedef struct {
     const double *whole;
     const int32_t *machines;
     const char *counts_cpus, *is_open, *is_listed;
-    Py_ssize_t rows, all_zones, capacity, zones, parts, devices, memory_rows, cpu, machine_types;
+    Py_ssize_t rows, all_zones, capacity, zones, parts, devices, memory_rows, cpu;
+    Py_ssize_t machine_types, stride;
     int is_none, is_ready;
 } Spread;
 

@@ -77,12 +77,12 @@ static Py_ssize_t fewest_zones(const Spread *spread, Py_ssize_t part, Py_ssize_t
 static int64_t nearness(const Spread *spread, uint64_t mask, Py_ssize_t zones, Py_ssize_t slot)
 {
     const int64_t *distances =
-        spread->distances + spread->machines[slot] * spread->all_zones * spread->all_zones;
+        spread->distances + spread->machines[slot] * spread->stride * spread->stride;
     int64_t total = 0, pairs = 0;
     for (Py_ssize_t zone = 0; zone < zones; zone++)
         for (Py_ssize_t other = 0; other < zones; other++)
             if (zone != other && mask >> zone & mask >> other & 1)
-                total += distances[zone * spread->all_zones + other], pairs++;
+                total += distances[zone * spread->stride + other], pairs++;
     total = pairs ? total * QUARTERS / pairs : 0;
     return total < FAR - 1 ? total : FAR - 1;
 }
@@ -248,16 +248,17 @@ static int spread_init(PyObject *self, PyObject *args, PyObject *named)
     spread->device_rows = buffers[DEVICES], spread->devices = length(arrays, DEVICES, 0);
     spread->rows = length(arrays, FREE_MIN, 0), spread->all_zones = length(arrays, FREE_MIN, 1);
     spread->capacity = length(arrays, FREE_MIN, 2), spread->parts = length(arrays, AMOUNTS, 0);
+    spread->stride = length(arrays, DISTANCES, 1);
     int sound = spread->zones >= 0 && spread->zones <= spread->all_zones
-        && spread->all_zones <= MASK_ZONES && length(arrays, NEAREST, 0) >= spread->zones
+        && spread->zones <= MASK_ZONES && spread->zones <= spread->stride
+        && length(arrays, NEAREST, 0) >= spread->zones
         && length(arrays, NEAREST, 1) == spread->capacity && spread->memory_rows >= 0
         && spread->memory_rows <= spread->rows && length(arrays, ORDER, 0) == spread->rows
         && all_within(spread->order, spread->rows, 0, spread->rows)
         && all_within(spread->device_rows, spread->devices, 0, spread->rows)
         && spread->cpu >= NOWHERE && spread->cpu < spread->rows
         && length(arrays, IS_LISTED, 0) == spread->parts
-        && length(arrays, DISTANCES, 1) == spread->all_zones
-        && length(arrays, DISTANCES, 2) == spread->all_zones;
+        && length(arrays, DISTANCES, 2) == spread->stride;
     for (int array = FREE_MAX; array <= WHOLE; array++)
         for (int dimension = 0; dimension < 3; dimension++)
             sound = sound && length(arrays, array, dimension) == length(arrays, FREE_MIN, dimension);
