@@ -195,19 +195,20 @@ def test_the_bound_of_many_nodes_is_that_of_one_and_no_prediction_is_below_it(
     for number, (free, policy) in enumerate(nodes):
         knows_ids = has_ids and len(free) == 4  # then all CPUs are free in both
         zones = zones_of(*[(8 if knows_ids else cpu, memory, gpu) for cpu, memory, gpu in free])
-        for at, (nic, _) in enumerate(nics[: len(zones)]):
+        for place, (nic, _) in enumerate(nics[: len(zones)]):
             nic_amount = ZoneResource(nic, nic, nic)
-            resources = {**zones[at].resources, NIC: nic_amount}
-            zones[at] = msgspec.structs.replace(zones[at], resources=resources)
+            resources = {**zones[place].resources, NIC: nic_amount}
+            zones[place] = msgspec.structs.replace(zones[place], resources=resources)
         tracked = "cpu", "memory", GPU, NIC
         made = report(f"n{number}", zones, policy, scope, tracked=tracked)
         if knows_ids:
             made = msgspec.structs.replace(made, cpus=CPUS_BY_ID)
         world.observe(f"n{number}", allocatable={**ALLOCATABLE, NIC: 12})
         world.report(made)
-        for at in range(unconfirmed):
+        for index in range(unconfirmed):
             world.bound(
-                pod_of(f"u{number}-{at}", [(at % 3, 1 + at % 4, at % 2)], False), f"n{number}"
+                pod_of(f"u{number}-{index}", [(index % 3, 1 + index % 4, index % 2)], False),
+                f"n{number}",
             )
     pod = pod_of("p", parts, init)
     containers = [

@@ -146,8 +146,8 @@ def _possible_masks(
             amounts.append((name, part[name]))
     if CPU in part and is_counted:
         amounts.append((CPU, part[CPU]))
-    for known in _first_zones(node_info, part, earlier, CPU in part and not is_counted):
-        yield with_further_zones(node_info, known, amounts)
+    for first_zones in _first_zones(node_info, part, earlier, CPU in part and not is_counted):
+        yield with_further_zones(node_info, first_zones, amounts)
 
 
 def _first_zones(
