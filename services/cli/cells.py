@@ -97,7 +97,7 @@ def move_command(
         say(f"node {node} is in cell {to}")
     else:
         say(f"node {node} is wanted by cell {to}; its owner is still {owner or 'none'}")
-        say("the move goes on; look at `cell.node_kept` in the log of that cell's scheduler")
+        say("the move goes on; look at `cell.kept` in the log of that cell's scheduler")
     if owner != to:
         raise typer.Exit(EXIT_FAILED)
 

@@ -169,6 +169,8 @@ _ENDS = {
 def _ended(event: cluster.PodEnded, _names: Names) -> str:
     if event.cause == "rejected":
         return f"refused by the kubelet of {event.node}: {event.reason}: {event.message}"
+    if event.hops:
+        return f"let go to the next cell (hop {event.hops}): {event.message}"
     return f"ended: {_ENDS.get(event.cause, event.cause)}" + (
         f" ({event.reason})" if event.reason else ""
     )

@@ -219,7 +219,7 @@ def _observe(
         kube = KubeClient(settings.kubeconfig)
         service.on_close("kube", kube.close)
         cells = projector.state.config.cells
-        needed = rights.SCHEDULER | (rights.CELL_NODES if cells is not None else frozenset())
+        needed = rights.SCHEDULER | (rights.CELL if cells is not None else frozenset())
         readiness = ApiReadiness(kube, needed, service.clock)
         service.health.check(api_readiness.COMPONENT, readiness.problem)
         observer = Observer(

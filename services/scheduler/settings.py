@@ -21,7 +21,7 @@ from services.scheduler.snapshot.config import (
     HoldSettings,
     Provenance,
 )
-from shared.domain.cells import Cell, Cells, cells_of
+from shared.domain.cells import WAIT_S, Cell, Cells, cells_of
 from shared.eventlog.closure import code_fingerprint
 from shared.hints import registry
 from shared.runtime.settings import CommonSettings, SettingsInvalid
@@ -55,6 +55,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     - `gang_timeout_s`: how long a gang may be bound in part before it is rolled back, 0 for ever.
     - `cell`, `cells`: the name of this cell, and all cells, such as `[{name: a}, {name: b, nodes:
       {pool: b}, pods: {team: b}}]`, the same in every cell.
+    - `cell_wait_s`: how long a pod without a node waits before the next cell gets it, 0 for ever.
     - `shadow`: decide nothing, and compare the decisions of other schedulers with Topolog's.
     """
 
@@ -74,6 +75,7 @@ class SchedulerSettings(CommonSettings, frozen=True, kw_only=True):
     shadow: bool = False
     cell: str = ""
     cells: tuple[Cell, ...] = ()
+    cell_wait_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_AFTER_S)] = WAIT_S
     hold: HoldSettings = HoldSettings()
     gang_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=MOST_AFTER_S)] = GANG_TIMEOUT_S
     extender: ExtenderSettings = ExtenderSettings()
@@ -118,7 +120,7 @@ def chosen(settings: SchedulerSettings) -> Choice:
     else:
         choice, problems = _default(settings, settings.cycle, [])
     problems += settings.extender.problems()
-    cells = cells_of(settings.cell, settings.cells)
+    cells = cells_of(settings.cell, settings.cells, settings.cell_wait_s)
     if isinstance(cells, str):
         problems.append(cells)
     if settings.hold.after_s and choice.core.upstream is not None:

@@ -9,7 +9,9 @@
 4. A pending pod goes to the cell that it names, else to the first cell with `pods` that match its
    labels, else to a cell if it selects its nodes, else by hash of its gang or its uid among the
    cells without `pods`. A pod that fits no cell waits in the first one, which says why.
-5. A bound pod belongs to the cell of its node.
+5. The hash puts these cells into a ring. A cell that cannot place such a pod lets it go in its own
+   log first, and then writes how many cells have let it go (`topolog.io/cell-hops`).
+6. A bound pod belongs to the cell of its node.
 
 Pure. Must not know the ledger.
 """
@@ -17,7 +19,7 @@ Pure. Must not know the ledger.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -27,6 +29,12 @@ from shared.domain.gang import gang_of
 
 WANTED = "topolog.io/cell"
 OWNER = "topolog.io/cell-owner"
+HOPS = "topolog.io/cell-hops"
+MOST_HOPS = 1_000_000
+# Seconds that a pod without a node waits in a cell before the next cell gets it.
+WAIT_S = 300.0
+# The wait doubles with each round of all cells, so often at most.
+_MOST_DOUBLINGS = 20
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -37,11 +45,27 @@ class Cell(msgspec.Struct, frozen=True):
     pods: dict[str, str] = {}
 
 
+class Route(NamedTuple):
+    """The cell of a pending pod, and the `problem` of a pod that fits none. A pod that goes by hash
+    visits the cells of `ring` in this order, and has made so many `hops`."""
+
+    cell: str
+    problem: str = ""
+    ring: tuple[str, ...] = ()
+    hops: int = 0
+
+    @property
+    def next_cell(self) -> str:
+        return self.ring[(self.hops + 1) % len(self.ring)]
+
+
 class Cells(msgspec.Struct, frozen=True):
-    """All cells, and the name of this one."""
+    """All cells, and the name of this one. A pod that goes by hash waits `wait_s` in a cell, 0 for
+    ever."""
 
     own: str
     all: tuple[Cell, ...]
+    wait_s: float = WAIT_S
 
     def of_node(self, name: str, labels: Mapping[str, str]) -> str:
         """Return the cell that wants a node, "" for none."""
@@ -56,29 +80,38 @@ class Cells(msgspec.Struct, frozen=True):
         """Return whether this cell may place pods on a node: it owns and wants it."""
         return labels.get(OWNER) == self.own == self.of_node(name, labels)
 
-    def of_pod(self, manifest: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the cell of a pending pod, and the problem of a pod that fits none."""
+    def route(self, manifest: Mapping[str, Any]) -> Route:
+        """Return the cell of a pending pod."""
         metadata, spec = part(manifest, "metadata"), part(manifest, "spec")
         labels, selector = part(metadata, "labels"), part(spec, "nodeSelector")
         names = [cell.name for cell in self.all]
         named = labels.get(WANTED) or selector.get(WANTED)
         if named:
             problem = f"{WANTED} is {named!r}, and the cells are {', '.join(names)}"
-            return (str(named), "") if named in names else (names[0], problem)
+            return Route(str(named)) if named in names else Route(names[0], problem)
         matching = [cell.name for cell in self.all if cell.pods and _within(cell.pods, labels)]
         matching += [cell.name for cell in self.all if cell.nodes and _within(cell.nodes, selector)]
         if matching:
-            return matching[0], ""
-        namespace = str(metadata.get("namespace", ""))
-        gang = gang_of(namespace, labels, part(metadata, "annotations"))
+            return Route(matching[0])
+        namespace, annotations = str(metadata.get("namespace", "")), part(metadata, "annotations")
+        gang = gang_of(namespace, labels, annotations)
         key = gang.name if gang is not None else str(metadata.get("uid", ""))
         if group := part(spec, "schedulingGroup").get("podGroupName"):
             key = f"{namespace}/{group}"
-        cell = highest((cell.name for cell in self.all if not cell.pods), key)
-        return (cell, "") if cell else (names[0], "no cell takes pods with these labels")
+        ring = ring_of((cell.name for cell in self.all if not cell.pods), key)
+        if not ring:
+            return Route(names[0], "no cell takes pods with these labels")
+        hops = _hops(annotations.get(HOPS))
+        return Route(ring[hops % len(ring)], "", ring, hops)
+
+    def wait_in(self, route: Route) -> float:
+        """Return the seconds that a pod waits in the cell of its route. They double with each
+        round, so that the pods of a full cluster move ever more seldom."""
+        rounds = route.hops // max(len(route.ring), 1)
+        return float(self.wait_s * 2 ** min(rounds, _MOST_DOUBLINGS))
 
 
-def cells_of(own: str, cells: tuple[Cell, ...]) -> Cells | str | None:
+def cells_of(own: str, cells: tuple[Cell, ...], wait_s: float = WAIT_S) -> Cells | str | None:
     """Return the cells that settings name, None without any, or the problem with them."""
     names = [cell.name for cell in cells]
     if not own and not names:
@@ -87,14 +120,25 @@ def cells_of(own: str, cells: tuple[Cell, ...]) -> Cells | str | None:
         return f"TOPOLOG_CELL is {own!r}, and TOPOLOG_CELLS names {', '.join(names) or 'no cell'}"
     if len({*names}) < len(names) or not all(names):
         return "TOPOLOG_CELLS: give each cell a name of its own"
-    return Cells(own, cells)
+    return Cells(own, cells, wait_s)
 
 
 def highest(members: Iterable[str], key: str) -> str:
     """Return the member with the highest hash with the key, "" without members (rendezvous
     hashing, Thaler and Ravishankar, 1998): a member that comes or goes moves only its own keys.
     """
-    return max(members, key=lambda member: (_weight(member, key), member), default="")
+    return next(iter(ring_of(members, key)), "")
+
+
+def ring_of(members: Iterable[str], key: str) -> tuple[str, ...]:
+    """Return the members by falling hash with the key."""
+    return tuple(sorted(members, key=lambda member: (_weight(member, key), member), reverse=True))
+
+
+def _hops(text: object) -> int:
+    """Return the hops that an annotation names; 0 for anything else than a plain number."""
+    is_number = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 8
+    return min(int(str(text)), MOST_HOPS) if is_number else 0
 
 
 def _weight(member: str, key: str) -> int:

@@ -110,7 +110,7 @@ class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defau
 
     It was deleted, it finished, its kubelet rejected it (`rejected`, with the kubelet's `reason`),
     or complete lists lack it (`absent_from_list`): then it keeps its charge as long as the node's
-    reports list it. `moved`: another cell has it now.
+    reports list it. `moved`: another cell has it now, or gets it once it shows so many `hops`.
 
     `finished_s` is the latest `finishedAt` of its containers (Unix seconds, 0 if unknown): by the
     node's clock the pod held its resources until then (kubelet 1.36)."""
@@ -123,6 +123,7 @@ class PodEnded(AboutPodOnNode, msgspec.Struct, frozen=True, tag=True, omit_defau
     resource_version: str = ""
     started_s: int = 0
     finished_s: int = 0
+    hops: int = 0
 
 
 class ClusterListed(AboutNothing, msgspec.Struct, frozen=True, tag=True):

@@ -89,7 +89,7 @@ RESERVATIONS = _rights("scheduling.koordinator.sh", "reservations/status", "patc
 DEFRAGMENT = _rights("policy", "poddisruptionbudgets", "list")
 
 # Only if the cluster has several cells; needed by the scheduler.
-CELL_NODES = _rights("", "nodes", "patch")
+CELL = _rights("", "nodes", "patch") | _rights("", "pods/status", "patch")
 
 # Only if nodes register with a taint that the topology-store removes after the first report.
 STARTUP_TAINT = _rights("", "nodes", "patch")

@@ -310,6 +310,12 @@ MISSED_CHANGES = counter(
     "Changes that only a check list showed: the list and the watch before had missed them.",
     "kind",
 )
+CELL_PODS_PASSED = counter("topolog_cell_pods_passed", "Pods that went to the next cell.")
+CELL_PATCHES_REFUSED = counter(
+    "topolog_cell_patches_refused",
+    "Refused patches of owners and hops.",
+    "kind",
+)
 
 SPAN_OBSERVE = span("cluster.observe", "A change at the Kubernetes API that becomes an event.")
 SPAN_DECIDE = span("pod.decide", "The scheduling cycle of one pod, from the queue to the proposal.")
@@ -356,10 +362,13 @@ KUBE_UNLISTED = event(
 )
 CELL_NODE_TAKEN = event("cell.node_taken", "This cell took a node that it wants.")
 CELL_NODE_LEFT = event("cell.node_left", "A node that left this log was given up.")
-CELL_NODE_KEPT = event(
-    "cell.node_kept",
-    "The owner's label of a node could not be changed; this is tried again.",
-    "None for one line: the node has changed meanwhile. Otherwise grant patch on nodes.",
+CELL_KEPT = event(
+    "cell.kept",
+    "A patch of a node's owner or a pod's hops was refused; it is repeated.",
+    "None if the object has changed meanwhile. Otherwise grant patch on nodes and pods/status.",
+)
+CELL_POD_PASSED = event(
+    "cell.pod_passed", "This cell could not place a pod, which is the next cell's now."
 )
 KUBE_MASS_ABSENCE = event(
     "kube.mass_absence",

@@ -16,7 +16,7 @@ import yaml
 from services.agent.settings import AgentSettings
 from shared.kube.rights import (
     BY_SERVICE,
-    CELL_NODES,
+    CELL,
     DEFRAGMENT,
     EXPORTER_DEVICES,
     EXPORTER_OBJECTS,
@@ -152,7 +152,7 @@ def test_components_grant_what_is_named_here_and_nothing_else() -> None:
         if account_rights
     }
     assert more == {
-        ("cell", "scheduler"): CELL_NODES,
+        ("cell", "scheduler"): CELL,
         ("startup-taint", "topology-store"): STARTUP_TAINT,
         ("defragment", "scheduler"): DEFRAGMENT,
         ("reservations", "topology-store"): RESERVATIONS,

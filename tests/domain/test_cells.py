@@ -8,7 +8,17 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.cells import OWNER, WANTED, Cell, Cells, cells_of, highest
+from shared.domain.cells import (
+    HOPS,
+    MOST_HOPS,
+    OWNER,
+    WANTED,
+    Cell,
+    Cells,
+    Route,
+    cells_of,
+    highest,
+)
 
 A, B, C = Cell("a"), Cell("b", nodes={"pool": "b"}, pods={"team": "b"}), Cell("c")
 ALL = (A, B, C)
@@ -29,28 +39,27 @@ def test_one_cell_has_a_node_and_one_has_a_pod(
     cells = [Cells(cell.name, ALL) for cell in ALL]
     assert sum(each.has_node(name, labels) for each in cells) <= 1
     assert len({each.of_node(name, labels) for each in cells}) == 1
-    routes = {each.of_pod(pod(name, labels, nodeSelector=selector)) for each in cells}
-    ((cell, _problem),) = routes
-    assert cell in ("a", "b", "c")
+    (route,) = {each.route(pod(name, labels, nodeSelector=selector)) for each in cells}
+    assert route.cell in ("a", "b", "c")
 
 
 def test_selectors_come_before_the_hash() -> None:
     cells = Cells("a", ALL)
     assert cells.of_node("n", {"pool": "b"}) == "b"
     assert cells.of_node("n", {"pool": "b", WANTED: "c"}) == "c"
-    assert cells.of_pod(pod(labels={"team": "b"})) == ("b", "")
-    assert cells.of_pod(pod(nodeSelector={"pool": "b", "disk": "ssd"})) == ("b", "")
-    assert cells.of_pod(pod(labels={"team": "b", WANTED: "c"})) == ("c", "")
+    assert cells.route(pod(labels={"team": "b"})) == Route("b")
+    assert cells.route(pod(nodeSelector={"pool": "b", "disk": "ssd"})) == Route("b")
+    assert cells.route(pod(labels={"team": "b", WANTED: "c"})) == Route("c")
     assert {cells.of_node(f"n{at}", {}) for at in range(40)} == {"a", "c"}
-    assert {cells.of_pod(pod(f"u{at}"))[0] for at in range(40)} == {"a", "c"}
+    assert {cells.route(pod(f"u{at}")).cell for at in range(40)} == {"a", "c"}
 
 
 def test_the_first_cell_reports_a_pod_that_fits_none() -> None:
     for cells in (Cells("a", ALL), Cells("b", ALL)):
-        cell, problem = cells.of_pod(pod(labels={WANTED: "x"}))
-        assert (cell, problem) == ("a", "topolog.io/cell is 'x', and the cells are a, b, c")
+        problem = "topolog.io/cell is 'x', and the cells are a, b, c"
+        assert cells.route(pod(labels={WANTED: "x"})) == Route("a", problem)
     alone = Cells("b", (B,))
-    assert alone.of_pod(pod()) == ("b", "no cell takes pods with these labels")
+    assert alone.route(pod()) == Route("b", "no cell takes pods with these labels")
     assert alone.of_node("n", {}) == ""
 
 
@@ -66,7 +75,7 @@ def test_a_gang_goes_to_one_cell_as_a_whole() -> None:
         if "schedulingGroup" not in made[0]["spec"]:
             for member in made:
                 member["metadata"]["annotations"] = keys
-        assert len({Cells("a", ALL).of_pod(member)[0] for member in made}) == 1
+        assert len({Cells("a", ALL).route(member).cell for member in made}) == 1
 
 
 @given(st.lists(NAMES, min_size=2, unique=True), NAMES)
@@ -82,3 +91,36 @@ def test_settings_name_this_cell_and_each_once() -> None:
     assert "TOPOLOG_CELL is 'z'" in str(cells_of("z", ALL))
     assert "TOPOLOG_CELL is ''" in str(cells_of("", ALL))
     assert "name of its own" in str(cells_of("a", (A, msgspec.structs.replace(B, name="a"))))
+
+
+HOSTILE = st.one_of(st.none(), st.integers(), st.text(), st.sampled_from(["9" * 30, "-1", "1e3"]))
+
+
+@given(NAMES, st.integers(0, 500))
+def test_a_pod_visits_each_cell_once_a_round_and_waits_longer_in_each_round(
+    uid: str, hops: int
+) -> None:
+    three = Cells("a", (A, Cell("b"), C), wait_s=10.0)
+    manifest = pod(uid)
+    rounds = []
+    for number in range(3):
+        manifest["metadata"]["annotations"] = {HOPS: str(hops + number)}
+        route = three.route(manifest)
+        rounds.append(route.cell)
+        assert three.wait_in(route) == 10.0 * 2 ** min((hops + number) // 3, 20)
+        assert route.next_cell == three.route(_with_hops(uid, str(hops + number + 1))).cell
+    assert sorted(rounds) == ["a", "b", "c"]
+
+
+def _with_hops(uid: str, hops: object) -> dict[str, Any]:
+    manifest = pod(uid)
+    manifest["metadata"]["annotations"] = {HOPS: hops}
+    return manifest
+
+
+@given(NAMES, HOSTILE)
+def test_any_text_as_hops_names_one_cell(uid: str, hops: object) -> None:
+    routes = {Cells(cell.name, ALL).route(_with_hops(uid, hops)) for cell in ALL}
+    (route,) = routes
+    assert route.cell in ("a", "c")
+    assert 0 <= route.hops <= MOST_HOPS

@@ -42,10 +42,24 @@ KUBERNETES = (
     ),
     Mutation(
         "the answer of a patch replaces what the watch has shown since",
-        "services/scheduler/watch/observer.py",
-        "            if cell_nodes.seen.get(name) is seen_before:",
+        "services/scheduler/watch/cell_keeper.py",
+        "            if self.nodes.seen.get(name) is seen:",
         "            if True:",
         TWO_CELLS,
+    ),
+    Mutation(
+        "a pod comes back before the next cell has it",
+        "services/scheduler/watch/kinds.py",
+        "                if route.ring and route.hops < state.let_go.get(uid, 0):",
+        "                if False:",
+        TWO_CELLS,
+    ),
+    Mutation(
+        "a part of a gang goes to another cell",
+        "services/scheduler/watch/cell_pods.py",
+        "        if not all(uid in self.seen and _is_pending(pods[uid]) for uid in unit):",
+        "        if False:",
+        "tests/scheduler/observer/test_cell_pods.py -k stays_if_one",
     ),
     Mutation(
         "a reservation that was charged otherwise is taken over",

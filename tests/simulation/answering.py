@@ -20,6 +20,8 @@ from tests.simulation.node import Add
 from tests.simulation.process import Process
 
 STRAYS = 20
+# What a patch is noted as that is executed although its sender no longer waits for it.
+PATCHES = {"patch_node": "late patch", "patch_pod": "late patch of a pod"}
 
 
 class Outside:
@@ -116,7 +118,7 @@ class Outside:
             offer("answer lost", what, lambda: self._lose(fiber))
             return
         offer("execute", what, lambda: self._execute(ask))
-        if ask.kind in ("bind", "evict", "patch_node"):
+        if ask.kind in ("bind", "evict", *PATCHES):
             offer("execute late", what, lambda: self._execute_later(fiber, ask))
             offer(
                 "busy",
@@ -166,6 +168,8 @@ class Outside:
             ask.answer = self.api.pods_on(ask.args[1])
         elif ask.kind == "patch_node":
             ask.answer = self.api.patch_node(*ask.args[1:])
+        elif ask.kind == "patch_pod":
+            ask.answer = self.api.patch_pod(*ask.args)
         elif ask.kind == "evict":
             if not ask.args[3]:
                 self.evicting(ask.args[2])
@@ -185,7 +189,7 @@ class Outside:
 
     def _execute_later(self, fiber: Fiber, ask: Ask) -> str:
         self.strays.append(ask)
-        self.mark("late patch" if ask.kind == "patch_node" else "late binding")
+        self.mark(PATCHES.get(ask.kind, "late binding"))
         fiber.resume(Lost("no answer in time"))
         return "still under way"
 

@@ -74,6 +74,9 @@ class SimKube:
     async def patch_node(self, name: str, patch: Any) -> Any:
         return await Ask("patch_node", "", name, patch)
 
+    async def patch_pod_status(self, namespace: str, name: str, patch: Any) -> Any:
+        return await Ask("patch_pod", namespace, name, patch)
+
 
 class Api:
     """The true objects. `bound` counts bindings by uid; `hear` gets every change of pods and
@@ -206,6 +209,15 @@ class Api:
     def patch_node(self, name: str, patch: Any) -> Answer:
         """Apply a JSON patch."""
         made = self.store.patch("nodes", name, "", patch, form="json")
+        if isinstance(made, Refusal):
+            return Answer(made.code, "", str(made.body.get("message", "")))
+        return Answer(200, body=made.obj)
+
+    def patch_pod(self, namespace: str, name: str, patch: Any) -> Answer:
+        """Apply a patch of a pod's status."""
+        made = self.store.patch(
+            "pods", name, namespace, patch, form="strategic", subresource="status"
+        )
         if isinstance(made, Refusal):
             return Answer(made.code, "", str(made.body.get("message", "")))
         return Answer(200, body=made.obj)

@@ -141,6 +141,10 @@ class SchedulerProcess(Process):
             add("renew", f"{self.name} observer", self.renew)
             if self.cells is not None and self.live and not self.runs("cell"):
                 add("keep", f"{self.name} cell", self.keep)
+            pods = self.follows.get("pods")
+            is_listed = pods is not None and pods.watching and pods.listed is None
+            if self.cells is not None and is_listed and not self.runs("pods"):
+                add("let go", f"{self.name} cell", self.let_go)
         for kind, follow in self.follows.items():
             self._offer_follow(add, kind, follow)
 
@@ -176,8 +180,15 @@ class SchedulerProcess(Process):
     def keep(self) -> str:
         """Take nodes over, and give nodes away."""
         assert self.lease is not None
-        assert self.observer.cell_nodes is not None
-        self.spawn("cell", self.observer.keep_cell(self.observer.cell_nodes, self.lease))
+        assert self.observer.cell is not None
+        self.spawn("cell", self.observer.cell.keep(self.lease))
+        return ""
+
+    def let_go(self) -> str:
+        """Let pods go that waited for too long, between two batches of the watch."""
+        assert self.lease is not None
+        assert self.observer.cell is not None
+        self.spawn("pods", self.observer.cell.let_go(self.lease))
         return ""
 
     def lead(self) -> str:
@@ -186,8 +197,8 @@ class SchedulerProcess(Process):
         if self.lease is None:
             return "another leads"
         self.observer._seen_specs.clear()
-        if self.observer.cell_nodes is not None:
-            self.observer.cell_nodes.left.clear()
+        if self.observer.cell is not None:
+            self.observer.cell.begin()
         self.follows = {kind: Follow() for kind in self.api.kinds}
         return f"epoch {self.lease.epoch}"
 

@@ -27,3 +27,4 @@ def test_nodes_move_without_loss() -> None:
     happened = set[str]().union(*map(_played, SEEDS))
     assert {"did move", "did crash", "did keep", "did append lost", "did answer lost"} <= happened
     assert {"pods moved", "reservation withdrawn", "late patch"} <= happened
+    assert {"hop 1", "hop 2", "a gang goes", "late patch of a pod"} <= happened

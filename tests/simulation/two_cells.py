@@ -1,8 +1,10 @@
-"""Two cells over one simulated cluster: nodes move between them under load and faults.
+"""Two cells over one simulated cluster: nodes move between them under load and faults, and pods
+that a cell cannot place go on to the next one.
 
 Each cell has a log, schedulers, binders and stores; API, nodes and clock are shared. What must hold
-after each step: a node takes pods by one log at most, bindings go to nodes of the cell, no pod is
-bound twice. After quiet: nodes and pods are in the log of the cell that wants or has them, alone.
+after each step: a node takes pods by one log at most, a pod without a node is in one log at most,
+bindings go to nodes of the cell, no pod is bound twice. After quiet: nodes and pods are in the log
+of the cell that wants or has them, alone.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tests.simulation.stores import Network, StoreProcess
 from tests.simulation.world import Act, Broken, World
 
 CELLS = (Cell("a"), Cell("b"))
-NODES = 4
+NODES, WAIT_S = 4, 2.0
 # Foreign bindings and lost machines excuse what must not happen here.
 WITHOUT = {*EXCUSES, "reboot", "restart", "book", "unbook", "nominate", "go unseen"} - {
     "finish",
@@ -46,7 +48,14 @@ FAULTS_OF_CALM = {
     "list cut", "list empty", "list short", "clock jump", "log clock jump", "check",
 }  # fmt: skip
 ALWAYS = {
-    **{"keep": 4.0, "move": 0.6, "crash": 0.5, "append lost": 1.0, "answer lost": 1.0},
+    **{
+        "keep": 4.0,
+        "let go": 4.0,
+        "move": 0.6,
+        "crash": 0.5,
+        "append lost": 1.0,
+        "answer lost": 1.0,
+    },
     **{"create": 4.0, "scan": 4.0, "deliver": 8.0, "lead": 8.0, "start": 6.0, "execute late": 1.0},
 }
 QUIET_STEPS, LOOK_EVERY = 12_000, 50
@@ -80,7 +89,9 @@ class TwoCells(World):
         weights = drawn.weights | ALWAYS | dict.fromkeys(WITHOUT, 0.0)
         if seed % 3 == 0:
             weights |= {"finish": 0.0, "delete": 0.0}
-        self.profile = msgspec.structs.replace(drawn, weights=weights, live_pods=14, small="")
+        self.profile = msgspec.structs.replace(
+            drawn, weights=weights, live_pods=14, small="", gangs=seed % 2 == 1
+        )
         self.weights = weights
         self.marks: set[str] = set()
         self.trace: list[str] = []
@@ -102,7 +113,7 @@ class TwoCells(World):
 
     def _cell(self, name: str) -> OneCell:
         log, network, mark = SimLog(self.clock), Network(self.clock), self.marks.add
-        cells = Cells(name, CELLS)
+        cells = Cells(name, CELLS, WAIT_S)
         schedulers = [
             SchedulerProcess(
                 f"scheduler-{name}{at}", log, self.clock, self.api, 2, mark, True, cells=cells
@@ -169,14 +180,7 @@ class TwoCells(World):
             for process in cell.processes:
                 if process.errors:
                     raise Broken(f"{process.name}: {process.errors[0]!r}") from process.errors[0]
-            while page := cell.log.read_now(cell.audit.ledger.position):
-                for envelope in page:
-                    event = decode(envelope)
-                    scheduler_state.evolve(cell.audit, envelope, event)
-                    if isinstance(event, PodEnded) and event.cause == "moved" and event.node:
-                        self.marks.add("pods moved")
-                    if isinstance(event, ReservationWithdrawn) and event.cause == "node_leaves":
-                        self.marks.add("reservation withdrawn")
+            self._audit(cell)
         for node in self.nodes:
             users = [
                 cell.name
@@ -185,12 +189,33 @@ class TwoCells(World):
             ]
             if len(users) > 1:
                 raise Broken(f"{node.name} takes pods by the logs of {users}")
+        for pod in self.api.live():
+            if not pod["spec"].get("nodeName"):
+                self._check_waiting(pod["metadata"]["uid"])
         if self.bound:
             raise Broken("; ".join(self.bound))
         if twice := {uid: nodes for uid, nodes in self.api.bound.items() if len(nodes) > 1}:
             raise Broken(f"S5: bound twice: {twice}")
         if self.refusals and not self.weights["finish"]:
             raise Broken(f"S4: kubelets refused {self.refusals}")
+
+    def _audit(self, cell: OneCell) -> None:
+        while page := cell.log.read_now(cell.audit.ledger.position):
+            for envelope in page:
+                event = decode(envelope)
+                gang = cell.audit.gangs.of_pod(event.about.pod)
+                scheduler_state.evolve(cell.audit, envelope, event)
+                if isinstance(event, PodEnded) and event.hops:
+                    self.marks.add("a gang goes" if gang is not None else f"hop {event.hops}")
+                elif isinstance(event, PodEnded) and event.cause == "moved" and event.node:
+                    self.marks.add("pods moved")
+                if isinstance(event, ReservationWithdrawn) and event.cause == "node_leaves":
+                    self.marks.add("reservation withdrawn")
+
+    def _check_waiting(self, uid: str) -> None:
+        has = [cell.name for cell in self.cells if uid in cell.audit.ledger.pods]
+        if len(has) > 1:
+            raise Broken(f"pod {uid[:6]} has no node, and is in the logs of {has}")
 
     def _binding(self, cell: str, uid: str, node: str) -> None:
         pod = self.api.by_uid(uid)
@@ -238,7 +263,7 @@ class TwoCells(World):
             uid, node_name = pod["metadata"]["uid"], pod["spec"].get("nodeName")
             if not node_name and pod["spec"]["schedulerName"] != OURS:
                 continue
-            cell_name = self._owner(node_name) if node_name else Cells("a", CELLS).of_pod(pod)[0]
+            cell_name = self._owner(node_name) if node_name else Cells("a", CELLS).route(pod).cell
             logs = {cell.name: cell.audit.ledger.pods.get(uid) for cell in self.cells}
             has = [name for name, entry in logs.items() if entry is not None]
             entry_there = logs[cell_name]

@@ -57,7 +57,8 @@ def snapshot_key() -> str:
 
 class SchedulerState(msgspec.Struct):
     """`versions` is stream -> version; streams of ended pods and nodes are forgotten. `wanted` are
-    the demand weights."""
+    the demand weights. `let_go` is uid -> hops of pods that this cell gives to the next one, until
+    the API shows these hops."""
 
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     versions: dict[str, int] = {}
@@ -67,6 +68,7 @@ class SchedulerState(msgspec.Struct):
     listings: Listings = msgspec.field(default_factory=Listings)
     holds: Holds = msgspec.field(default_factory=Holds)
     gangs: Gangs = msgspec.field(default_factory=Gangs)
+    let_go: dict[str, int] = {}
 
     def of_kind(self, kind: Surrounding) -> Mapping[str, Any]:
         """Return the cluster objects of one kind, by name."""
@@ -119,6 +121,7 @@ def _weighed(folded: SchedulerState, event: DemandWeighed, _time_us: int) -> Non
 
 
 def _seen(folded: SchedulerState, event: PodObserved, time_us: int) -> None:
+    folded.let_go.pop(event.pod.uid, None)
     folded.cluster_objects.fold_pod(event)
     folded.holds.fold_pod(event, time_us)
     if event.pod.gang is not None or folded.gangs.key_of:
@@ -158,6 +161,10 @@ def _held(folded: SchedulerState, event: HoldBegun | HoldEnded, _time_us: int) -
 
 def _ended(folded: SchedulerState, event: PodEnded, _time_us: int) -> None:
     # Nothing more is decided about a pod that ended.
+    if event.hops:
+        folded.let_go[event.uid] = event.hops
+    else:
+        folded.let_go.pop(event.uid, None)
     folded.cluster_objects.fold_pod(event)
     folded.versions.pop(streams.pod(event.uid), None)
     folded.holds.forget_pod(event.uid)

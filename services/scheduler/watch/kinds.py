@@ -100,8 +100,8 @@ class Kinds:
         if kind == "nodes":
             return self._node(state.ledger, seen.object, deleted)
         if deleted:
-            return pods_and_nodes.pod_deleted(state.ledger, seen.object)
-        return self._pod(state.ledger, seen.object)
+            return pods_and_nodes.pod_deleted(state.ledger, seen.object, state.let_go)
+        return self._pod(state, seen.object)
 
     def _booking(
         self, ledger: Ledger, scheduler_name: str, seen: WatchEvent
@@ -111,7 +111,7 @@ class Kinds:
             return event
         template = part(part(seen.object, "spec"), "template")
         manifest = {"metadata": seen.object.get("metadata"), "spec": template.get("spec")}
-        return event if self._cells.of_pod(manifest)[0] == self._cells.own else None
+        return event if self._cells.route(manifest).cell == self._cells.own else None
 
     def _node(self, ledger: Ledger, obj: Object, deleted: bool) -> NodeObserved | NodeEnded | None:
         if deleted:
@@ -128,10 +128,10 @@ class Kinds:
                     return NodeEnded(name, observed.uid, "deleted")
         return pods_and_nodes.node_event(ledger, obj)
 
-    def _pod(self, ledger: Ledger, obj: Object) -> pods_and_nodes.PodEvent | None:
-        """Return the event of a pod that exists. A pod that is known and belongs to another cell
-        ends here."""
-        problem = ""
+    def _pod(self, state: SchedulerState, obj: Object) -> pods_and_nodes.PodEvent | None:
+        """Return the event of a pod that exists. A pod that is known, or was let go, and belongs to
+        another cell ends here."""
+        problem, ledger = "", state.ledger
         if self._cells is not None:
             metadata, spec = part(obj, "metadata"), part(obj, "spec")
             uid, name = str(metadata.get("uid", "")), str(spec.get("nodeName") or "")
@@ -141,12 +141,14 @@ class Kinds:
             elif entry is not None and entry.stage != "pending":
                 is_here = True
             else:
-                cell, problem = self._cells.of_pod(obj)
-                is_here = cell == self._cells.own
+                route = self._cells.route(obj)
+                if route.ring and route.hops < state.let_go.get(uid, 0):
+                    return None  # It leaves this cell, and the API does not show that yet.
+                is_here, problem = route.cell == self._cells.own, route.problem
             if not is_here:
                 version = str(metadata.get("resourceVersion", ""))
-                end = PodEnded(uid, "moved", resource_version=version)
-                return end if entry is not None else None
+                is_known = entry is not None or uid in state.let_go
+                return PodEnded(uid, "moved", resource_version=version) if is_known else None
         return self.pod_here(ledger, obj, problem)
 
     def pod_here(
@@ -197,7 +199,12 @@ def absent(
     if kind == "nodes":
         return pods_and_nodes.absent_nodes(state.ledger, present, version)
     nominations = cluster_objects.absent(state.cluster_objects, "nomination", present, version)
-    return [*pods_and_nodes.absent_pods(state.ledger, present, version), *nominations]
+    let_go = [
+        PodEnded(uid, "absent_from_list", resource_version=version)
+        for uid in state.let_go
+        if uid not in present
+    ]
+    return [*pods_and_nodes.absent_pods(state.ledger, present, version), *let_go, *nominations]
 
 
 def identity(kind: Kind, obj: Object) -> str:

@@ -15,10 +15,9 @@ from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 from services.scheduler.watch import lists, pods_and_nodes
-from services.scheduler.watch.cell_nodes import CellNodes
+from services.scheduler.watch.cell_keeper import CellKeeper
 from services.scheduler.watch.event_writer import (
     BATCH_EVENTS,
-    ROLE,
     EventWriter,
     Relist,
     SchedulerFold,
@@ -38,7 +37,7 @@ from services.scheduler.watch.lists import Check, Doubt, JudgedList, WholeList
 from services.scheduler.watch.seen_specs import ReadOnlySeenSpecs, SeenSpecs
 from shared.domain.cells import Cells
 from shared.domain.fields import part
-from shared.eventlog.port import Commit, EventLog, Lease
+from shared.eventlog.port import EventLog, Lease
 from shared.events.cluster_events import (
     ClusterListed,
     NodeEnded,
@@ -79,8 +78,6 @@ RELIST_S = 1800.0
 NOT_SERVED_S = 60.0
 # A page of 500 pods takes the process a tenth of a second; decisions go first.
 BETWEEN_PAGES_S = 0.1
-# How often nodes are taken over from other cells, and given to them.
-CELL_EVERY_S = 0.5
 
 
 class Observer:
@@ -106,7 +103,11 @@ class Observer:
         self._seen_specs = SeenSpecs()
         self._kinds = Kinds(schedulers, self._seen_specs, cells)
         self._read_only_kinds = Kinds(schedulers, ReadOnlySeenSpecs(self._seen_specs), cells)
-        self.cell_nodes = CellNodes(cells) if cells is not None else None
+        self.cell = (
+            CellKeeper(cells, schedulers, self._writer, kube, projector, clock)
+            if cells is not None
+            else None
+        )
         # What lists and the watch show of the pods of a node that is being taken over.
         self._joining: dict[str, list[WatchEvent]] = {}
         self._checks: dict[Kind, Check] = {}
@@ -145,17 +146,17 @@ class Observer:
         await self._projector.wait_live()
         self._seen_specs.clear()
         self._unlisted = set(CLUSTER_OBJECTS)
-        if self.cell_nodes is not None:
+        if self.cell is not None:
             self._unlisted.add("nodes")
-            self.cell_nodes.left.clear()
+            self.cell.begin()
         self._cluster_objects_listed.clear()
         try:
             with lease_losses():
                 async with asyncio.TaskGroup() as group:
                     for kind in KINDS:
                         group.create_task(self._follow(kind, lease))
-                    if self.cell_nodes is not None:
-                        group.create_task(self._keep_cell(self.cell_nodes, lease))
+                    if self.cell is not None:
+                        group.create_task(self.cell.run(lease))
         finally:
             self._troubles.clear()
             self._listing_since_s.clear()
@@ -237,8 +238,8 @@ class Observer:
                 break
             await self._clock.sleep(PAUSE_S if doubt.empty else CONFIRM_AFTER_S)
         await self._append_listed(kind, timeline, lease)
-        if self.cell_nodes is not None and kind == "nodes":
-            self.cell_nodes.keep(listed.present)
+        if self.cell is not None:
+            self.cell.listed(kind, listed.present)
         self._reached[kind] = listed.version
         return listed.version
 
@@ -419,6 +420,8 @@ class Observer:
                 batch = await self._batch(buffer, reader)
                 self._writer.require(generation)
                 await self._append_seen(kind, batch, lease)
+                if kind == "pods" and self.cell is not None:
+                    await self.cell.let_go(lease)
                 if checking.done():
                     await self._append_check(checking.result(), lease)
                     checking = asyncio.create_task(self._check_later(kind))
@@ -493,8 +496,8 @@ class Observer:
 
     def _note(self, kind: Kind, seen: WatchEvent) -> None:
         """Note what concerns the cells: nodes, and pods of nodes that are being taken over."""
-        if self.cell_nodes is not None and kind == "nodes":
-            self.cell_nodes.note(seen.object, seen.type == "DELETED")
+        if self.cell is not None:
+            self.cell.note(kind, seen)
         node = str(part(seen.object, "spec").get("nodeName", "")) if self._joining else ""
         if kind == "pods" and node in self._joining:
             self._joining[node].append(seen)
@@ -503,7 +506,7 @@ class Observer:
         """Append events. A node that this cell takes over comes after its pods."""
         nodes, others, joining = self._projector.state.folded.ledger.nodes, [], list[NodeObserved]()
         for event in events:
-            if self.cell_nodes is not None and isinstance(event, NodeObserved):
+            if self.cell is not None and isinstance(event, NodeObserved):
                 node = nodes.get(event.name)
                 if node is None or node.observed is None:
                     joining.append(event)
@@ -527,38 +530,6 @@ class Observer:
         finally:
             meanwhile = self._joining.pop(node.name)
         await self._writer.append(self._events("pods", _newest(meanwhile)), lease)
-
-    async def _keep_cell(self, cell_nodes: CellNodes, lease: Lease) -> None:
-        while True:
-            await self._clock.sleep(CELL_EVERY_S)
-            await self.keep_cell(cell_nodes, lease)
-
-    async def keep_cell(self, cell_nodes: CellNodes, lease: Lease) -> None:
-        """Let nodes leave this log, give up those that left, and take those that no cell owns."""
-        state = self._projector.state.folded
-        for name in cell_nodes.to_leave(state):
-            if drafts := cell_nodes.leave(state, name):
-                commit_id = f"leave/{name}/{lease.epoch}/{self._projector.position}"
-                now_us, seen = self._clock.now_us(), self._projector.place
-                commit = Commit(commit_id, ROLE, lease.epoch, now_us, drafts, name, seen=seen)
-                if await self._writer.append_whole(commit):
-                    cell_nodes.left.add(name)
-        given, taken = cell_nodes.to_give_back(state), cell_nodes.to_take()
-        for name, patch in (given | taken).items():
-            seen_before = cell_nodes.seen.get(name)
-            answer = await self._kube.patch_node(name, patch)
-            if not isinstance(answer, Answer) or not answer.ok:
-                self._out.warning(names.CELL_NODE_KEPT, node=name, problem=answer.message)
-                if not isinstance(answer, Answer):
-                    return
-                continue
-            # The watch may have shown a later state meanwhile.
-            if cell_nodes.seen.get(name) is seen_before:
-                cell_nodes.note(answer.body)
-            if name in given:
-                self._out.info(names.CELL_NODE_LEFT, node=name)
-            else:
-                self._out.info(names.CELL_NODE_TAKEN, node=name)
 
 
 def _version(obj: Object) -> str:

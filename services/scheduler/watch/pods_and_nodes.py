@@ -181,16 +181,17 @@ def _differs(entry: LedgerPod, event: PodObserved) -> bool:
     return entry.pod != event.pod
 
 
-def pod_deleted(ledger: Ledger, obj: Object) -> PodEnded | None:
-    """Return the event of a DELETED watch event."""
+def pod_deleted(ledger: Ledger, obj: Object, let_go: Collection[str] = ()) -> PodEnded | None:
+    """Return the event of a DELETED watch event of a pod that is known, or was let go."""
     metadata, status = part(obj, "metadata"), part(obj, "status")
     uid = str(metadata.get("uid", ""))
-    if uid not in ledger.pods:
+    entry = ledger.pods.get(uid)
+    if entry is None and uid not in let_go:
         return None
     return PodEnded(
         uid=uid,
         cause="deleted",
-        node=ledger.pods[uid].node,
+        node=entry.node if entry is not None else "",
         resource_version=str(metadata.get("resourceVersion", "")),
         started_s=started_s(status),
         finished_s=finished_s(status),

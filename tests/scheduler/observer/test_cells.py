@@ -1,4 +1,5 @@
-"""Two cells over one simulated cluster: each node is in one log, and moves with its pods."""
+"""Two cells over one simulated cluster: each node is in one log, and moves with its pods. Pods that
+a cell cannot place go to the next one."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 
 from services.scheduler.core import CoreConfig, SchedulerCore
 from services.scheduler.watch.event_writer import ROLE
 from services.scheduler.watch.observer import Observer
-from shared.domain.cells import OWNER, WANTED, Cell, Cells
+from shared.domain.cells import HOPS, OWNER, WANTED, Cell, Cells
 from shared.eventlog.memory import MemoryEventLog
 from shared.eventlog.port import Commit, Draft, Lease
 from shared.events import streams
@@ -20,16 +22,22 @@ from shared.events.binding_events import BindIntended, PodBound
 from shared.events.catalog import Event
 from shared.events.cluster_events import NodeEnded, NodeObserved, PodEnded, PodObserved
 from shared.events.codec import decode
-from shared.events.scheduling_events import NodeCharged, PodReserved, ReservationWithdrawn
+from shared.events.scheduling_events import (
+    NodeCharged,
+    PodReserved,
+    PodVerdictChanged,
+    ReservationWithdrawn,
+)
 from shared.events.surroundings_events import SurroundingEvent
 from shared.kube.client import KubeClient
+from shared.kube.port import Answer, Lost
 from shared.runtime.clock import SYSTEM_CLOCK
 from shared.runtime.projector import Fold, Projector
 from tests.runtime.helpers import QUICK, running
 from tests.simulator.conftest import api  # noqa: F401 - fixture
 from tests.simulator.contract import Api
 
-CELLS = (Cell("a"), Cell("b"))
+CELLS, WAIT_S = (Cell("a"), Cell("b")), 0.1
 OURS = {"schedulerName": "topolog"}
 
 
@@ -38,7 +46,7 @@ class OneCell:
 
     def __init__(self, name: str, kube: KubeClient) -> None:
         self.log, self.kube = MemoryEventLog(name), kube
-        self.config = CoreConfig(cells=Cells(name, CELLS))
+        self.config = CoreConfig(cells=Cells(name, CELLS, WAIT_S))
         self.epoch = 0
 
     @asynccontextmanager
@@ -101,6 +109,17 @@ class Two:
         body = {"metadata": {"labels": labels}}
         answer = await self.api.ask("PATCH", f"/api/v1/nodes/{name}", body, headers=headers)
         assert answer.status_code == 200, answer.text
+
+    async def waiting(self, name: str, **labels: str) -> tuple[str, OneCell, OneCell]:
+        """Create a pod; return its uid, its cell and the other cell."""
+        made = await self.api.pod(name, spec=OURS, labels=labels)
+        is_in_a = Cells("a", CELLS).route(made).cell == "a"
+        both = (self.a, self.b) if is_in_a else (self.b, self.a)
+        return made["metadata"]["uid"], *both
+
+    async def hops(self, name: str) -> str:
+        answer = await self.kube.get_pod("apirec", name)
+        return str(answer.body["metadata"].get("annotations", {}).get(HOPS, ""))  # type: ignore[union-attr]
 
     async def owner(self, name: str) -> str:
         answer = await self.kube.get_node(name)
@@ -203,9 +222,9 @@ async def test_a_binding_under_way_keeps_a_node(two: Two) -> None:
         )
         await two.label("n1", **{WANTED: "b"})
         await eventually(lambda: two.a.count(NodeObserved), 2)
-        assert observer.cell_nodes is not None
-        assert observer.cell_nodes.to_leave((await two.a.core()).folded) == ["n1"]
-        assert observer.cell_nodes.leave((await two.a.core()).folded, "n1") == ()
+        assert observer.cell is not None
+        assert observer.cell.nodes.to_leave((await two.a.core()).folded) == ["n1"]
+        assert observer.cell.nodes.leave((await two.a.core()).folded, "n1") == ()
         assert await two.a.count(NodeEnded) == 0
         await two.a.tell(Draft(streams.pod(uid), PodBound(uid, "n1")))
         await two.a.has(NodeEnded)
@@ -238,3 +257,97 @@ async def test_a_cell_that_lost_a_node_against_its_will_ends_it(two: Two) -> Non
         await two.label("n1", **{OWNER: "b", WANTED: "b"})
         await two.a.has(NodeEnded)
     assert await two.owner("n1") == "b"
+
+
+def refused(uid: str) -> Draft:
+    return Draft(streams.pod(uid), PodVerdictChanged(uid, "0/1 nodes are available"))
+
+
+async def test_a_pod_without_a_node_goes_round_the_cells(two: Two) -> None:
+    uid, home, next_cell = await two.waiting("p")
+    async with two.a.observer(), two.b.observer():
+        await home.has(PodObserved)
+        assert not await next_cell.count(PodObserved)
+        await home.tell(refused(uid))
+        (end,) = [e for e in await home.has(PodEnded) if isinstance(e, PodEnded)]
+        assert (end.cause, end.hops, end.message) == ("moved", 1, "0/1 nodes are available")
+        await next_cell.has(PodObserved)
+        await next_cell.tell(refused(uid))
+        await eventually(lambda: home.count(PodObserved), 2)
+        assert await two.hops("p") == "2"
+        await home.tell(
+            Draft(streams.pod(uid), PodReserved(uid, "n1", 0, 0)),
+            Draft(streams.node("n1"), NodeCharged("n1", uid)),
+        )
+        await eventually(lambda: next_cell.count(PodEnded), 2)
+    assert uid not in (await next_cell.core()).ledger.pods
+    assert (await home.core()).ledger.pods[uid].stage == "reserved"
+    assert not (await home.core()).folded.let_go
+    assert not (await next_cell.core()).folded.let_go
+
+
+async def test_an_observer_shows_the_hops_that_another_did_not(two: Two) -> None:
+    """The first one is killed after the pod ended in its log and before the API shows that."""
+    uid, home, next_cell = await two.waiting("p")
+
+    async def never(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with home.observer(), next_cell.observer():
+        await home.has(PodObserved)
+        patch, two.kube.patch_pod_status = two.kube.patch_pod_status, never  # type: ignore[method-assign, assignment]
+        await home.tell(refused(uid))
+        await home.has(PodEnded)
+    two.kube.patch_pod_status = patch  # type: ignore[method-assign]
+    assert (await home.core()).folded.let_go == {uid: 1}
+    assert await two.hops("p") == ""
+    async with home.observer(), next_cell.observer():
+        await next_cell.has(PodObserved)
+    assert await home.count(PodObserved) == 1
+
+
+async def test_a_pod_that_was_let_go_and_names_its_cell_comes_back(two: Two) -> None:
+    uid, home, _ = await two.waiting("p")
+    own_name = "a" if home is two.a else "b"
+
+    async def lost(*_: Any) -> Any:
+        return Lost("no answer")
+
+    two.kube.patch_pod_status = lost  # type: ignore[method-assign, assignment]
+    async with home.observer():
+        await home.has(PodObserved)
+        await home.tell(refused(uid))
+        await home.has(PodEnded)
+        headers = {"Content-Type": "application/merge-patch+json"}
+        body = {"metadata": {"labels": {WANTED: own_name}}}
+        path = "/api/v1/namespaces/apirec/pods/p"
+        assert (await two.api.ask("PATCH", path, body, headers=headers)).status_code == 200
+        await eventually(lambda: home.count(PodObserved), 2)
+    core = await home.core()
+    assert core.ledger.pods[uid].stage == "pending"
+    assert not core.folded.let_go
+
+
+async def test_a_refused_patch_is_logged_once_and_sent_ever_more_seldom(two: Two) -> None:
+    asked = list[str]()
+
+    async def forbidden(name: str, _patch: Any) -> Answer:
+        asked.append(name)
+        return Answer(403, "Forbidden", f"try {len(asked)}")
+
+    await two.node("n1", **{WANTED: "a"})
+    patch, two.kube.patch_node = two.kube.patch_node, forbidden  # type: ignore[method-assign, assignment]
+    with structlog.testing.capture_logs() as lines:
+        async with two.a.observer() as observer:
+            await eventually(lambda: _number(len(asked)), 1)
+            assert observer.cell is not None
+            for _ in range(20):
+                await observer.cell.keep(Lease(ROLE, "holder-1", two.a.epoch))
+            assert len(asked) == 1
+            two.kube.patch_node = patch  # type: ignore[method-assign]
+            await two.owned("n1", "a")
+    assert [line["problem"] for line in lines if line["event"] == "cell.kept"] == ["try 1"]
+
+
+async def _number(number: int) -> int:
+    return number
