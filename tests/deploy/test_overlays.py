@@ -361,6 +361,20 @@ def test_a_second_cell_shares_no_object_with_the_first(tmp_path: Path) -> None:
             reference = env[variable]["valueFrom"]["configMapKeyRef"]
             assert reference == {"name": name_of(config), "key": key}
     assert not [each for each in second if each["kind"] == "DaemonSet"]
+    labels = {"topolog.io/cells": "true"}
+    (namespace,) = [each for each in second if each["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"].items() >= labels.items()
+    policies = {name_of(each): each for each in first if each["kind"] == "NetworkPolicy"}
+    assert _namespaces(policies["nats"], "ingress", "from") == [labels]
+    own_policies = {name_of(each): each for each in second if each["kind"] == "NetworkPolicy"}
+    assert labels in _namespaces(own_policies["services-b"], "egress", "to")
+
+
+def _namespaces(policy: Document, direction: str, peers: str) -> list[dict[str, str]]:
+    """Return the labels of namespaces with which a policy allows connections."""
+    rules = policy["spec"][direction]
+    selectors = [peer.get("namespaceSelector") for rule in rules for peer in rule.get(peers, ())]
+    return [selector["matchLabels"] for selector in selectors if selector]
 
 
 def test_the_archive_gets_no_credentials_of_the_owner() -> None:
