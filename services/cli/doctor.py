@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ import typer
 
 from services.cli.addresses import bus_option, data_dir_option, database_option
 from services.cli.deciding_here import deciding_here
+from services.cli.in_cells import Cell
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_OK, CommandError, json_line, say_table
 from services.cli.paths import kubeconfig_option
@@ -24,12 +26,13 @@ from services.doctor import bus, cluster, database, nodes, pods, reading
 from services.doctor.finding import Finding, note, problem, warning
 from services.doctor.nodes import Machine
 from services.replay.reading import envelopes, fold_one
+from shared.domain.cells import OWNER
 from shared.eventlog.port import EventLog
 from shared.eventlog.skips import skips
 from shared.events.cluster_events import PodEnded
 from shared.events.quarantine import QuarantinedStreams
 from shared.kube.port import Answer, Kube, KubeUnavailableError, Lost
-from shared.kube.rights import BY_SERVICE, TOPOLOGY_GROUP, Right
+from shared.kube.rights import BY_SERVICE, CELL, TOPOLOGY_GROUP, Right
 from shared.ledger.state import Ledger
 from shared.telemetry.scrubbing import scrub_text
 
@@ -45,7 +48,8 @@ _RANK = {"problem": 0, "warning": 1, "note": 2}
 class Installation(msgspec.Struct, frozen=True):
     """Addresses of one installation. Services run as pods in `namespace`, or if it is empty as
     processes of `topolog up`. A stopped data folder has no `running` services. `settings` are the
-    variables by which the schedulers decide.
+    variables by which the schedulers decide. `cells` are the databases of the cells to examine, and
+    `cell_names` all cells; none without cells.
     """
 
     database_url: str
@@ -54,6 +58,8 @@ class Installation(msgspec.Struct, frozen=True):
     namespace: str = ""
     running: bool = True
     settings: dict[str, str] = {}
+    cells: dict[str, str] = {}
+    cell_names: tuple[str, ...] = ()
 
 
 def register(app: typer.Typer) -> None:
@@ -76,12 +82,14 @@ def doctor_command(
     data_dir: Annotated[
         Path | None, data_dir_option("Data folder of `topolog up`, running or stopped.")
     ] = None,
+    cell: Cell = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line per finding.")] = False,
 ) -> None:
     """Check an installation and print a remedy for each problem.
 
-    Checks the database, the bus, the rights of the services, the reports and the kubelets. A check
-    that is not possible is listed, too. Exit code 1 if there is a problem.
+    Checks the database, the bus, the rights of the services, the reports and the kubelets, of all
+    cells if there are several. A check that is not possible is listed, too. Exit code 1 if there is
+    a problem.
     """
 
     async def examined() -> list[Finding]:
@@ -91,16 +99,20 @@ def doctor_command(
                     database_url, nats_url, kubeconfig, namespace, settings=dict(os.environ)
                 )
             )
-        source = LogSource("", data_dir)
+        source = LogSource("", data_dir, cell=cell)
+        urls = source.cells()
         async with source.database(make=False) as url:
             running = not source.started_here
+            is_folder = not source.cells_are_named()
             return await examine(
                 Installation(
                     url,
-                    nats_url or (source.nats_url() if running else ""),
-                    kubeconfig or source.kubeconfig(running),
+                    nats_url or (source.nats_url() if running and is_folder else ""),
+                    kubeconfig or (source.kubeconfig(running) if is_folder else ""),
                     running=running,
                     settings=source.settings(os.environ),
+                    cells={cell: url} if cell else urls,
+                    cell_names=tuple(urls),
                 )
             )
 
@@ -120,10 +132,25 @@ def doctor_command(
 
 async def examine(target: Installation) -> list[Finding]:
     """Return all findings. A part that does not answer is a finding, too."""
-    findings = await _database(target)
-    findings += await _bus(target)
+    findings = await _bus(target)
     kube_findings, machines = await _cluster(target)
     findings += kube_findings
+    if not target.cells:
+        return findings + await _log(target, machines)
+    findings += nodes.without_cell(machines, target.cell_names)
+    for cell, url in target.cells.items():
+        owned = {name: machine for name, machine in machines.items() if machine.cell == cell}
+        of_cell = msgspec.structs.replace(target, database_url=url)
+        findings += [
+            msgspec.structs.replace(finding, about=f"cell {cell}: {finding.about}")
+            for finding in await _log(of_cell, owned)
+        ]
+    return findings
+
+
+async def _log(target: Installation, machines: Mapping[str, Machine]) -> list[Finding]:
+    """Examine one database, and the nodes and pods of its log."""
+    findings = await _database(target)
     schema_is_wrong = any(
         finding.about == database.ABOUT
         and finding.severity == "problem"
@@ -190,7 +217,8 @@ async def _cluster(target: Installation) -> tuple[list[Finding], dict[str, Machi
             seen = f"the API does not answer: {served.message}"
             return [problem(cluster.ABOUT, seen, remedy)], {}
         findings = list(cluster.judge_definition(served))
-        findings += await _rights(kube, target.namespace)
+        needed = {"scheduler": BY_SERVICE["scheduler"] | CELL} if target.cells else {}
+        findings += await _rights(kube, target.namespace, BY_SERVICE | needed)
         machines = map(machine_of, (await kube.list("nodes")).items)
         return findings, {name: machine for name, machine in machines if name}
     except KubeUnavailableError as error:
@@ -199,14 +227,16 @@ async def _cluster(target: Installation) -> tuple[list[Finding], dict[str, Machi
         await kube.close()
 
 
-async def _rights(kube: Kube, namespace: str) -> list[Finding]:
+async def _rights(
+    kube: Kube, namespace: str, needed: Mapping[str, frozenset[Right]]
+) -> list[Finding]:
     """Ask the API for each right of each service: of its service account if it runs as a pod, else
     of the current credentials. A service without an answer is reported as not checked.
     """
     answers: dict[str, dict[Right, bool]] = {}
     unanswered: dict[str, str] = {}
     accounts: dict[str, str] = {}
-    for service, rights in BY_SERVICE.items():
+    for service, rights in needed.items():
         is_pod = bool(namespace) or service in ALWAYS_PODS
         account = f"system:serviceaccount:{namespace or NAMESPACE}:{service}" if is_pod else ""
         accounts[service] = account
@@ -228,7 +258,7 @@ def _reason(answer: Answer | Lost) -> str:
 
 
 def machine_of(node: dict[str, Any]) -> tuple[str, Machine]:
-    """Return name, kubelet version and readiness of a Node object."""
+    """Return the name of a Node object, and what is judged of it."""
     status = node.get("status") or {}
     conditions = {
         condition.get("type"): condition.get("status")
@@ -236,8 +266,9 @@ def machine_of(node: dict[str, Any]) -> tuple[str, Machine]:
         if isinstance(condition, dict)
     }
     version = str((status.get("nodeInfo") or {}).get("kubeletVersion", ""))
-    name = str((node.get("metadata") or {}).get("name", ""))
-    return name, Machine(version, conditions.get("Ready") == "True")
+    metadata = node.get("metadata") or {}
+    owner = str((metadata.get("labels") or {}).get(OWNER, ""))
+    return str(metadata.get("name", "")), Machine(version, conditions.get("Ready") == "True", owner)
 
 
 async def fold(log: EventLog) -> tuple[Ledger, Counter[str], dict[str, str]]:

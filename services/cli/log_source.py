@@ -31,15 +31,18 @@ WITH_STATE = ("scheduler", "binder", "topology-store")
 
 class LogSource:
     """`async with LogSource(url, data_dir) as log:`. Starts the Postgres of a stopped data folder
-    for the time of reading.
+    for the time of reading. With `cell` it is the log of that cell.
 
     `url` is the database's once it is open. `started_here` is True if the data folder was stopped.
     """
 
-    def __init__(self, database_url: str, data_dir: Path | None, writes: bool = False) -> None:
+    def __init__(
+        self, database_url: str, data_dir: Path | None, writes: bool = False, cell: str = ""
+    ) -> None:
         self._url = database_url
         self._data_dir = data_dir
         self._writes = writes
+        self.cell = cell
         self._stack = AsyncExitStack()
         self.url = ""
         self.started_here = False
@@ -53,8 +56,13 @@ class LogSource:
         is_file = exists(path) or not looks_like_url(self._url.removeprefix(FILE))
         return path if self._url and is_file else None
 
+    def in_cell(self, cell: str) -> LogSource:
+        """Return the log of one cell."""
+        return LogSource(self._url, self._data_dir, self._writes, cell)
+
     def states(self) -> list[tuple[str, str]]:
-        """Return (name, URL of `/state`) of the services with state on the data folder."""
+        """Return (name, URL of `/state`) of the services with state on the data folder, of this
+        cell only."""
         from services.embedded.running import read_services
 
         if self._url and self._data_dir is None:
@@ -62,7 +70,7 @@ class LogSource:
         return [
             (service.name, service.url("/state"))
             for service in read_services(self._folder())
-            if service.name.startswith(WITH_STATE)
+            if service.name.startswith(WITH_STATE) and self.cell in ("", service.cell)
         ]
 
     def state_url(self, service: str) -> str:
@@ -138,15 +146,32 @@ class LogSource:
         stopped data folder."""
         urls = self.cells()
         async with AsyncExitStack() as stack:
-            if not urls or not os.environ.get(CELLS_VARIABLE) or self._data_dir is not None:
-                only = await stack.enter_async_context(self)
-                if not urls:
-                    yield {"": only}
-                    return
+            if self.cell or not urls:
+                yield {self.cell: await stack.enter_async_context(self)}
+                return
+            if not self.cells_are_named():
+                await stack.enter_async_context(self.database(make=False))
             yield {
                 cell: await stack.enter_async_context(LogSource(url, None))
                 for cell, url in urls.items()
             }
+
+    def cells_are_named(self) -> bool:
+        """Return whether the cells are those of TOPOLOG_CELLS_FILE, not of a data folder."""
+        return bool(os.environ.get(CELLS_VARIABLE)) and self._data_dir is None
+
+    async def _url_of_log(self, make: bool = False) -> str:
+        if self._url and not self.cell:
+            return self._url
+        urls = self.cells()
+        if self.cell and self.cell not in urls:
+            problem = f"there is no cell {self.cell!r}"
+            remedy = f"one of {', '.join(urls)}" if urls else f"--data-dir, or {CELLS_VARIABLE}"
+            raise CommandError(problem, remedy, EXIT_USAGE)
+        if self.cell and self.cells_are_named():
+            return urls[self.cell]
+        url = await self._url_of_folder(self._folder(), make)
+        return urls.get(self.cell, url)
 
     async def __aenter__(self) -> EventLog:
         file = self.file()
@@ -156,7 +181,7 @@ class LogSource:
         from shared.eventlog.postgres import PostgresEventLog
         from shared.eventlog.postgres_connection import READER, WRITER
 
-        url = self.url = self._url or await self._url_of_folder(self._folder())
+        url = self.url = await self._url_of_log()
         try:
             log = await PostgresEventLog.open(
                 url,
@@ -181,7 +206,7 @@ class LogSource:
                 f"{file} is no database", "--database-url postgresql://OWNER@HOST/EMPTY", EXIT_USAGE
             )
         async with self._stack:
-            yield self._url or await self._url_of_folder(self._folder(), make)
+            yield await self._url_of_log(make)
 
     def _opened(self, file: Path) -> EventLog:
         from shared.eventlog.file_log import FileLog

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +18,7 @@ import typer
 
 from services.cli import replay_print, window
 from services.cli.addresses import data_dir_option, database_option, http_token
+from services.cli.in_cells import Cell, each_cell, one_cell
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.paths import kubeconfig_option
@@ -88,9 +90,13 @@ def log_command(
             "--follow", "-f", help="Continue as events arrive, from the end or from --from."
         ),
     ] = False,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
-    """List events in order of position: time, pod, node, one sentence."""
+    """List events in order of position: time, pod, node, one sentence.
+
+    Of several cells, those of the cell that has the pod or node, or --cell.
+    """
     from services.replay.listing import Listing, list_events
 
     if follow and to:
@@ -112,7 +118,8 @@ def log_command(
         if positions.empty and not follow:
             window.note(positions.empty)
 
-    run(LogSource(database_url, data_dir), print_events, "log")
+    source = one_cell(LogSource(database_url, data_dir, cell=cell), pod, node)
+    run(source, print_events, "log")
 
 
 def _printer(as_json: bool) -> Callable[[dict[str, Any]], None]:
@@ -134,27 +141,35 @@ def at_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
-    """Show zones, charges and dirty nodes at a moment."""
+    """Show zones, charges and dirty nodes at a moment, of each cell if there are several.
+
+    A position is one of each cell's own log; a time is the same for all.
+    """
     from services.replay.state_at import state_at
 
     text = " ".join(moment)
     with usage_errors("at"):
         moments.parse(text, int(time.time() * 1_000_000))
 
-    async def show(log: EventLog) -> None:
+    async def show(cell_name: str, log: EventLog) -> None:
         parts = state_at(log, text, node)
-        state = await anext(parts)
+        state = ({"cell": cell_name} if cell_name else {}) | await anext(parts)
         if as_json:
             nodes = [msgspec.Raw(msgspec.json.encode(part)) async for part in parts]
             json_line(state | {"nodes": nodes})
             return
+        replay_print.cell(cell_name)
         replay_print.state(state)
         async for part in parts:
             replay_print.node(part)
 
-    run(LogSource(database_url, data_dir), show, "at")
+    source = LogSource(database_url, data_dir, cell=cell)
+    sources = each_cell(one_cell(source, node=node) if node else source)
+    for name, of_cell in sources.items():
+        run(of_cell, partial(show, name), "at")
 
 
 @replay_app.command("explain")
@@ -168,6 +183,7 @@ def explain_command(
     recompute: Annotated[
         bool, typer.Option(help="Compute the decisions again, from the nearest snapshot.")
     ] = True,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Explain one pod: why it waits, or why it was placed on its node and zone, in each cell.
@@ -179,15 +195,15 @@ def explain_command(
     from services.cli.foreign_pod import foreign_pod
     from services.replay.explain import Story, explain
 
-    source = LogSource(database_url, data_dir)
+    source = LogSource(database_url, data_dir, cell=cell)
     rules = deciding_here(source.settings(os.environ)) if recompute else None
 
     async def explained() -> dict[str, list[Story]]:
         stories, unknown = dict[str, list[Story]](), None
         async with source.logs() as logs:
-            for cell, log in logs.items():
+            for name, log in logs.items():
                 try:
-                    stories[cell] = await explain(log, pod, rules)
+                    stories[name] = await explain(log, pod, rules)
                 except UnknownPod as error:
                     unknown = error
         if not stories and unknown is not None:
@@ -205,8 +221,8 @@ def explain_command(
             raise
         replay_print.foreign(foreign, as_json)
         return
-    for cell, in_cell in stories.items():
-        replay_print.stories(in_cell, as_json, cell)
+    for name, in_cell in stories.items():
+        replay_print.stories(in_cell, as_json, name)
 
 
 @replay_app.command("verify")
@@ -219,9 +235,10 @@ def verify_command(
             help="Service whose hash is compared: its name in the data folder, or its /state URL."
         ),
     ] = None,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
-    """Fold the whole log and check every invariant.
+    """Fold the whole log, or that of each cell, and check every invariant.
 
     Also compares the states of the schedulers, binders and topology-stores that run on the data
     folder; a service that does not answer is named. TOPOLOG_HTTP_TOKEN is sent as the token. Exit
@@ -229,15 +246,21 @@ def verify_command(
     """
     from services.replay.commands import verify
 
-    source, token = LogSource(database_url, data_dir), http_token()
+    source, token = LogSource(database_url, data_dir, cell=cell), http_token()
+    sources = each_cell(one_cell(source) if service else source)
     with usage_errors("verify"):
         urls = [source.state_url(name) for name in service or ()]
-    result = run(source, lambda log: verify(log, source.states(), urls, token), "verify")
-    if as_json:
-        json_line(result)
-    else:
-        replay_print.verdict(result)
-    if not result.ok:
+    is_ok = True
+    for name, of_cell in sources.items():
+        states = of_cell.states()
+        result = run(of_cell, lambda log, states=states: verify(log, states, urls, token), "verify")
+        is_ok &= result.ok
+        if as_json:
+            json_line({"cell": name, **msgspec.to_builtins(result)} if name else result)
+        else:
+            replay_print.cell(name)
+            replay_print.verdict(result)
+    if not is_ok:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -248,6 +271,7 @@ def shadow_command(
     cases: Annotated[
         int, typer.Option(help="Maximal number of pods to name whose outcome differs.", min=0)
     ] = 20,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Compare other schedulers' placements with Topolog's filters.
@@ -257,7 +281,8 @@ def shadow_command(
     """
     from services.replay.shadow import shadow
 
-    judgement = run(LogSource(database_url, data_dir), lambda log: shadow(log, cases), "shadow")
+    source = one_cell(LogSource(database_url, data_dir, cell=cell))
+    judgement = run(source, lambda log: shadow(log, cases), "shadow")
     if as_json:
         json_line(judgement)
     else:
@@ -270,6 +295,7 @@ def predictions_command(
     data_dir: DataDir = None,
     by: Annotated[str, typer.Option(help="Group by `policy` or `node`.")] = "policy",
     misses: Annotated[int, typer.Option(help="Maximal number of misses to show.", min=0)] = 10,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Compare predicted zones with the zones in the reports.
@@ -280,7 +306,7 @@ def predictions_command(
     from services.cli.deciding_here import deciding_here
     from services.replay.predictions import predictions
 
-    source = LogSource(database_url, data_dir)
+    source = one_cell(LogSource(database_url, data_dir, cell=cell))
     cycle = deciding_here(source.settings(os.environ)).cycle
     result = run(
         source,

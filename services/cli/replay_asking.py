@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from services.cli import replay_print
 from services.cli.addresses import exists, path_of
+from services.cli.in_cells import Cell, one_cell
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line
 from services.cli.replay import (
@@ -43,6 +43,7 @@ def diff_command(
     database_url: Database = "",
     data_dir: DataDir = None,
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Compare two moments, or two histories, by node.
@@ -53,17 +54,18 @@ def diff_command(
     with usage_errors("diff"):
         for text in (before, after):
             _check_argument(text)
+    in_log = not (_is_file(before) and _is_file(after))
+    source = LogSource(database_url, data_dir, cell=cell)
+    source = one_cell(source, node=node) if in_log else source
     first, first_has_node = _state(
         before,
-        database_url,
-        data_dir,
+        source,
         node,
         f"topolog replay diff {_moment_of(before, '1')} {after}",
     )
     second, second_has_node = _state(
         after,
-        database_url,
-        data_dir,
+        source,
         node,
         f"topolog replay diff {before} {_moment_of(after, 'head')}",
     )
@@ -112,14 +114,12 @@ def _moment_of(text: str, moment: str) -> str:
     return f"{_parts(text)[0]}@{moment}" if _is_file(text) else moment
 
 
-def _state(
-    text: str, database_url: str, data_dir: Path | None, node: str, remedy: str
-) -> tuple[State, bool]:
+def _state(text: str, live: LogSource, node: str, remedy: str) -> tuple[State, bool]:
     """Return the state that an argument names, and whether its log knows the node. `remedy` is for
     a moment outside the log."""
     path, moment = _parts(text)
     in_file = _is_file(text)
-    source = LogSource(path, None) if in_file else LogSource(database_url, data_dir)
+    source = LogSource(path, None) if in_file else live
 
     async def fold(log: EventLog) -> tuple[State, bool]:
         position = await position_of(log, (moment if in_file else text) or "head", remedy=remedy)
@@ -137,6 +137,7 @@ def predict_command(
     ],
     database_url: Database = "",
     data_dir: DataDir = None,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Say where a pod would be placed now, and in which zones.
@@ -147,7 +148,7 @@ def predict_command(
     from services.cli.deciding_here import deciding_here
     from services.replay.predicting import predict
 
-    source = LogSource(database_url, data_dir)
+    source = one_cell(LogSource(database_url, data_dir, cell=cell), pod)
     deciding = deciding_here(source.settings(os.environ))
     answer = run(source, lambda log: predict(log, pod, deciding), "predict")
     if as_json:
@@ -174,6 +175,7 @@ def why_not_command(
     ] = "",
     database_url: Database = "",
     data_dir: DataDir = None,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Explain why a pod was not placed on a node, and what would change that.
@@ -184,7 +186,7 @@ def why_not_command(
     from services.cli.deciding_here import deciding_here
     from services.replay.why_not import why_not
 
-    source = LogSource(database_url, data_dir)
+    source = one_cell(LogSource(database_url, data_dir, cell=cell), pod)
     cycle = deciding_here(source.settings(os.environ)).cycle
     answer = run(source, lambda log: why_not(log, pod, node, at, cycle), "why-not")
     if as_json:
@@ -202,6 +204,7 @@ def fragmentation_command(
     ] = 10,
     database_url: Database = "",
     data_dir: DataDir = None,
+    cell: Cell = "",
     as_json: Json = False,
 ) -> None:
     """Show how many more pods of each frequent class fit, and how many would at best.
@@ -212,7 +215,7 @@ def fragmentation_command(
     from services.cli.deciding_here import deciding_here
     from services.replay.fragmentation import fragmentation
 
-    source = LogSource(database_url, data_dir)
+    source = one_cell(LogSource(database_url, data_dir, cell=cell), node=node)
     cycle = deciding_here(source.settings(os.environ)).cycle
     answer = run(
         source,

@@ -149,6 +149,12 @@ def foreign(pod: ForeignPod, as_json: bool) -> None:
         _say_wrapped(line, columns(), 2)
 
 
+def cell(name: str) -> None:
+    """Print the cell of what follows, if there are several."""
+    if name:
+        say(f"cell {name}", bold=True)
+
+
 def verdict(result: Verdict) -> None:
     """Print the result of `verify`."""
     say(

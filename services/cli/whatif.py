@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from services.cli import window
+from services.cli.in_cells import Cell, one_cell
 from services.cli.log_source import LogSource
 from services.cli.output import EXIT_FAILED, EXIT_USAGE, CommandError, json_line, say, say_table
 from services.cli.paths import path_option
@@ -69,6 +70,7 @@ def whatif_command(
     ] = 2,
     database_url: Database = "",
     data_dir: DataDir = None,
+    cell: Cell = "",
     as_json: Annotated[
         bool,
         typer.Option(
@@ -89,7 +91,7 @@ def whatif_command(
         raise CommandError(problem, "topolog replay whatif --help", EXIT_USAGE)
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)
-    source = _source(history, database_url, data_dir)
+    source = _source(history, database_url, data_dir, cell)
     recorded = source.settings(os.environ)
     choices = _choice(recorded), _choice(recorded | settings)
     if not settings and not (world.nodes or world.policy or world.scope):
@@ -99,9 +101,9 @@ def whatif_command(
         _compare(source, (from_, to), choices, world, name, seed, reports, jobs, plot, as_json)
 
 
-def _source(history: str, database_url: str, data_dir: Path | None) -> LogSource:
+def _source(history: str, database_url: str, data_dir: Path | None, cell: str) -> LogSource:
     if history == "live":
-        return LogSource(database_url, data_dir)
+        return one_cell(LogSource(database_url, data_dir, cell=cell))
     if data_dir is not None:
         raise CommandError(
             "--history and --data-dir both name a log", "give one of them", EXIT_USAGE

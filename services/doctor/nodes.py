@@ -4,7 +4,7 @@ not compared with. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -32,10 +32,11 @@ EXPORTER_OF = (
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Kubelet version and readiness by the Node object."""
+    """Kubelet version, readiness and cell by the Node object."""
 
     kubelet_version: str = ""
     ready: bool = True
+    cell: str = ""
 
 
 def judge(
@@ -58,6 +59,19 @@ def judge(
                 f"node {name}",
                 f"kubelet {version}: {support(machine.kubelet_version)} (recorded: {recorded})",
                 "topolog replay predictions shows how often the model was right on this cluster",
+            )
+
+
+def without_cell(machines: Mapping[str, Machine], cells: Collection[str]) -> Iterator[Finding]:
+    """Yield the nodes that none of several cells owns."""
+    for name, machine in sorted(machines.items()):
+        if machine.cell not in cells:
+            owner = f"its owner {machine.cell!r} is no cell" if machine.cell else "no cell owns it"
+            yield problem(
+                f"node {name}",
+                f"{owner}: it takes no pod",
+                "check that the scheduler of the cell that wants it runs, and its log for "
+                "`cell.kept`; topolog cells list",
             )
 
 

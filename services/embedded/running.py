@@ -16,10 +16,11 @@ CELLS_FILE = "cells.json"
 
 
 class RunningService(msgspec.Struct, frozen=True):
-    """One service of `topolog up`."""
+    """One service of `topolog up`, and its cell if there are several."""
 
     name: str
     http_port: int
+    cell: str = ""
 
     def url(self, path: str) -> str:
         """Return a URL on loopback."""

@@ -94,3 +94,20 @@ def test_doctor_examines_the_given_folder(
     code, stderr = topolog("doctor", "--data-dir", "none")
     assert (code, "no Topolog data folder at" in stderr) == (2, True)
     assert "both name a log" in topolog("doctor", "--data-dir", "none", "--database-url", AWAY)[1]
+
+
+def test_of_several_cells_one_must_be_chosen_or_found(
+    topolog: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = tmp_path / "cells.yaml"
+    cells.write_text(f"a: {AWAY}\nb: {AWAY}\n")
+    monkeypatch.setenv("TOPOLOG_CELLS_FILE", str(cells))
+    for verb in (("log",), ("diff", "1", "head"), ("fragmentation",), ("whatif",)):
+        code, stderr = topolog("replay", *verb)
+        assert (code, "there are several cells: a, b" in stderr) == (2, True)
+        assert "  try: --cell a" in stderr
+    code, stderr = topolog("replay", "verify", "--cell", "z")
+    assert (code, "there is no cell 'z'" in stderr) == (2, True)
+    assert "  try: one of a, b" in stderr
+    code, stderr = topolog("replay", "log", "--cell", "b")
+    assert (code, "127.0.0.1:9/x does not answer" in stderr) == (1, True)

@@ -111,9 +111,8 @@ class Road:
         """Send a request to the simulated Kubernetes API."""
         data = None if body is None else msgspec.json.encode(body)
         url = f"http://127.0.0.1:{self.services()['simulator']}{path}"
-        return self._ask(
-            Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
-        )
+        form = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._ask(Request(url, data=data, method=method, headers={"Content-Type": form}))
 
     @staticmethod
     def _ask(request: Request) -> Any:

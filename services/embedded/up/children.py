@@ -57,9 +57,11 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """HTTP port by child name, chosen before the start and kept over restarts of a child."""
+    """HTTP port by child name, chosen before the start and kept over restarts of a child, and the
+    cell of services if there are several."""
 
     by_name: dict[str, int]
+    cells: dict[str, str] = {}
 
     def of_all(self, name: str) -> list[int]:
         """Return the ports of every process of a service."""
@@ -71,7 +73,10 @@ class Ports(msgspec.Struct, frozen=True):
 
     def running(self) -> list[RunningService]:
         """Return the note for other commands."""
-        return [RunningService(name, port) for name, port in self.by_name.items()]
+        return [
+            RunningService(name, port, self.cells.get(name, ""))
+            for name, port in self.by_name.items()
+        ]
 
 
 def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
@@ -86,7 +91,8 @@ def choose_ports(options: UpOptions, last_api_port: int = 0) -> Ports:
     )
     for name in names:
         ports[name] = ports.get(name) or free_port(None, ports.values())
-    return Ports({name: ports[name] for name in names})
+    cells = {name: cell for name, _, _, cell in service_names(options)}
+    return Ports({name: ports[name] for name in names}, cells)
 
 
 def _api_port(chosen: int, last: int) -> int:
