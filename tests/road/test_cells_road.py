@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,7 @@ def test_two_cells_on_one_machine_and_a_node_that_moves() -> None:
             if number == 3:
                 label(road, "node-000", "b")
         for service in ("scheduler", "binder", "scheduler-b"):
-            road.kill(service)
+            os.kill(road.pid(service), signal.SIGKILL)
         owned(road, "node-000", "b")
         gang = gang_of_a()
         for name in ("first", "second"):
