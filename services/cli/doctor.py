@@ -40,6 +40,8 @@ REJECTIONS_WITHIN_US = 24 * 3600 * 1_000_000
 BUS_PATIENCE_S = 15
 STOPPED = "not checked: topolog up does not run on this data folder"
 NAMESPACE = "topolog"
+# The cell of the pod in which the command runs.
+OWN_CELL = "TOPOLOG_CELL"
 # The exporters of `topolog up --kubeconfig` run as pods, its other services as processes.
 ALWAYS_PODS = ("exporter",)
 _RANK = {"problem": 0, "warning": 1, "note": 2}
@@ -49,7 +51,7 @@ class Installation(msgspec.Struct, frozen=True):
     """Addresses of one installation. Services run as pods in `namespace`, or if it is empty as
     processes of `topolog up`. A stopped data folder has no `running` services. `settings` are the
     variables by which the schedulers decide. `cells` are the databases of the cells to examine, and
-    `cell_names` all cells; none without cells.
+    `cell_names` all cells if they are known; none without cells.
     """
 
     database_url: str
@@ -93,28 +95,8 @@ def doctor_command(
     """
 
     async def examined() -> list[Finding]:
-        if database_url:
-            return await examine(
-                Installation(
-                    database_url, nats_url, kubeconfig, namespace, settings=dict(os.environ)
-                )
-            )
-        source = LogSource("", data_dir, cell=cell)
-        urls = source.cells()
-        async with source.database(make=False) as url:
-            running = not source.started_here
-            is_folder = not source.cells_are_named()
-            return await examine(
-                Installation(
-                    url,
-                    nats_url or (source.nats_url() if running and is_folder else ""),
-                    kubeconfig or (source.kubeconfig(running) if is_folder else ""),
-                    running=running,
-                    settings=source.settings(os.environ),
-                    cells={cell: url} if cell else urls,
-                    cell_names=tuple(urls),
-                )
-            )
+        addresses = Installation(database_url, nats_url, kubeconfig, namespace)
+        return await examine_here(addresses, data_dir, cell)
 
     findings = asyncio.run(examined())
     findings.sort(key=lambda finding: _RANK[finding.severity])
@@ -130,6 +112,35 @@ def doctor_command(
     raise typer.Exit(EXIT_FAILED if has_problem else EXIT_OK)
 
 
+async def examine_here(addresses: Installation, data_dir: Path | None, cell: str) -> list[Finding]:
+    """Examine the given database, or that of the data folder or of each cell."""
+    replace = msgspec.structs.replace
+    if url := addresses.database_url:
+        own_name = cell or os.environ.get(OWN_CELL, "")
+        cells = {own_name: url} if own_name else {}
+        return await examine(replace(addresses, settings=dict(os.environ), cells=cells))
+    source = LogSource("", data_dir, cell=cell)
+    urls, settings = source.cells(), source.settings(os.environ)
+    async with source.database(make=False) as url:
+        target = replace(
+            addresses,
+            database_url=url,
+            settings=settings,
+            cells={cell: url} if cell else urls,
+            cell_names=tuple(urls),
+        )
+        if not source.cells_are_named():
+            running = not source.started_here
+            target = replace(
+                target,
+                nats_url=target.nats_url or (source.nats_url() if running else ""),
+                kubeconfig=target.kubeconfig or source.kubeconfig(running),
+                namespace="",
+                running=running,
+            )
+        return await examine(target)
+
+
 async def examine(target: Installation) -> list[Finding]:
     """Return all findings. A part that does not answer is a finding, too."""
     findings = await _bus(target)
@@ -137,7 +148,8 @@ async def examine(target: Installation) -> list[Finding]:
     findings += kube_findings
     if not target.cells:
         return findings + await _log(target, machines)
-    findings += nodes.without_cell(machines, target.cell_names)
+    if target.cell_names:
+        findings += nodes.without_cell(machines, target.cell_names)
     for cell, url in target.cells.items():
         owned = {name: machine for name, machine in machines.items() if machine.cell == cell}
         of_cell = msgspec.structs.replace(target, database_url=url)

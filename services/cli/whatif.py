@@ -86,8 +86,7 @@ def whatif_command(
     in the data folder and this shell (TOPOLOG_*), once under the changed ones.
     """
     if reports not in REPORTS:
-        allowed = ", ".join(REPORTS)
-        problem = f"--reports must be one of {allowed} (found {reports!r})"
+        problem = f"--reports must be one of {', '.join(REPORTS)} (found {reports!r})"
         raise CommandError(problem, "topolog replay whatif --help", EXIT_USAGE)
     window.check(from_, to, "replay whatif")
     settings, world = _changes(changes or [], nodes)

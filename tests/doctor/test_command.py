@@ -51,6 +51,8 @@ async def test_a_reporting_installation_lacks_only_its_services(
         findings = await examine(installation)
         of_a_folder = await examine(msgspec.structs.replace(installation, namespace=""))
         stopped = await examine(Installation(database_url, running=False))
+        cell = Installation(database_url, "", api, "", cells={"b": database_url})
+        of_another_cell = await examine(cell)
     finally:
         await bus.close()
         await log.close()
@@ -60,6 +62,9 @@ async def test_a_reporting_installation_lacks_only_its_services(
         assert (finding.about, "the role" in finding.seen) == ("database", True)
     assert {finding.about for finding in findings} >= {"database", "bus", "cluster"}
     assert not [finding for finding in findings if finding.about == "node n1"]
+    # The node is another cell's, so that this cell lacks nothing of it.
+    assert {finding.about for finding in of_another_cell} >= {"cluster", "cell b: database"}
+    assert not [finding for finding in of_another_cell if "n1" in finding.about]
     assert seen_about("the login", findings)
     assert not seen_about("the login", of_a_folder)
     # The simulated API has no SubjectAccessReview: the rights of accounts are named as not checked.

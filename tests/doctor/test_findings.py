@@ -332,3 +332,12 @@ async def test_a_skipped_event_is_no_finding() -> None:
     log.damage = undecodable(1)
     await skip(log, 1, "me", "damaged", 1, force=True)
     assert (await fold(log))[2] == {}
+
+
+def test_a_node_without_a_cell_is_a_problem() -> None:
+    machines = {"n1": Machine(cell="a"), "n2": Machine(), "n3": Machine(cell="z")}
+    findings = [(f.about, f.seen) for f in nodes.without_cell(machines, ("a", "b"))]
+    assert findings == [
+        ("node n2", "no cell owns it: it takes no pod"),
+        ("node n3", "its owner 'z' is no cell: it takes no pod"),
+    ]
