@@ -18,7 +18,7 @@ from shared.file_signature import ABSENT, signature
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_S = 10.0
 BACKOFF_S = (0.05, 0.2, 0.8)
-KEPT_CALLS = 200
+KEPT_CALLS = 20
 
 
 class SourceError(Exception):
@@ -40,7 +40,7 @@ class GrpcSource:
     """One kubelet's podresources socket; a kubelet may replace it at any time.
 
     A connection is reused while the socket is the file that it was made for, and for KEPT_CALLS at
-    most: making one costs as much as three calls.
+    most: making one costs as much as a call, and h2 keeps state of every call.
     """
 
     def __init__(self, socket: str, deadline_s: float = DEADLINE_S) -> None:
@@ -87,7 +87,7 @@ class GrpcSource:
     async def _once(self, path: str, request: bytes) -> bytes:
         """Call once; on a new connection if the open one was closed by the kubelet.
 
-        The call then reports UNAVAILABLE, or INTERNAL for what comes after the end.
+        h2 then reports UNAVAILABLE, or INTERNAL for what comes after the end.
         """
         current = signature(self._socket)
         if self._calls >= KEPT_CALLS or current != self._made_for:
