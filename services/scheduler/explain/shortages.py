@@ -59,8 +59,7 @@ class _Shortages:
         """Return which nodes have zones 0 to n, whose arrays say what their ledgers say."""
         arrays, node_at = self._arrays, self._cluster.evaluator.node_at
         plain = np.array([not node_at(slot).grouped_zones for slot in self._slots.tolist()])
-        if arrays.overstated:
-            plain &= ~np.isin(self._slots, list(arrays.overstated))
+        plain &= ~arrays.overstated[self._slots]
         for number in self._selected.on_nodes.profiles:
             layout = arrays.profiles[number].layout
             if not layout or [zone for zone, _ in layout] != list(range(len(layout))):
