@@ -101,12 +101,13 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
     is_verified = given.verify or not given.in_rows
     result = await verify(log, []) if is_verified else None
     bytes_per_pod = (await care.status(url)).bytes // pods
-    _ask(url, pods, given.explained)
-    pruned = await _pruned(url, log, folder)
+    questions = _ask(url, pods, given.explained)
+    pruned_to, pruned = await _pruned(url, log, folder)
     fresh = await PostgresEventLog.open(url)
     explain_pruned_p99_s = await _explained(fresh, pods, given.explained)
     await fresh.close()
-    questions = _ask(url, pods, given.explained)
+    if pruned_to:
+        questions = _ask(url, pods, given.explained)
     is_whole = result is None or (
         result.ok
         and result
@@ -213,8 +214,10 @@ async def _archived(url: str) -> int:
     return rate
 
 
-async def _pruned(url: str, log: PostgresEventLog, folder: Path) -> float:
-    """Prune everything that a checkpoint follows. Return the bytes that a pruned pod leaves."""
+async def _pruned(url: str, log: PostgresEventLog, folder: Path) -> tuple[int, float]:
+    """Prune everything that a checkpoint follows. Return the last event that was pruned now, 0 for
+    none, and the bytes that a pruned pod leaves.
+    """
     begun_s = time.monotonic()
     prunable = await postgres_pruning.prunable(url)
     ranges = await pruning.due(log, prunable, pruning.LEAST_DAYS, time.time_ns() // 1000)
@@ -234,7 +237,7 @@ async def _pruned(url: str, log: PostgresEventLog, folder: Path) -> float:
     await owner.close()
     by_table = {table: round(float(size) / max(pods, 1), 1) for table, size in sizes.items()}
     _print(step="pruned", events=last, pods=pods, s=seconds, bytes_by_table=by_table)
-    return round(float(sum(by_table.values())), 1)
+    return last, round(float(sum(by_table.values())), 1)
 
 
 def _print(**line: Any) -> None:
