@@ -11,7 +11,7 @@ Checkpoints are made only for the questions that are asked later, at the distanc
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from hashlib import md5, sha256
 from itertools import islice
@@ -84,19 +84,23 @@ def state_at(given: Given, position: int) -> bytes:
 
 
 async def fill(
-    log: EventLog, owner: Any, folder: Path, given: Given, pods: int, in_rows: int, asked: int
+    log: EventLog,
+    owner: Any,
+    folder: Path,
+    given: Given,
+    pods: int,
+    in_rows: int,
+    asked: Iterable[int],
 ) -> int:
-    """Fill a log with the history of `pods`: all but about `in_rows` events in the folder. A log
-    that is partly filled is completed. Return the last pruned position."""
+    """Fill a log with the history of `pods`: all but about `in_rows` events in the folder, with the
+    states from which questions about the pods `asked` begin. A log that is partly filled is
+    completed. Return the last pruned position."""
     history_file.LEVEL = 1
     history = History(*given)
     size = await owner.fetchval("SELECT partition_size FROM counter")
     edge: int = max(0, history.events(pods) - in_rows) // size * size
     reached = await owner.fetchval("SELECT position FROM pruned")
-    places = [
-        history.position_of(pods * number // asked) // STATES_EVERY * STATES_EVERY
-        for number in range(asked)
-    ]
+    places = [history.position_of(number) // STATES_EVERY * STATES_EVERY for number in asked]
     near = [place for place in (edge - EVERY, edge) if place > 0]
     wanted = sorted({place for place in (*places, *near) if reached < place <= edge})
     await _drop_rows(owner)

@@ -132,10 +132,19 @@ async def _live(url: str, folder: Path, given: argparse.Namespace) -> int:
     return 0 if is_whole and state == second else 1
 
 
+def _asked_pods(pods: int, most: int) -> list[int]:
+    """Return an early, a middle and a late pod, or so many of these at most."""
+    return [pods // 50, pods // 2, pods - 1][:most]
+
+
+def _explained_pods(pods: int, count: int) -> list[int]:
+    """Return pods of the whole history."""
+    return [pods * number // count for number in range(count)]
+
+
 def _ask(url: str, pods: int, most: int) -> list[Asked]:
-    """Ask questions about an early, a middle and a late pod, or so many of these at most."""
     answers = []
-    for number in (pods // 50, pods // 2, pods - 1)[:most]:
+    for number in _asked_pods(pods, most):
         uid, node = pod_of(number).uid, "n1"
         answers += [
             asked(url, ["explain", uid]),
@@ -153,11 +162,11 @@ def _ask(url: str, pods: int, most: int) -> list[Asked]:
 
 
 async def _explained(log: PostgresEventLog, pods: int, count: int) -> float:
-    """Explain pods of the whole history. Return the CPU seconds that 99 of 100 stay below."""
+    """Explain pods. Return the CPU seconds that 99 of 100 stay below."""
     deciding, seconds = Deciding(CycleConfig(), Provenance("bench", "bench")), []
-    for number in range(count):
+    for number in _explained_pods(pods, count):
         begun_s = time.process_time()
-        await explain(log, pod_of(pods * number // count).uid, deciding)
+        await explain(log, pod_of(number).uid, deciding)
         seconds.append(time.process_time() - begun_s)
     return round(sorted(seconds)[count * 99 // 100], 2)
 
@@ -179,8 +188,8 @@ async def _filled(url: str, folder: Path, given: argparse.Namespace, pods: int) 
         await owner.execute(f"UPDATE counter SET {size}")
     if given.in_rows:
         log = await PostgresEventLog.open(url)
-        counts = given.in_rows, given.explained
-        pruned_to = await bulk.fill(log, owner, folder, made_of, pods, *counts)
+        asked = {*_explained_pods(pods, given.explained), *_asked_pods(pods, given.explained)}
+        pruned_to = await bulk.fill(log, owner, folder, made_of, pods, given.in_rows, asked)
         await log.close()
     else:
         await owner.execute("SELECT topolog_roll(0)")
