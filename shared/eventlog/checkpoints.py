@@ -64,6 +64,7 @@ async def save_packed(
 def packed(checkpoint: Checkpoint) -> bytes:
     """Return the content of a stored checkpoint: a packed `_Stored`, made without another copy of
     the state, which may have hundreds of megabytes."""
+    # MessagePack's empty `bin 8` at the end becomes a `bin 32` with the state's length.
     state = checkpoint.state
     head = msgspec.msgpack.encode(_Stored(checkpoint.code, b"")).removesuffix(b"\xc4\x00")
     compressor = zlib.compressobj(LEVEL)

@@ -259,12 +259,12 @@ class Cluster:
         """
         shape, key = self._arrays.shape, (node_info.profile_id, next(iter(zones), 0))
         has_total = node_info.unaligned and node_info.report is not None and bool(charge.demand)
-        of = (zones, charge.possible, charge.demand) if has_total else (zones,)
+        made_of = (zones, charge.possible, charge.demand) if has_total else (zones,)
         kept = pod_class.reservation_arrays.get(key)
-        if kept is None or kept[1] != shape or kept[0] != of:
+        if kept is None or kept[1] != shape or kept[0] != made_of:
             total = held_once(charge) if has_total else {}
             arrays = self._arrays.reservation(node_info, zones, pod_class.requested, total)
-            kept = pod_class.reservation_arrays[key] = of, shape, arrays
+            kept = pod_class.reservation_arrays[key] = made_of, shape, arrays
         return kept[2]
 
     def _enter(self, name: str) -> NodeInfo:

@@ -85,10 +85,13 @@ class ScoreCache:
 
     # -- changes of nodes
 
-    def changed(self, slot: int) -> None:
-        """Note that anything may have changed on the node."""
+    def _note_change(self, slot: int) -> None:
         self.changes += 1
         self.changed_at[slot] = self.changes
+
+    def changed(self, slot: int) -> None:
+        """Note that anything may have changed on the node."""
+        self._note_change(slot)
         self.scores[:, slot] = OPTIMISTIC
         self.sure[:, slot], self.exact[:, slot] = False, False
 
@@ -96,8 +99,7 @@ class ScoreCache:
         """Note that the node has less free: its scores may be any, but ruled-out classes stay ruled
         out.
         """
-        self.changes += 1
-        self.changed_at[slot] = self.changes
+        self._note_change(slot)
         if kernel.COMPILED is not None:
             kernel.COMPILED.tighten(self.scores, self.sure, self.exact, slot)
             return
@@ -117,14 +119,12 @@ class ScoreCache:
         """Note that the node's kubelet states and refusals may have changed, but its bounds have
         not.
         """
-        self.changes += 1
-        self.changed_at[slot] = self.changes
+        self._note_change(slot)
         self.exact[:, slot] = False
 
     def emptied(self, slot: int) -> None:
         """Note that the node ended."""
-        self.changes += 1
-        self.changed_at[slot] = self.changes
+        self._note_change(slot)
         self.scores[:, slot] = RULED_OUT
         self.sure[:, slot] = True
 

@@ -163,14 +163,10 @@ class NodeArrays:
         self.free, self.offered = _grown(self.free, 1, wide), _grown(self.offered, 1, wide)
         self.nearest = _grown(self.nearest, 1, wide)
         self.zone_counts = _grown(self.zone_counts, 0, wide)
-        self.uneven, self.overstated = (
-            _grown(self.uneven, 0, wide),
-            _grown(self.overstated, 0, wide),
-        )
-        self.counts_cpus, self.is_open = (
-            _grown(self.counts_cpus, 0, wide),
-            _grown(self.is_open, 0, wide),
-        )
+        self.uneven = _grown(self.uneven, 0, wide)
+        self.overstated = _grown(self.overstated, 0, wide)
+        self.counts_cpus = _grown(self.counts_cpus, 0, wide)
+        self.is_open = _grown(self.is_open, 0, wide)
         unknown = np.full(wide - len(self.profile), NO_DISTANCES, dtype=np.int32)
         self.distances_of = np.append(self.distances_of, unknown)
         empty = np.full(wide - len(self.profile), EMPTY, dtype=np.int32)

@@ -181,8 +181,7 @@ def filter_result(
     first_zone: int | None = None,
 ) -> SearchResult:
     """Return the answer for a pod of this class under a plan that is not `free`. `finds_zones` says
-    that `each_finds_a_zone` is known to be true. `first_zone` only decides the
-    allocation.
+    that `each_finds_a_zone` is known to be true. `first_zone` only decides the allocation.
     """
     if plan.mode == "owned":
         allocation = allocate(node_info, plan, first_zone)
